@@ -1,0 +1,162 @@
+"""The heap of due times: who is next, and when."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+from operator import itemgetter, le
+
+_PIECES = 16  # of an overfull slot: with fewer an entry moves more often, with more the slots get small
+_NEVER = 2**63 - 1
+
+_due, _seq = itemgetter(0), itemgetter(1)
+
+
+class Agenda:
+    """Pairs of (due, seq), the earliest due first; of those due at one instant the first to come is the first to go.
+
+    There is no cancel: whoever pops an entry that has gone stale drops it.
+
+    A pending entry is 16 bytes in the columns of a slot, not a Python object: a heap of objects takes ten times the
+    memory and stalls the loop at every full garbage collection. Only the few at the front are sorted, as pairs:
+
+        front             slots[0]             slots[1]             slots[-1]
+        sorted            as they came         as they came         as they came
+                   starts[0]            starts[1]            starts[-1]             (no end)
+
+    What holds between two calls:
+
+    * All of the front is due at or before `starts[0]`; all of `slots[i]` from `starts[i]` to `starts[i + 1]`, both
+      included. Of entries due at one instant, those further left came first. So a flood due at a single instant is
+      no case of its own: it fills slot after slot, which all start there.
+    * Neither the front nor a slot holds more than `slot_size` entries: to sort or to split one (1 ms) is the most
+      that a call has to do at once. There is always a slot, and only the last may be empty.
+    * `_earliest` is the least due of all.
+    """
+
+    def __init__(self, *, on_earlier: Callable[[], None] = lambda: None, slot_size: int = 4096) -> None:
+        """Begin empty; `on_earlier` is called after an entry has come in that is due before all others."""
+        self._on_earlier = on_earlier
+        self._slot_size = slot_size
+        self._front: list[tuple[int, int]] = []
+        self._starts = [0]
+        self._slots = [_Slot()]
+        self._earliest = _NEVER
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def next_due(self) -> int | None:
+        """Return the earliest due instant, None when nothing is pending."""
+        return None if self._earliest == _NEVER else self._earliest
+
+    def add(self, due: int, seq: int) -> None:
+        """Put in one entry; its due may lie in the past."""
+        index = bisect_right(self._starts, due) - 1
+        if index < 0:
+            self._insert(due, seq)
+        else:
+            slot = self._slots[index]
+            slot.dues.append(due)
+            slot.seqs.append(seq)
+            if len(slot.dues) > self._slot_size:
+                self._split(index)
+        self._size += 1
+        if due < self._earliest:
+            self._earliest = due
+            self._on_earlier()
+
+    def extend(self, pairs: Iterable[tuple[int, int]]) -> None:
+        """Put in many entries, quicker than one by one; calls `on_earlier` at most once."""
+        batch = sorted(pairs, key=_due)
+        dues, seqs = array("q", map(_due, batch)), array("q", map(_seq, batch))
+        done = 0
+        while done < len(batch):
+            done = self._put_run(dues, seqs, done)
+        self._size += len(batch)
+        if batch and dues[0] < self._earliest:
+            self._earliest = dues[0]
+            self._on_earlier()
+
+    def pop(self, now: int, limit: int) -> list[tuple[int, int]]:
+        """Take out what is due at or before `now`, the earliest first, at most `limit` entries."""
+        limit = min(limit, self._size)
+        taken: list[tuple[int, int]] = []
+        while self._earliest <= now and len(taken) < limit:
+            if not self._front:
+                self._open()
+            end = bisect_right(self._front, now, hi=min(limit - len(taken), len(self._front)), key=_due)
+            taken += self._front[:end]
+            del self._front[:end]
+            self._earliest = self._front[0][0] if self._front else min(self._slots[0].dues, default=_NEVER)
+        self._size -= len(taken)
+        return taken
+
+    def _insert(self, due: int, seq: int) -> None:
+        """Put an entry into the front; when that has grown too long, its later half becomes the first slot."""
+        self._front.insert(bisect_right(self._front, due, key=_due), (due, seq))
+        if len(self._front) > self._slot_size:
+            half = self._slot_size // 2
+            later = self._front[half:]
+            del self._front[half:]
+            self._starts.insert(0, later[0][0])
+            self._slots.insert(0, _Slot(array("q", map(_due, later)), array("q", map(_seq, later))))
+
+    def _put_run(self, dues: array[int], seqs: array[int], begin: int) -> int:
+        """Put in as many of these sorted entries as go to one place together; return where the rest begins."""
+        index = bisect_right(self._starts, dues[begin]) - 1
+        if index < 0:
+            self._insert(dues[begin], seqs[begin])
+            return begin + 1
+        slot = self._slots[index]
+        end = min(len(dues), begin + self._slot_size + 1 - len(slot.dues))
+        if index + 1 < len(self._starts):
+            end = bisect_left(dues, self._starts[index + 1], begin, end)
+        slot.dues += dues[begin:end]
+        slot.seqs += seqs[begin:end]
+        if len(slot.dues) > self._slot_size:
+            self._split(index)
+        return end
+
+    def _split(self, index: int) -> None:
+        """Replace a slot that has one entry too many by smaller ones."""
+        slot = self._slots[index]
+        in_order = all(map(le, slot.dues, islice(slot.dues, 1, None)))  # a constant delay, or a single instant
+        pieces = slot.cut(self._slot_size) if in_order else slot.share_out()
+        self._slots[index : index + 1] = pieces
+        self._starts[index + 1 : index + 1] = [min(piece.dues) for piece in pieces[1:]]
+
+    def _open(self) -> None:
+        """Sort the first slot into the front, which is empty."""
+        slot = self._slots.pop(0)
+        del self._starts[0]
+        self._front = sorted(zip(slot.dues, slot.seqs, strict=True), key=_due)
+        if not self._slots:
+            self._starts.append(self._front[-1][0])
+            self._slots.append(_Slot())
+
+
+@dataclass(slots=True)
+class _Slot:
+    """Entries in the order they came, as two columns."""
+
+    dues: array[int] = field(default_factory=lambda: array("q"))
+    seqs: array[int] = field(default_factory=lambda: array("q"))
+
+    def cut(self, at: int) -> list[_Slot]:
+        return [_Slot(self.dues[:at], self.seqs[:at]), _Slot(self.dues[at:], self.seqs[at:])]
+
+    def share_out(self) -> list[_Slot]:
+        """Make slots of equal spans of time, none of them empty: at least two, as the dues differ."""
+        low = min(self.dues)
+        span = (max(self.dues) - low) // _PIECES + 1
+        pieces = [_Slot() for _ in range(_PIECES)]
+        for due, seq in zip(self.dues, self.seqs, strict=True):
+            piece = pieces[(due - low) // span]
+            piece.dues.append(due)
+            piece.seqs.append(seq)
+        return [piece for piece in pieces if piece.dues]

@@ -1,0 +1,165 @@
+"""Jobs over HTTP: read what came, ask the service, answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import orjson
+from aiohttp import web
+from pydantic import ValidationError
+
+from app.api import headers
+from app.api.bodies import JSON, MERGE_PATCH
+from app.api.errors import invalid
+from app.api.schemas import CancelIn, EmptyIn, JobIn, ListIn, PatchIn, ReadIn
+from app.api.views import job_view
+from app.errors import JobNotFound, KeyTaken
+from app.job import STATES, State
+from app.stores.base import Fate, Offer, Order, Query
+
+if TYPE_CHECKING:
+    from app.api.bodies import Bodies
+    from app.clock import Instant, Now
+    from app.config import Config
+    from app.job import Job
+    from app.service import Service
+
+
+B = TypeVar("B", CancelIn, EmptyIn)
+
+
+class JobRoutes:
+    """What `/v1/jobs` answers."""
+
+    def __init__(self, *, service: Service, bodies: Bodies, config: Config, now: Now) -> None:
+        self._service = service
+        self._bodies = bodies
+        self._config = config
+        self._now = now
+
+    async def create(self, request: web.Request) -> web.Response:
+        self._service.refuse_when_draining()
+        body = await self._bodies.json(request)
+        now = self._now()
+        asked = self.shape(body, now).to_submission()
+        memo = headers.idempotency_memo(request, body)
+        offer = Offer(self._service.draft(asked, now), asked.on_conflict)
+        receipt = await self._service.add([offer], now=now, memo=memo)
+        (entry,) = receipt.entries
+        if entry is None:
+            raise JobNotFound("the job that this Idempotency-Key made has been deleted; take a new key to make another")
+        if entry.fate is Fate.CONFLICT:
+            raise taken(entry.job)
+        response = self._answer(entry.job, status=201 if entry.fate is Fate.ADDED else 200)
+        response.headers["Location"] = f"/v1/jobs/{entry.job.id}"
+        if receipt.replayed:
+            response.headers["Idempotency-Replayed"] = "true"
+        return response
+
+    async def read(self, request: web.Request) -> web.Response:
+        id = request.match_info["id"]
+        known = headers.known_versions(request)
+        preferred = headers.preferred_wait(request)
+        seconds = headers.read_query(request, ReadIn).wait if request.query_string else None
+        if seconds is None:
+            seconds = preferred
+        if seconds:
+            job = await self._service.wait(id, min(seconds, self._config.server.max_wait), known)
+        else:
+            job = await self._service.get(id)
+        is_same = known is not None and job.version in known
+        response = web.Response(status=304, headers=_tag(job)) if is_same else self._answer(job)
+        if preferred is not None and seconds == preferred:
+            response.headers["Preference-Applied"] = f"wait={preferred:g}"
+        return response
+
+    async def list(self, request: web.Request) -> web.Response:
+        now = self._now()
+        request_, labels = headers.take_labels(request)
+        asked = headers.read_query(request_, ListIn, context=self._context(now))
+        filters: Any = asked.model_dump(exclude={"limit", "cursor", "view"}) | {"labels": sorted(labels.items())}
+        is_full = asked.view == "full"
+        query = Query(
+            states=frozenset(STATES[word] for word in asked.state),
+            queues=frozenset(asked.queue),
+            kinds=frozenset(asked.kind),
+            key=asked.key,
+            labels=labels,
+            due_after=asked.due_after,
+            due_before=asked.due_before,
+            order=Order(asked.order),
+            after=headers.read_cursor(asked.cursor, filters) if asked.cursor else None,
+            limit=asked.limit + 1,
+            is_full=is_full,
+        )
+        jobs = await self._service.list(query)
+        page, more = jobs[: asked.limit], jobs[asked.limit :]
+        cursor = headers.write_cursor(filters, (page[-1].due_at or 0, page[-1].seq)) if more else None
+        views = [job_view(job, self._service.waiting_for(job, now), is_full=is_full) for job in page]
+        response = json_response({"jobs": views, "next": cursor})
+        if cursor:
+            url = request.rel_url.update_query(cursor=cursor)
+            response.headers["Link"] = f'<{url}>; rel="next"'
+        return response
+
+    async def patch(self, request: web.Request) -> web.Response:
+        expect = headers.expected_versions(request)
+        body = await self._bodies.json(request, types=(JSON, MERGE_PATCH))
+        try:
+            change = PatchIn.model_validate(body, context=self._context(self._now())).to_change()
+        except ValidationError as error:
+            raise invalid(error, "the job cannot be changed so") from None
+        return self._answer(await self._service.patch(request.match_info["id"], change, expect))
+
+    async def cancel(self, request: web.Request) -> web.Response:
+        expect = headers.expected_versions(request)
+        asked = read_body(CancelIn, await self._bodies.json(request))
+        job = await self._service.cancel(request.match_info["id"], asked.reason, expect)
+        return self._answer(job, status=200 if job.state is State.CANCELLED else 202)
+
+    async def run(self, request: web.Request) -> web.Response:
+        expect = headers.expected_versions(request)
+        read_body(EmptyIn, await self._bodies.json(request))
+        return self._answer(await self._service.run(request.match_info["id"], expect))
+
+    async def retry(self, request: web.Request) -> web.Response:
+        expect = headers.expected_versions(request)
+        read_body(EmptyIn, await self._bodies.json(request))
+        return self._answer(await self._service.retry(request.match_info["id"], expect))
+
+    async def delete(self, request: web.Request) -> web.Response:
+        await self._service.delete(request.match_info["id"], headers.expected_versions(request))
+        return web.Response(status=204)
+
+    def shape(self, body: Any, now: Instant) -> JobIn:
+        try:
+            return JobIn.model_validate(body, context=self._context(now))
+        except ValidationError as error:
+            raise invalid(error, "the job cannot be taken") from None
+
+    def _context(self, now: Instant) -> dict[str, Any]:
+        return {"now": now, "max_horizon": self._config.jobs.max_horizon}
+
+    def _answer(self, job: Job, *, status: int = 200) -> web.Response:
+        view = job_view(job, self._service.waiting_for(job, self._now()))
+        return web.Response(status=status, body=orjson.dumps(view), content_type=JSON, headers=_tag(job))
+
+
+def json_response(value: Any, *, status: int = 200) -> web.Response:
+    return web.Response(status=status, body=orjson.dumps(value), content_type=JSON)
+
+
+def read_body(model: type[B], body: Any) -> B:
+    try:
+        return model.model_validate(body)
+    except ValidationError as error:
+        raise invalid(error) from None
+
+
+def taken(job: Job) -> KeyTaken:
+    detail = f"key {job.key!r} is held by job {job.id} of queue {job.queue!r}"
+    return KeyTaken(f"{detail}; send on_conflict keep, replace or reschedule, or another key", job=job)
+
+
+def _tag(job: Job) -> dict[str, str]:
+    return {"ETag": f'"{job.version}"'}

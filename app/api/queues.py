@@ -1,0 +1,78 @@
+"""Queues over HTTP: read what came, ask, answer."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+from pydantic import ValidationError
+
+from app.api.errors import invalid
+from app.api.jobs import json_response, read_body
+from app.api.schemas import EmptyIn
+from app.api.views import queue_view
+from app.config import QueueSettings
+from app.errors import Fault, Invalid
+
+if TYPE_CHECKING:
+    from app.api.bodies import Bodies
+    from app.config import Config
+    from app.queues import Queues
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+
+
+class QueueRoutes:
+    """What `/v1/queues` answers."""
+
+    def __init__(self, *, queues: Queues, bodies: Bodies, config: Config) -> None:
+        self._queues = queues
+        self._bodies = bodies
+        self._config = config
+
+    async def list(self, _: web.Request) -> web.Response:
+        return json_response({"queues": [queue_view(queue) for queue in await self._queues.all()]})
+
+    async def read(self, request: web.Request) -> web.Response:
+        return json_response(queue_view(await self._queues.get(request.match_info["queue"])))
+
+    async def put(self, request: web.Request) -> web.Response:
+        name = _new_name(request)
+        body = await self._bodies.json(request)
+        try:
+            settings = QueueSettings.model_validate(body)
+        except ValidationError as error:
+            raise invalid(error, "these settings cannot be taken") from None
+        limit = self._config.jobs.max_timeout
+        if settings.timeout is not None and settings.timeout > limit:
+            fault = Fault("/timeout", f"{settings.timeout:g} s; at most {limit:g} s")
+            raise Invalid("these settings cannot be taken", faults=[fault])
+        return json_response(queue_view(await self._queues.put(name, settings)))
+
+    async def drop(self, request: web.Request) -> web.Response:
+        await self._queues.drop(request.match_info["queue"])
+        return web.Response(status=204)
+
+    async def pause(self, request: web.Request) -> web.Response:
+        return await self._pause(request, is_paused=True)
+
+    async def resume(self, request: web.Request) -> web.Response:
+        return await self._pause(request, is_paused=False)
+
+    async def purge(self, request: web.Request) -> web.Response:
+        read_body(EmptyIn, await self._bodies.json(request))
+        return json_response({"cancelled": await self._queues.purge(request.match_info["queue"])})
+
+    async def _pause(self, request: web.Request, *, is_paused: bool) -> web.Response:
+        name = _new_name(request)
+        read_body(EmptyIn, await self._bodies.json(request))
+        return json_response(queue_view(await self._queues.pause(name, is_paused)))
+
+
+def _new_name(request: web.Request) -> str:
+    name = request.match_info["queue"]
+    if not _NAME.fullmatch(name):
+        fault = Fault("", f"{name!r} cannot be a queue; take 1 to 100 of A-Z a-z 0-9 . _ -")
+        raise Invalid("the queue cannot have this name", faults=[fault])
+    return name

@@ -1,0 +1,191 @@
+"""The shape of what clients send; names, bounds and texts of these models are the contract, and OpenAPI shows them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import orjson
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from app.clock import Duration, PositiveDuration, parse_instant
+from app.config import Name, RetryPatch
+from app.job import NOTHING, STATES, OnConflict
+from app.service import Change, Submission
+
+MAX_LABELS = 16
+
+
+def _instant(value: object, info: ValidationInfo) -> int:
+    context = info.context or {}
+    try:
+        return parse_instant(value, context["now"], context["max_horizon"])
+    except ValueError as error:
+        raise PydanticCustomError("instant", "{reason}", {"reason": str(error)}) from None
+
+
+def _few(labels: dict[str, str]) -> dict[str, str]:
+    if len(labels) > MAX_LABELS:
+        raise _refused(f"{len(labels)} labels; at most {MAX_LABELS} are taken")
+    return labels
+
+
+def _refused(reason: str) -> PydanticCustomError:
+    return PydanticCustomError("field", "{reason}", {"reason": reason})
+
+
+InstantIn = Annotated[
+    int,
+    BeforeValidator(_instant),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "string", "format": "date-time"}, {"type": "number"}],
+            "description": "RFC 3339 with an offset, or Unix seconds. The past means now.",
+            "examples": ["2026-12-01T09:00:00Z", 1796115600],
+        }
+    ),
+]
+Priority = Annotated[int, Field(ge=-100, le=100, description="Higher runs first among due jobs.")]
+LabelValue = Annotated[str, Field(max_length=64)]
+Labels = Annotated[
+    dict[Name, LabelValue], AfterValidator(_few), Field(description="Up to 16 names with values, to find jobs by.")
+]
+Key = Annotated[str, Field(pattern=r"^[\x20-\x7e]{1,255}$", description="Names a live job, unique in its queue.")]
+ExpiresAfter = Annotated[
+    Duration, Field(description="Counted from the later of execute_at and now: not begun by then, it is `expired`.")
+]
+Params = Annotated[dict[str, Any], Field(description="What the kind's schema says (`GET /v1/kinds`).")]
+StateWord = Literal["scheduled", "running", "succeeded", "failed", "cancelled", "expired"]
+
+
+class Body(BaseModel):
+    """What all bodies share: nothing unknown, nothing guessed."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
+
+
+class Timed(Body):
+    """A time is asked for as an instant or as a delay, not both."""
+
+    execute_at: InstantIn = Field(None, validate_default=False, description="When it may start.")  # type: ignore[assignment]  # absent, never null
+    delay: Duration = Field(None, validate_default=False, description="Seconds from now, in place of execute_at.")  # type: ignore[assignment]  # absent, never null
+
+    @field_validator("delay")
+    @classmethod
+    def _one_time(cls, delay: float, info: ValidationInfo) -> float:
+        if info.data.get("execute_at") is not None:
+            raise _refused("give execute_at or delay, not both")
+        return delay
+
+
+class JobIn(Timed):
+    """A job to be submitted."""
+
+    kind: Name = Field(description="What runs it: a name of `GET /v1/kinds`.")
+    params: Params | None = None
+    queue: Name | None = Field(None, description="Where it waits its turn; `default` if not given.")
+    priority: Priority | None = None
+    timeout: PositiveDuration | None = Field(None, description="Seconds that one attempt may take.")
+    retry: RetryPatch | None = None
+    expires_after: ExpiresAfter | None = None
+    labels: Labels | None = None
+    key: Key | None = None
+    on_conflict: Literal["reject", "keep", "replace", "reschedule"] | None = Field(
+        None, description="What happens when a live job of the queue holds the key; `reject` if not given."
+    )
+
+    @field_validator("on_conflict")
+    @classmethod
+    def _key_for_conflict(cls, on_conflict: str | None, info: ValidationInfo) -> str | None:
+        if on_conflict is not None and info.data.get("key") is None:
+            raise _refused("on_conflict needs a key; give one, or leave it out")
+        return on_conflict
+
+    def to_submission(self) -> Submission:
+        return Submission(
+            kind=self.kind,
+            params=orjson.dumps(self.params) if self.params else NOTHING,
+            queue=self.queue or "default",
+            execute_at=self.execute_at,
+            delay=self.delay,
+            priority=self.priority or 0,
+            timeout=self.timeout,
+            retry=self.retry,
+            expires_after=self.expires_after,
+            labels=orjson.dumps(self.labels) if self.labels else None,
+            key=self.key,
+            on_conflict=OnConflict(self.on_conflict or OnConflict.REJECT),
+        )
+
+
+class BatchIn(Body):
+    """Jobs that are taken all or not at all."""
+
+    jobs: list[dict[str, Any]] = Field(min_length=1, description="Each as for `POST /v1/jobs`.")
+
+
+class PatchIn(Timed):
+    """What is to change of a scheduled job; null clears what is optional."""
+
+    priority: Priority | None = None
+    params: Params | None = None
+    labels: Labels | None = None
+    timeout: PositiveDuration | None = None
+    expires_after: ExpiresAfter | None = None
+    retry: RetryPatch | None = None
+
+    def to_change(self) -> Change:
+        return Change(
+            given=frozenset(self.model_fields_set),
+            execute_at=self.execute_at,
+            delay=self.delay,
+            priority=self.priority or 0,
+            params=orjson.dumps(self.params) if self.params else NOTHING,
+            labels=orjson.dumps(self.labels) if self.labels else None,
+            timeout=self.timeout,
+            expires_after=self.expires_after,
+            retry=self.retry,
+        )
+
+
+class CancelIn(Body):
+    """Why a job is cancelled, for those who ask later."""
+
+    reason: Annotated[str, Field(max_length=500)] | None = None
+
+
+class EmptyIn(Body):
+    """A body with nothing in it."""
+
+
+class ReadIn(Body):
+    """How to read a job."""
+
+    wait: Duration | None = Field(None, description="Seconds to wait until it is final; capped.")
+
+
+class ListIn(Body):
+    """What to list; beside these, `label.<name>=<value>`."""
+
+    state: list[StateWord] = Field([], description="Any of these states.")
+    queue: list[Name] = Field([], description="Any of these queues.")
+    kind: list[Name] = Field([], description="Any of these kinds.")
+    key: Key | None = None
+    due_after: InstantIn | None = Field(None, description="due_at is this or later.")
+    due_before: InstantIn | None = Field(None, description="due_at is before this.")
+    order: Literal["created", "due_at"] = Field("created", description="Newest first, or waiting jobs by time.")
+    limit: Annotated[int, Field(ge=1, le=1_000)] = 100
+    cursor: Annotated[str, Field(max_length=200)] | None = Field(None, description="`next` of the page before.")
+    view: Literal["brief", "full"] = Field("brief", description="`full`: with params, result and attempts.")
+
+
+assert set(StateWord.__args__) == set(STATES)  # type: ignore[attr-defined]  # Literal has its values there

@@ -1,0 +1,116 @@
+"""Room for waiting jobs: how many a queue may hold, and what a submit meets when it is full."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from app.errors import BacklogFull
+from app.job import Job, State
+from app.stores.base import Offer, Order, Query
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+
+    from app.clock import Now
+    from app.lanes import Lanes
+    from app.stores.base import Store
+
+MAX_DROP = 500
+WAIT_FOR_ROOM = 10.0
+
+
+class Backlog:
+    """Counts what waits and what is on its way in. `on_drop` hears of each job that had to make room."""
+
+    def __init__(
+        self, *, store: Store, lanes: Lanes, kinds: Iterable[str], now: Now, on_drop: Callable[[Job, Job], None]
+    ) -> None:
+        self._store = store
+        self._lanes = lanes
+        self._kinds = tuple(kinds)
+        self._now = now
+        self._on_drop = on_drop
+        self._incoming: Counter[str] = Counter()
+        self._held: dict[str, list[asyncio.Event]] = {}
+
+    def waiting(self, queue: str) -> int:
+        counts = self._store.counts()
+        return sum(counts.get((queue, kind, State.SCHEDULED), 0) for kind in self._kinds)
+
+    @asynccontextmanager
+    async def room_for(self, offers: Sequence[Offer]) -> AsyncIterator[None]:
+        """Hold room for jobs while they are added; raises `BacklogFull` if there is none."""
+        needs = Counter(offer.job.queue for offer in offers)
+        for queue, number in needs.items():
+            if self._excess(queue, number) > 0:
+                number -= await self._known(queue, offers)
+                await self._make_room(queue, number)
+        self._incoming.update(needs)
+        try:
+            yield
+        finally:
+            self._incoming.subtract(needs)
+
+    def left(self, queue: str) -> None:
+        """A job of the queue does not wait any more: there may be room."""
+        for event in self._held.get(queue, ()):
+            event.set()
+
+    def _excess(self, queue: str, number: int) -> int:
+        bound = self._lanes.settings(queue).max_backlog
+        return self.waiting(queue) + self._incoming[queue] + number - bound if bound else 0
+
+    async def _known(self, queue: str, offers: Sequence[Offer]) -> int:
+        """How many of the offers only meet a job that is there already: they need no room."""
+        known = 0
+        for key in {offer.job.key for offer in offers if offer.job.queue == queue and offer.job.key is not None}:
+            live = frozenset({State.SCHEDULED, State.RUNNING})
+            known += len(await self._store.list(Query(states=live, queues=frozenset({queue}), key=key, limit=1)))
+        return known
+
+    async def _make_room(self, queue: str, number: int) -> None:
+        settings = self._lanes.settings(queue)
+        if self._excess(queue, number) <= 0:
+            return
+        if settings.overflow == "drop_oldest" and number <= settings.max_backlog:
+            await self._drop_oldest(queue, number)
+        elif settings.overflow == "wait":
+            await self._wait(queue, number)
+        else:
+            raise self._full(queue)
+
+    async def _drop_oldest(self, queue: str, number: int) -> None:
+        while (excess := self._excess(queue, number)) > 0:
+            limit = min(excess, MAX_DROP)
+            query = Query(queues=frozenset({queue}), order=Order.DUE, limit=limit, is_full=True)
+            jobs = await self._store.list(query)
+            if not jobs:
+                raise self._full(queue)
+            now = self._now()
+            dropped = [job.drop(now) for job in jobs]
+            for old, verdict in zip(jobs, await self._store.save(dropped), strict=True):
+                if verdict.is_saved and verdict.job is not None:
+                    self._on_drop(old, verdict.job)
+
+    async def _wait(self, queue: str, number: int) -> None:
+        event = asyncio.Event()
+        self._held.setdefault(queue, []).append(event)
+        try:
+            async with asyncio.timeout(WAIT_FOR_ROOM):
+                while self._excess(queue, number) > 0:
+                    await event.wait()
+                    event.clear()
+        except TimeoutError:
+            raise self._full(queue) from None
+        finally:
+            self._held[queue].remove(event)
+            if not self._held[queue]:
+                del self._held[queue]
+
+    def _full(self, queue: str) -> BacklogFull:
+        bound = self._lanes.settings(queue).max_backlog
+        detail = f"queue {queue!r} has {self.waiting(queue)} waiting jobs and takes at most {bound} (max_backlog)"
+        return BacklogFull(f"{detail}; try again later or raise the bound", queue=queue)

@@ -1,0 +1,97 @@
+"""The command line: `python -m app <command>`."""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app import __version__, config, log
+from app.errors import Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+HEALTH_TIMEOUT = 3.0
+ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - where to ask one that listens there
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code says how it went."""
+    asked = _parser().parse_args(arguments)
+    try:
+        return {"serve": _serve, "check-config": _check_config, "health": _health}[asked.command](asked)
+    except Exit as reason:
+        print(f"erelong: {reason}", file=sys.stderr)
+        return reason.code
+    finally:
+        logging.shutdown()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="erelong", description="Runs jobs at their time, asked for over HTTP.")
+    parser.add_argument("--version", action="version", version=f"erelong {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, help in (
+        ("serve", "run the service"),
+        ("check-config", "say whether the settings can be used"),
+        ("health", "ask a running service whether it is alive: exit code 0 or 1"),
+    ):
+        command = commands.add_parser(name, help=help, description=help)
+        command.add_argument("--config", type=Path, metavar="FILE", help="settings (default: ./config.toml if there)")
+        command.add_argument("--host", help="address to listen on or to ask, over [server] host")
+        command.add_argument("--port", type=int, help="port, over [server] port")
+        command.add_argument("--data", type=Path, metavar="DIR", help="folder for everything that is written")
+    return parser
+
+
+def _load(asked: argparse.Namespace) -> config.Config:
+    settings = config.load(asked.config, os.environ, data=asked.data)
+    given = {"host": asked.host, "port": asked.port}
+    server = settings.server.model_copy(update={name: value for name, value in given.items() if value is not None})
+    return settings.model_copy(update={"server": server})
+
+
+def _folders(asked: argparse.Namespace) -> list[Path]:
+    """Where modules of declared kinds are looked for: beside the settings, then here."""
+    return [(asked.config or config.DEFAULT_FILE).resolve().parent, Path.cwd()]
+
+
+def _serve(asked: argparse.Namespace) -> int:
+    from app.main import serve
+
+    settings = _load(asked)
+    log.setup(settings.log.level, settings.log.format)
+    return serve(settings, _folders(asked))
+
+
+def _check_config(asked: argparse.Namespace) -> int:
+    from app.handlers import make_handlers
+    from app.main import refuse_open_door
+
+    settings = _load(asked)
+    refuse_open_door(settings)
+    handlers = make_handlers(settings, folders=_folders(asked))
+    print(f"the settings can be used; kinds: {', '.join(handlers)}")
+    return 0
+
+
+def _health(asked: argparse.Namespace) -> int:
+    server = _load(asked).server
+    host = ANYWHERE.get(server.host, server.host)
+    connection = http.client.HTTPConnection(host, server.port, timeout=HEALTH_TIMEOUT)
+    try:
+        connection.request("GET", "/livez")
+        status = connection.getresponse().status
+    except OSError as error:
+        raise Exit(f"no answer from {host} port {server.port}: {error}") from error
+    finally:
+        connection.close()
+    if status != http.HTTPStatus.OK:
+        raise Exit(f"{host} port {server.port} answered {status}")
+    print("alive")
+    return 0

@@ -1,0 +1,177 @@
+"""Time: now, instants (microseconds since 1970, UTC) and durations (seconds), and how both are read and written."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from decimal import Decimal
+from functools import lru_cache
+from typing import Annotated, Final, TypeAlias
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+Instant: TypeAlias = int
+Now: TypeAlias = Callable[[], Instant]
+
+SECOND: Final = 1_000_000
+LONGEST_DURATION: Final = 36_525 * 86_400.0  # 100 years: beyond it somebody sent milliseconds or a mistake
+DEEPEST_PAST: Final = 3_652 * 86_400 * SECOND  # 10 years
+FIRST_MILLISECONDS: Final = 10**11  # as seconds this is the year 5138, as milliseconds 1973
+
+_EPOCH: Final = datetime(1970, 1, 1)
+_AS_INSTANT: Final = 'send RFC 3339 with an offset, such as "2026-12-01T09:00:00Z", or Unix seconds as a number'
+_AS_DURATION: Final = 'send seconds as a number, or text such as "90s", "1h30m", "250ms", "PT5M" or "P1DT2H"'
+
+_RFC3339 = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt ]([0-9]{2}):([0-9]{2}):([0-9]{2})(\.[0-9]+)?"
+    r"(?:[Zz]|([+-])([01][0-9]|2[0-3]):([0-5][0-9]))?"
+)
+_SHORT = re.compile("".join(rf"(?:([0-9]+(?:\.[0-9]+)?){unit})?" for unit in ("w", "d", "h", "m", "s", "ms")))
+_ISO8601 = re.compile(
+    r"P(?!$)(?:([0-9]+(?:[.,][0-9]+)?)W)?(?:([0-9]+(?:[.,][0-9]+)?)D)?"
+    r"(?:T(?=[0-9])(?:([0-9]+(?:[.,][0-9]+)?)H)?(?:([0-9]+(?:[.,][0-9]+)?)M)?(?:([0-9]+(?:[.,][0-9]+)?)S)?)?"
+)
+_MILLISECONDS: Final = tuple(f".{ms:03d}Z" for ms in range(1000))  # with _second cached: 0.2 µs an instant, not 1.5
+_UNITS: Final = tuple(Decimal(text) for text in ("604800", "86400", "3600", "60", "1", "0.001"))
+
+
+def now() -> Instant:
+    return time.time_ns() // 1000
+
+
+def parse_instant(value: object, now: Instant, max_horizon: float) -> Instant:
+    """Read an instant from the wire, rounded up to the microsecond; the past is not moved to `now`.
+
+    Raise ValueError, with what to send instead, for anything not certain to be meant: no offset, milliseconds,
+    or more than 10 years ago or `max_horizon` seconds ahead.
+    """
+    if isinstance(value, str):
+        instant = _from_text(value)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        instant = _from_number(value)
+    else:
+        raise ValueError(f"{_shown(value)} is not an instant: {_AS_INSTANT}")
+    earliest, latest = now - DEEPEST_PAST, now + math.ceil(max_horizon * SECOND)
+    if instant < earliest:
+        raise ValueError(f"{_shown(value)} is more than 10 years ago: send a time after {format_instant(earliest)}")
+    if instant > latest:
+        raise ValueError(f"{_shown(value)} is too far ahead: send a time before {format_instant(latest)}")
+    return instant
+
+
+def format_instant(us: Instant) -> str:
+    """Write an instant as RFC 3339 in UTC, rounded up to the millisecond: never before the real one."""
+    ms = -(-us // 1000)
+    seconds = ms // 1000
+    return _second(seconds) + _MILLISECONDS[ms - seconds * 1000]
+
+
+def parse_duration(value: object) -> float:
+    """Read a duration as seconds; raise ValueError, with what to send instead, when it is none or no sane one."""
+    if isinstance(value, str):
+        seconds: float = _seconds_of_text(value)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool) and value == value:
+        seconds = value
+    else:
+        raise ValueError(f"{_shown(value)} is not a duration: {_AS_DURATION}")
+    if seconds < 0:
+        raise ValueError(f"{_shown(value)} is negative: send a duration of 0 or more")
+    if seconds > LONGEST_DURATION:
+        raise ValueError(f"{_shown(value)} is more than 100 years: is it in milliseconds? {_AS_DURATION}")
+    return float(seconds) + 0.0  # not -0.0
+
+
+def _checked_duration(value: object) -> float:
+    try:
+        return parse_duration(value)
+    except ValueError as error:  # pydantic would put "Value error, " before the text of a plain one
+        raise PydanticCustomError("duration", "{reason}", {"reason": str(error)}) from None
+
+
+def _schema(**least: float) -> WithJsonSchema:
+    return WithJsonSchema(
+        {
+            "anyOf": [{"type": "number", **least}, {"type": "string"}],
+            "description": "Seconds as a number, or text: ISO 8601 (`PT5M`, `P1DT2H`) or short (`1h30m`, `250ms`).",
+            "examples": [90, "PT5M", "1h30m"],
+        },
+        mode="validation",
+    )
+
+
+Duration = Annotated[float, BeforeValidator(_checked_duration), _schema(minimum=0)]
+PositiveDuration = Annotated[float, Field(gt=0), BeforeValidator(_checked_duration), _schema(exclusiveMinimum=0)]
+
+
+def _from_text(text: str) -> Instant:
+    match = _RFC3339.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{_shown(text)} is not an instant: {_AS_INSTANT}")
+    year, month, day, hour, minute, second, fraction, sign, offset_hours, offset_minutes = match.groups()
+    if sign is None and text[-1] not in "Zz":
+        raise ValueError(f"{_shown(text)} has no offset: append Z for UTC, or an offset such as +02:00")
+    leap = second == "60"
+    try:
+        local = datetime(int(year), int(month), int(day), int(hour), int(minute), 59 if leap else int(second))
+    except ValueError as error:
+        raise ValueError(f"{_shown(text)} does not exist: {error}") from None
+    seconds = (local - _EPOCH) // timedelta(seconds=1)
+    if sign is not None:
+        seconds -= int(f"{sign}1") * (int(offset_hours) * 3600 + int(offset_minutes) * 60)
+    if leap:
+        seconds += 1  # Unix time has no second 60: it is the first of the next minute, and never early
+        if seconds % 86_400:
+            raise ValueError(f"{_shown(text)} does not exist: a second 60 ends a day in UTC")
+    return seconds * SECOND + _microseconds(fraction)
+
+
+def _microseconds(fraction: str | None) -> int:
+    if fraction is None:
+        return 0
+    digits = fraction[1:]
+    return int(digits[:6].ljust(6, "0")) + (1 if digits[6:].strip("0") else 0)
+
+
+def _from_number(value: float) -> Instant:
+    if value != value or abs(value) == math.inf:  # math.isfinite raises on an int beyond all floats
+        raise ValueError(f"{_shown(value)} is not an instant: {_AS_INSTANT}")
+    if value >= FIRST_MILLISECONDS:
+        raise ValueError(f"{_shown(value)} looks like milliseconds: divide by 1000 and send Unix seconds")
+    if isinstance(value, int):
+        return value * SECOND
+    # By its shortest text, so that 1764579600.123 is just that and not rounded up for the error of the float.
+    return math.ceil(Decimal(repr(value)) * SECOND)
+
+
+@lru_cache(maxsize=4096)
+def _second(seconds: int) -> str:
+    return (_EPOCH + timedelta(seconds=seconds)).isoformat()
+
+
+def _seconds_of_text(text: str) -> float:
+    if text.startswith("-"):
+        raise ValueError(f"{_shown(text)} is negative: send a duration of 0 or more")
+    if re.match(r"P[0-9.,]+[YM]", text):
+        raise ValueError(f"{_shown(text)} has years or months, whose length varies: send days, such as P30D")
+    match = (_ISO8601.fullmatch(text) or _SHORT.fullmatch(text)) if 0 < len(text) <= 100 else None
+    if match is None:
+        raise ValueError(f"{_shown(text)} is not a duration: {_AS_DURATION}")
+    # In decimals, so that "1.1s100ms" is 1.2; ISO 8601 has no milliseconds, so its five groups leave that unit over.
+    counted = zip(match.groups("0"), _UNITS, strict=False)
+    return float(sum(Decimal(number.replace(",", ".")) * unit for number, unit in counted))
+
+
+def _shown(value: object) -> str:
+    """Show a value as its sender wrote it, in a bounded length."""
+    if isinstance(value, (dict, list)):
+        return "an object" if isinstance(value, dict) else "a list"
+    try:
+        text = json.dumps(value)
+    except (TypeError, ValueError):  # no JSON type, or an int of thousands of digits
+        text = f"a value of type {type(value).__name__}"
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,201 @@
+"""What can go wrong on purpose: one tree of errors, each naming its HTTP status, its code and what to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class Fault:
+    """One thing wrong with one place of a request: a JSON pointer and a sentence."""
+
+    __slots__ = ("detail", "pointer")
+
+    def __init__(self, pointer: str, detail: str) -> None:
+        self.pointer = pointer
+        self.detail = detail
+
+    def under(self, prefix: str) -> Fault:
+        return Fault(prefix + self.pointer, self.detail)
+
+    def __repr__(self) -> str:
+        return f"{self.pointer}: {self.detail}"
+
+
+class Problem(Exception):
+    """A request that cannot be met; becomes an `application/problem+json` answer."""
+
+    status: ClassVar[int] = 500
+    code: ClassVar[str] = "internal"
+    title: ClassVar[str] = "Internal error"
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        faults: Sequence[Fault] = (),
+        headers: Mapping[str, str] | None = None,
+        retry_after: float | None = None,
+        job: object = None,
+    ) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.faults = tuple(faults)
+        self.headers = dict(headers or {})
+        self.job = job
+        if retry_after is not None:
+            self.headers["Retry-After"] = str(max(1, -int(-retry_after // 1)))
+
+
+class MalformedJson(Problem):
+    """The body is not JSON, or not JSON that this service takes."""
+
+    status, code, title = 400, "malformed_json", "Malformed JSON"
+
+
+class BadCursor(Problem):
+    """The cursor was not made by this listing, or belongs to other filters."""
+
+    status, code, title = 400, "bad_cursor", "Bad cursor"
+
+
+class BadHeader(Problem):
+    """A header is there and cannot be understood."""
+
+    status, code, title = 400, "bad_header", "Bad header"
+
+
+class JobNotFound(Problem):
+    """No job has this id."""
+
+    status, code, title = 404, "job_not_found", "Job not found"
+
+
+class QueueNotFound(Problem):
+    """No job, setting or pause has named this queue."""
+
+    status, code, title = 404, "queue_not_found", "Queue not found"
+
+
+class NoSuchRoute(Problem):
+    """Nothing is served at this path."""
+
+    status, code, title = 404, "no_such_route", "No such route"
+
+
+class MethodNotAllowed(Problem):
+    """The path is served, but not with this method; `Allow` lists those that are."""
+
+    status, code, title = 405, "method_not_allowed", "Method not allowed"
+
+
+class BodyTimeout(Problem):
+    """No byte of the body came for too long."""
+
+    status, code, title = 408, "body_timeout", "Body timeout"
+
+
+class WrongState(Problem):
+    """The job is in a state in which this cannot be done to it."""
+
+    status, code, title = 409, "wrong_state", "Wrong state"
+
+
+class KeyTaken(Problem):
+    """Another live job of the queue holds this key."""
+
+    status, code, title = 409, "key_taken", "Key taken"
+
+
+class IdempotencyMismatch(Problem):
+    """This Idempotency-Key was used for another body."""
+
+    status, code, title = 409, "idempotency_mismatch", "Idempotency key reused"
+
+
+class QueueInUse(Problem):
+    """Jobs wait or run in the queue, so its settings stay."""
+
+    status, code, title = 409, "queue_in_use", "Queue in use"
+
+
+class VersionMismatch(Problem):
+    """`If-Match` names another version than the job has now."""
+
+    status, code, title = 412, "version_mismatch", "Version mismatch"
+
+
+class TooLarge(Problem):
+    """The body is larger than this route takes."""
+
+    status, code, title = 413, "too_large", "Too large"
+
+
+class UnsupportedMediaType(Problem):
+    """The body comes in a format or encoding that this route does not take."""
+
+    status, code, title = 415, "unsupported_media_type", "Unsupported media type"
+
+
+class Invalid(Problem):
+    """The request is understood and cannot be accepted; `errors` names each field."""
+
+    status, code, title = 422, "invalid", "Invalid request"
+
+
+class BacklogFull(Problem):
+    """As many jobs wait in the queue as `max_backlog` allows."""
+
+    status, code, title = 429, "backlog_full", "Backlog full"
+
+    def __init__(self, detail: str, *, queue: str, faults: Sequence[Fault] = ()) -> None:
+        super().__init__(detail, faults=faults, retry_after=5.0)
+        self.queue = queue
+
+
+class Internal(Problem):
+    """Something failed that should not have; the log has the rest under the request id."""
+
+
+class Draining(Problem):
+    """The service is stopping and takes no new work."""
+
+    status, code, title = 503, "draining", "Draining"
+
+
+class StoreUnavailable(Problem):
+    """The store does not answer as it should."""
+
+    status, code, title = 503, "store_unavailable", "Store unavailable"
+
+
+class StorageFull(Problem):
+    """The disk is full: what is stored stays, nothing new is taken."""
+
+    status, code, title = 507, "storage_full", "Storage full"
+
+
+class Exit(Exception):
+    """The process cannot go on; `code` is what it exits with, the text says why and what to do."""
+
+    code: ClassVar[int] = 1
+
+
+class StoreCorrupt(Exit):
+    """The store is damaged or is not one of ours."""
+
+    code = 65
+
+
+class StoreFailed(Exit):
+    """Reading or writing the store failed."""
+
+    code = 74
+
+
+class StoreInUse(Exit):
+    """Another process owns the store."""
+
+    code = 75

@@ -1,0 +1,82 @@
+"""What a kind of work is to the rest of the service: check its params, run one attempt, say how it stops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from app.clock import Instant
+
+
+class Stop(StrEnum):
+    """What a timeout or a cancel can do to an attempt of this kind."""
+
+    KILL = "kill"
+    COOPERATIVE = "cooperative"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One try at a job, as its handler sees it. The id is the same on every try."""
+
+    id: str
+    kind: str
+    queue: str
+    number: int
+    due_at: Instant
+    started_at: Instant
+    timeout: float
+
+
+class GiveUp(Exception):
+    """Raised by a handler: this job will never succeed, do not try again."""
+
+
+class AttemptFailed(Exception):
+    """Raised by a handler that knows more than an exception says: an error type, whether to retry, and when."""
+
+    def __init__(self, type: str, message: str, *, retryable: bool = True, delay: float = 0.0) -> None:
+        super().__init__(message)
+        self.type = type
+        self.message = message
+        self.retryable = retryable
+        self.delay = delay
+
+
+class Handler(Protocol):
+    """A kind of work. `run` is cancelled at its timeout and may be given up on if it does not end then."""
+
+    @property
+    def type(self) -> str: ...
+
+    @property
+    def isolation(self) -> str | None: ...
+
+    @property
+    def stop(self) -> Stop: ...
+
+    @property
+    def params_schema(self) -> dict[str, Any]: ...
+
+    @property
+    def result_schema(self) -> dict[str, Any] | None: ...
+
+    @property
+    def abandoned(self) -> int:
+        """Attempts that still run although they were given up on, beside those the workers know of."""
+        ...
+
+    def check(self, params: bytes) -> None:
+        """Refuse what cannot run: raises `errors.Invalid` with faults relative to the params."""
+        ...
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def run(self, params: bytes, attempt: Attempt) -> bytes | None:
+        """Do the work; the JSON text of its result, or None for none. Any exception is a failed attempt."""
+        ...

@@ -1,0 +1,83 @@
+"""What pydantic found wrong with params, as faults: where, which value, and what to send instead."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+import orjson
+from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic_core.core_schema import ErrorType
+
+from app.errors import Fault, Invalid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pydantic import ValidationError
+
+MAX_FAULTS: Final = 20
+
+# Texts of these say what would be right but not what was sent; those of validators are left as they are.
+_BUILT_IN: Final = frozenset(get_args(ErrorType)) - {"value_error", "assertion_error"}
+
+
+def refusal(reason: str) -> PydanticCustomError:
+    """Make the error of a validator, for whose text `reason` is all that the sender needs to read."""
+    return PydanticCustomError("refused", "{reason}", {"reason": reason})
+
+
+def invalid(kind: str, faults: Sequence[Fault]) -> Invalid:
+    """Make the refusal of params, with the first fault in its text."""
+    first = f"{faults[0].pointer or '/'} {faults[0].detail}"
+    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    return Invalid(f'the params do not fit kind "{kind}": {first}{more}', faults=faults)
+
+
+def find_faults(error: ValidationError, params: bytes, known: Iterable[str]) -> list[Fault]:
+    """List what is wrong, at most 20 of it, by JSON pointers into the params; `known` are their possible names."""
+    try:
+        sent = orjson.loads(params)
+    except orjson.JSONDecodeError as not_json:
+        return [Fault("", f"is not JSON: {not_json}")]
+    return [_fault(details, sent, known) for details in error.errors(include_url=False)[:MAX_FAULTS]]
+
+
+def shown(value: object) -> str:
+    """Show a value as its sender wrote it, in a bounded length."""
+    if isinstance(value, (dict, list)):
+        return "an object" if isinstance(value, dict) else "a list"
+    try:
+        text = orjson.dumps(value).decode()
+    except TypeError:
+        text = f"a value of type {type(value).__name__}"
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _fault(details: ErrorDetails, sent: Any, known: Iterable[str]) -> Fault:
+    pointer = _pointer(details, sent)
+    match details["type"]:
+        case "missing":
+            return Fault(pointer, "is missing: add it")
+        case "extra_forbidden":
+            names = ", ".join(known) if len(details["loc"]) == 1 else ""
+            return Fault(pointer, f"is not a known name; known names: {names}" if names else "is not a known name")
+        case "value_error" | "assertion_error":
+            return Fault(pointer, str(details["ctx"]["error"]) or details["msg"])
+        case built_in if built_in in _BUILT_IN:
+            text = details["msg"].removeprefix("Input ").removeprefix("String ")
+            return Fault(pointer, f"{text}, not {shown(details['input'])}")
+        case _:
+            return Fault(pointer, details["msg"])
+
+
+def _pointer(details: ErrorDetails, sent: Any) -> str:
+    """Follow a location through what was sent; its parts that are no names there, such as a union's choice, go."""
+    pointer = ""
+    for part in details["loc"]:
+        try:
+            sent = sent[part]
+        except (IndexError, KeyError, TypeError):
+            if details["type"] != "missing" or part != details["loc"][-1]:
+                continue
+        pointer += "/" + str(part).replace("~", "~0").replace("/", "~1")
+    return pointer

@@ -1,0 +1,160 @@
+"""The kinds that are Python functions: imported at start, called on the loop or in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import sys
+import traceback
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import ValidationError
+
+from app.handlers.base import AttemptFailed, Stop
+from app.handlers.faults import find_faults, invalid
+from app.handlers.signature import Signature, Unfit, read_signature
+from app.handlers.threads import ThreadPool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from app.errors import Invalid
+    from app.handlers.base import Attempt, Handler
+
+
+def make_python_handler(*, name: str, path: str, isolation: Literal["async", "thread"] | None) -> Handler:
+    """Import the function `path` ("module:function") and wrap it; raise Unfit when it cannot be a kind."""
+    function = _imported(path)
+    is_coroutine = _is_coroutine_function(function)
+    if isolation == "async" and not is_coroutine:
+        raise Unfit('isolation = "async" needs an "async def", and this is a plain function: leave isolation out')
+    if isolation == "thread" and is_coroutine:
+        raise Unfit('isolation = "thread" needs a plain function, and this is an "async def": leave isolation out')
+    make = AsyncHandler if is_coroutine else ThreadHandler
+    return make(name=name, function=function, signature=read_signature(function))
+
+
+class _PythonHandler:
+    """What functions have in common, wherever they are called."""
+
+    type = "python"
+
+    def __init__(self, *, name: str, function: Callable[..., Any], signature: Signature) -> None:
+        self._name = name
+        self._function = function
+        self._signature = signature
+
+    @property
+    def params_schema(self) -> dict[str, Any]:
+        return self._signature.params_schema
+
+    @property
+    def result_schema(self) -> dict[str, Any] | None:
+        return self._signature.result_schema
+
+    def check(self, params: bytes) -> None:
+        try:
+            self._signature.check(params)
+        except ValidationError as error:
+            raise self._invalid(error, params) from None
+
+    async def open(self) -> None:
+        pass
+
+    def _arguments(self, params: bytes, attempt: Attempt) -> tuple[list[Any], dict[str, Any]]:
+        try:
+            values = self._signature.check(params)
+        except ValidationError as error:  # the function has changed since the submit
+            raise AttemptFailed("exception", self._invalid(error, params).detail, retryable=False) from None
+        return self._signature.arguments(values, attempt)
+
+    def _invalid(self, error: ValidationError, params: bytes) -> Invalid:
+        known = self._signature.params_schema.get("properties", ())
+        return invalid(self._name, find_faults(error, params, known))
+
+
+class AsyncHandler(_PythonHandler):
+    """A coroutine function, awaited on the loop."""
+
+    isolation = "async"
+    stop = Stop.COOPERATIVE
+    abandoned = 0
+
+    async def close(self) -> None:
+        pass
+
+    async def run(self, params: bytes, attempt: Attempt) -> bytes | None:
+        positional, named = self._arguments(params, attempt)
+        try:
+            value = await self._function(*positional, **named)
+        except (Exception, GeneratorExit):
+            raise
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
+                raise
+            # SystemExit would end the loop, and a CancelledError that nobody asked for is a failure.
+            raise AttemptFailed("exception", f"{type(error).__name__}: {error}") from error
+        return self._signature.dump(value)
+
+
+class ThreadHandler(_PythonHandler):
+    """A plain function, called in a thread that cannot be stopped."""
+
+    isolation = "thread"
+    stop = Stop.NONE
+
+    def __init__(self, *, name: str, function: Callable[..., Any], signature: Signature) -> None:
+        super().__init__(name=name, function=function, signature=signature)
+        self._threads = ThreadPool(name=f"kind {name}")
+
+    @property
+    def abandoned(self) -> int:
+        return self._threads.abandoned
+
+    async def close(self) -> None:
+        self._threads.close()
+
+    async def run(self, params: bytes, attempt: Attempt) -> bytes | None:
+        return await self._threads.run(lambda: self._call(params, attempt))
+
+    def _call(self, params: bytes, attempt: Attempt) -> bytes | None:
+        positional, named = self._arguments(params, attempt)
+        return self._signature.dump(self._function(*positional, **named))
+
+
+def _imported(path: str) -> Callable[..., Any]:
+    module_name, _, attribute = path.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
+            raise Unfit(f'no module "{error.name}"; searched in {", ".join(map(repr, sys.path))}') from None
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        raise Unfit(
+            f'importing "{module_name}" failed: {type(error).__name__}: {error} ({where.filename}:{where.lineno})'
+        ) from error
+    try:
+        function = attrgetter(attribute)(module)
+    except AttributeError:
+        source = getattr(module, "__file__", None) or "built in"
+        raise Unfit(f'module "{module_name}" ({source}) has no "{attribute}"') from None
+    _refuse_no_function(function, attribute)
+    return function  # type: ignore[no-any-return]  # checked above as far as it can be
+
+
+def _refuse_no_function(value: object, name: str) -> None:
+    if not callable(value) or inspect.isclass(value):
+        raise Unfit(f'"{name}" is a {"class" if inspect.isclass(value) else type(value).__name__}, not a function')
+    if inspect.isgeneratorfunction(value) or inspect.isasyncgenfunction(value):
+        raise Unfit(f'"{name}" is a generator, which nothing would run: return instead of yield')
+
+
+def _is_coroutine_function(function: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+def _is_being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

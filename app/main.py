@@ -1,0 +1,271 @@
+"""The only place that builds things: settings → parts → start in order → stop in reverse."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import socket
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from app import clock
+from app.agenda import Agenda
+from app.alarm import Alarm
+from app.api.app import make_app
+from app.backlog import Backlog
+from app.config import ConfigError
+from app.errors import Exit
+from app.handlers import make_handlers
+from app.job import WORDS, Job
+from app.lanes import Lanes
+from app.log import get_logger
+from app.metrics import Metrics
+from app.outcomes import Outcomes
+from app.queues import Queues
+from app.scheduler import Scheduler
+from app.service import Service
+from app.stores import make_store
+from app.watchers import Watchers
+from app.workers import Workers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from app.config import Config
+    from app.handlers.base import Handler
+    from app.stores.base import Store
+
+LOOPBACK = ("localhost", "127.", "::1")
+
+log = get_logger(__name__)
+
+
+class Parts:
+    """Everything that makes up a running service, wired together; `start` and `stop` are its life."""
+
+    def __init__(
+        self, *, config: Config, store: Store, handlers: Mapping[str, Handler], now: clock.Now = clock.now
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.config = config
+        self.store = store
+        self.handlers = handlers
+        self.metrics = Metrics()
+        self.alarm = Alarm(now=now)
+        self.agenda = Agenda(on_earlier=self.alarm.ring)
+        self.lanes = Lanes(config=config.queues, aging=config.jobs.aging, tick=loop.time)
+        self.watchers = Watchers(max_watchers=config.server.max_waiters)
+        self.backlog = Backlog(
+            store=store,
+            lanes=self.lanes,
+            kinds=handlers,
+            now=now,
+            on_drop=lambda *change: self.service.changed(*change),
+        )
+        self.outcomes = Outcomes(
+            store=store,
+            agenda=self.agenda,
+            max_unsaved=config.workers.max_unsaved,
+            metrics=self.metrics,
+            now=now,
+            on_change=self._on_change,
+        )
+        self.workers = Workers(
+            store=store,
+            lanes=self.lanes,
+            agenda=self.agenda,
+            outcomes=self.outcomes,
+            handlers=handlers,
+            config=config.workers,
+            max_result=config.server.max_result,
+            metrics=self.metrics,
+            now=now,
+            on_change=self._on_change,
+        )
+        self.scheduler = Scheduler(
+            agenda=self.agenda,
+            store=store,
+            lanes=self.lanes,
+            alarm=self.alarm,
+            metrics=self.metrics,
+            now=now,
+            on_change=self._on_change,
+        )
+        self.service = Service(
+            store=store,
+            agenda=self.agenda,
+            lanes=self.lanes,
+            workers=self.workers,
+            backlog=self.backlog,
+            watchers=self.watchers,
+            handlers=handlers,
+            config=config,
+            metrics=self.metrics,
+            now=now,
+        )
+        self.queues = Queues(
+            store=store,
+            agenda=self.agenda,
+            lanes=self.lanes,
+            config=config.queues,
+            now=now,
+            on_cancel=self.service.changed,
+        )
+        self.app = make_app(
+            service=self.service,
+            queues=self.queues,
+            handlers=handlers,
+            config=config,
+            metrics=self.metrics,
+            checks=self.checks,
+            now=now,
+        )
+        self._duties: list[asyncio.Task[None]] = []
+        self._is_started = False
+        self._read_levels()
+
+    async def start(self) -> None:
+        await self.store.open()
+        for handler in self.handlers.values():
+            await handler.open()
+        await self.queues.load()
+        waiting = await self.scheduler.load()
+        await self.workers.start()
+        self._duties = [
+            asyncio.create_task(self.outcomes.run()),
+            asyncio.create_task(self.scheduler.run()),
+            asyncio.create_task(self.scheduler.retain(self.config.store.retention_interval)),
+        ]
+        self._is_started = True
+        log.info("ready", waiting=waiting, kinds=",".join(self.handlers))
+
+    async def stop(self) -> None:
+        """Take nothing new, let what runs run on for `drain_timeout`, release the rest, close the store."""
+        self.drain()
+        released = await self.workers.stop(self.config.server.drain_timeout)
+        unsaved = await self.outcomes.flush()
+        await end(self._duties)
+        self.alarm.close()
+        for handler in self.handlers.values():
+            await handler.close()
+        await self.store.close()
+        log.info("stopped", released=released, unsaved=unsaved)
+
+    def drain(self) -> None:
+        self.service.is_draining = True
+        self.watchers.close()
+
+    def checks(self) -> dict[str, str]:
+        """What `/readyz` shows: each part with "ok" or what ails it."""
+        jump = self.scheduler.last_jump
+        return {
+            "service": "draining" if self.service.is_draining else "ok" if self._is_started else "starting",
+            "scheduler": "ok" if all(not duty.done() for duty in self._duties) else "ended",
+            "store": f"{len(self.outcomes)} outcomes wait for the disk" if self.outcomes.is_full else "ok",
+            "clock": "ok" if jump is None else f"ok, last stepped by {jump:.1f} s",
+        }
+
+    def _on_change(self, job: Job) -> None:
+        self.watchers.tell(job.seq)
+        self.backlog.left(job.queue)
+
+    def _read_levels(self) -> None:
+        self.metrics.pending.read = lambda: {(): len(self.agenda)}
+        self.metrics.running.read = lambda: {(): self.workers.running}
+        self.metrics.abandoned.read = lambda: {(): self.workers.abandoned}
+        self.metrics.unsaved.read = lambda: {(): len(self.outcomes)}
+        self.metrics.due.read = lambda: {(queue,): due for queue, due in self.lanes.all_due().items()}
+        self.metrics.jobs.read = self._job_levels
+
+    def _job_levels(self) -> dict[tuple[str, ...], float]:
+        levels: dict[tuple[str, ...], float] = {}
+        for (queue, _, state), jobs in dict(self.store.counts()).items():
+            levels[queue, WORDS[state]] = levels.get((queue, WORDS[state]), 0) + jobs
+        return levels
+
+
+def serve(config: Config, folders: Sequence[Path]) -> int:
+    """Run the service until it is told to stop; what comes back is the exit code."""
+    refuse_open_door(config)
+    handlers = make_handlers(config, folders=folders)
+    with asyncio.Runner(loop_factory=_loop_factory(config.server.loop)) as runner:
+        return runner.run(_serve(config, handlers))
+
+
+async def _serve(config: Config, handlers: Mapping[str, Handler]) -> int:
+    parts = Parts(config=config, store=make_store(config.store), handlers=handlers)
+    stopping = asyncio.Event()
+    _heed_signals(stopping)
+    await parts.start()
+    runner = web.AppRunner(parts.app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+    await runner.setup()
+    site = web.SockSite(runner, listen(config.server.host, config.server.port), backlog=1024)
+    await site.start()
+    host, port = site._sock.getsockname()[:2]
+    log.info("listening", url=f"http://{host}:{port}", process=os.getpid())
+    gc.collect()
+    gc.freeze()
+    await stopping.wait()
+    log.info("draining", timeout=config.server.drain_timeout)
+    parts.drain()
+    await parts.stop()
+    await runner.cleanup()
+    return 0
+
+
+def refuse_open_door(config: Config) -> None:
+    """Anybody who reaches the port may do anything, so beyond this machine that must be said out loud."""
+    host = config.server.host
+    if not host.startswith(LOOPBACK) and not config.auth.allow_anonymous:
+        raise ConfigError(
+            [
+                f"server.host = {host!r} is open to others and there are no keys: listen on 127.0.0.1, or set "
+                "[auth] allow_anonymous = true (ERELONG_AUTH__ALLOW_ANONYMOUS=true) if only friends can reach it"
+            ]
+        )
+
+
+def listen(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        door = socket.socket(family, kind, protocol)
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        door.bind(address)
+    except OSError as error:
+        raise Exit(f"cannot listen on {host} port {port}: {error.strerror}; name another with --port") from error
+    return door
+
+
+def _heed_signals(stopping: asyncio.Event) -> None:
+    """The first signal drains, the second leaves at once."""
+
+    def heed(number: int) -> None:
+        if stopping.is_set():
+            os._exit(128 + number)
+        stopping.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, heed, number)
+
+
+def _loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if name != "uvloop":
+        return None
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+async def end(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

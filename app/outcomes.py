@@ -1,0 +1,135 @@
+"""Outcomes on their way to the disk: gathered, saved together, kept in line until they are there."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from app import retry
+from app.job import End, Job, Outcome, State
+from app.log import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from app.agenda import Agenda
+    from app.clock import Instant, Now
+    from app.metrics import Metrics
+    from app.stores.base import Store
+
+MAX_SAVE = 500
+MANY_OUTCOMES = 32
+GATHER_TIME = 0.005  # nobody waits for these commits: fewer and larger ones halve their cost
+STORE_PAUSE = 0.5
+FLUSH_TIME = 5.0
+
+log = get_logger(__name__)
+
+
+class Outcomes:
+    """Decides what an attempt's outcome makes of its job and stores that. A bounded number may wait for the disk:
+
+    when it is full nothing more should begin, and `on_room` is called when that has passed. `on_change` hears of every
+    job stored.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        agenda: Agenda,
+        max_unsaved: int,
+        metrics: Metrics,
+        now: Now,
+        on_change: Callable[[Job], None],
+    ) -> None:
+        self._store = store
+        self._agenda = agenda
+        self._max_unsaved = max_unsaved
+        self._metrics = metrics
+        self._now = now
+        self._on_change = on_change
+        self._unsaved: deque[tuple[Job, Outcome]] = deque()
+        self._has_some = asyncio.Event()
+        self._is_clear = asyncio.Event()
+        self._is_clear.set()
+        self._is_hurried = False
+        self.on_room: Callable[[], None] = lambda: None
+
+    def __len__(self) -> int:
+        return len(self._unsaved)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._unsaved) >= self._max_unsaved
+
+    def add(self, job: Job, outcome: Outcome, now: Instant) -> None:
+        """Take the outcome of a running job's attempt."""
+        self._unsaved.append((_finish(job, outcome, now), outcome))
+        self._has_some.set()
+        self._is_clear.clear()
+
+    async def run(self) -> None:
+        """Save what comes, for ever; what could not be saved is tried again."""
+        while True:
+            await self._has_some.wait()
+            self._has_some.clear()
+            try:
+                while self._unsaved:
+                    saved = await self._save_some()
+                    if saved >= MANY_OUTCOMES and not self._is_hurried:
+                        await asyncio.sleep(GATHER_TIME)
+                self._is_clear.set()
+            except Exception as error:
+                self._metrics.laps_failed.values["save",] += 1
+                log.error("save_failed", exc_info=error, outcomes=len(self._unsaved))
+                await asyncio.sleep(STORE_PAUSE)
+                self._has_some.set()
+
+    async def flush(self) -> int:
+        """Wait until all is on the disk, within reason; how many are not comes back."""
+        self._is_hurried = True
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._is_clear.wait(), FLUSH_TIME)
+        return len(self._unsaved)
+
+    async def _save_some(self) -> int:
+        """Save the oldest; they stay in line until they are on the disk."""
+        batch = [self._unsaved[index] for index in range(min(len(self._unsaved), MAX_SAVE))]
+        verdicts = await self._store.save([job for job, _ in batch])
+        was_full = self.is_full
+        for (job, outcome), verdict in zip(batch, verdicts, strict=True):
+            self._unsaved.popleft()
+            if verdict.is_saved:
+                self._saved(job)
+            else:
+                self._lost_race(job, outcome, verdict.job)
+        if was_full and not self.is_full:
+            self.on_room()
+        return len(batch)
+
+    def _saved(self, job: Job) -> None:
+        if (wakes_at := job.wakes_at) is not None:
+            self._agenda.add(wakes_at, job.seq)
+        else:
+            self._metrics.finished.values[job.kind, job.state.word] += 1
+        self._on_change(job)
+
+    def _lost_race(self, job: Job, outcome: Outcome, stored: Job | None) -> None:
+        """Somebody changed the job meanwhile: if only to ask for its end, the outcome counts on top of that."""
+        attempt = job.attempt + (outcome.end is End.RELEASED)
+        if stored is not None and stored.state is State.RUNNING and stored.attempt == attempt:
+            self.add(stored, outcome, self._now())
+            return
+        self._metrics.outdated.values[()] += 1
+        log.warning("outcome_dropped", job=job.id, outcome=outcome.end, state=stored.state.word if stored else "gone")
+
+
+def _finish(job: Job, outcome: Outcome, now: Instant) -> Job:
+    backoff = 0.0
+    if outcome.end in (End.ERROR, End.TIMEOUT, End.CRASHED):
+        backoff = retry.wait(job.policy, job.failures + 1, random.random())
+    return job.finish(outcome, now, backoff=backoff)

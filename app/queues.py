@@ -1,0 +1,169 @@
+"""What can be asked about queues: see, set, pause, resume, purge, drop."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from app.config import QueueSettings
+from app.errors import QueueInUse, QueueNotFound
+from app.job import SECOND, WORDS, Job, State
+from app.log import get_logger
+from app.stores.base import Order, Override, Query
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from app.agenda import Agenda
+    from app.clock import Instant, Now
+    from app.lanes import Lanes
+    from app.stores.base import Store
+
+PURGE_SLICE = 500
+NO_OVERRIDE = Override()
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """A queue as it is now."""
+
+    name: str
+    is_paused: bool
+    settings: QueueSettings
+    counts: dict[str, int]
+    oldest_due_age: float | None
+    late_p99: float | None
+
+
+class Queues:
+    """The one door to queues. `on_cancel` hears of each job that a purge ends, as it was and as it is."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        agenda: Agenda,
+        lanes: Lanes,
+        config: Mapping[str, QueueSettings],
+        now: Now,
+        on_cancel: Callable[[Job, Job], None],
+    ) -> None:
+        self._store = store
+        self._agenda = agenda
+        self._lanes = lanes
+        self._config = config
+        self._now = now
+        self._on_cancel = on_cancel
+        self._overrides: dict[str, Override] = {}
+        self._writing = asyncio.Lock()
+
+    async def load(self) -> None:
+        """Take over what was set before the last stop."""
+        self._overrides = await self._store.overrides()
+        for queue, override in self._overrides.items():
+            try:
+                settings = QueueSettings.model_validate_json(override.settings) if override.settings else None
+            except ValidationError as error:
+                log.error("queue_settings_unreadable", queue=queue, problem=str(error))
+                settings = None
+            self._lanes.configure(queue, settings)
+            self._lanes.pause(queue, override.paused)
+
+    async def all(self) -> list[Queue]:
+        names = {queue for queue, _, _ in dict(self._store.counts())} | {*self._config, *self._overrides}
+        return [await self._queue(name) for name in sorted(names)]
+
+    async def get(self, name: str) -> Queue:
+        if not self._exists(name):
+            raise QueueNotFound(f"no queue {name!r}; it comes to be when a job, a setting or a pause names it")
+        return await self._queue(name)
+
+    async def put(self, name: str, settings: QueueSettings) -> Queue:
+        """Replace what overrides the configuration; what is not given falls back to it."""
+        text = settings.model_dump_json(exclude_unset=True).encode()
+        async with self._writing:
+            await self._store_override(name, self._override(name)._replace(settings=text))
+            self._put_again(self._lanes.configure(name, settings))
+        return await self._queue(name)
+
+    async def drop(self, name: str) -> None:
+        """Forget the override and the pause of a queue in which nothing waits or runs."""
+        queue = await self.get(name)
+        busy = queue.counts["scheduled"] + queue.counts["running"]
+        if busy:
+            raise QueueInUse(f"{busy} jobs wait or run in queue {name!r}; purge it or let them finish first")
+        async with self._writing:
+            await self._store_override(name, None)
+            self._put_again(self._lanes.configure(name, None))
+            self._lanes.pause(name, False)
+
+    async def pause(self, name: str, is_paused: bool) -> Queue:
+        async with self._writing:
+            await self._store_override(name, self._override(name)._replace(paused=is_paused))
+            self._lanes.pause(name, is_paused)
+        return await self._queue(name)
+
+    async def purge(self, name: str) -> int:
+        """Cancel all waiting jobs, in slices; how many comes back."""
+        await self.get(name)
+        cancelled = 0
+        query = Query(states=frozenset({State.SCHEDULED}), queues=frozenset({name}), limit=PURGE_SLICE, is_full=True)
+        newest = await self._store.list(query)
+        while newest:
+            now = self._now()
+            ended = [job.cancel(now, "its queue was purged") for job in newest]
+            for before, verdict in zip(newest, await self._store.save(ended), strict=True):
+                if verdict.is_saved and verdict.job is not None:
+                    cancelled += 1
+                    self._on_cancel(before, verdict.job)
+            after = (0, newest[-1].seq)
+            newest = await self._store.list(
+                Query(states=query.states, queues=query.queues, limit=PURGE_SLICE, is_full=True, after=after)
+            )
+        return cancelled
+
+    def _exists(self, name: str) -> bool:
+        return name in self._config or name in self._overrides or any(name == group[0] for group in self._groups())
+
+    def _groups(self) -> dict[tuple[str, str, State], int]:
+        return dict(self._store.counts())
+
+    async def _queue(self, name: str) -> Queue:
+        counts = dict.fromkeys(WORDS, 0)
+        for (queue, _, state), jobs in self._groups().items():
+            if queue == name:
+                counts[state.word] += jobs
+        now = self._now()
+        return Queue(
+            name=name,
+            is_paused=self._lanes.is_paused(name),
+            settings=self._lanes.settings(name),
+            counts={"scheduled": counts["scheduled"], "due": self._lanes.due(name), **counts},
+            oldest_due_age=await self._oldest_due_age(name, now) if counts["scheduled"] else None,
+            late_p99=self._lanes.late_p99(name),
+        )
+
+    async def _oldest_due_age(self, name: str, now: Instant) -> float | None:
+        oldest = await self._store.list(Query(queues=frozenset({name}), order=Order.DUE, limit=1))
+        due_at = oldest[0].due_at if oldest else None
+        return (now - due_at) / SECOND if due_at is not None and due_at <= now else None
+
+    def _override(self, name: str) -> Override:
+        return self._overrides.get(name, NO_OVERRIDE)
+
+    async def _store_override(self, name: str, override: Override | None) -> None:
+        await self._store.override(name, override)
+        if override is None:
+            self._overrides.pop(name, None)
+        else:
+            self._overrides[name] = override
+
+    def _put_again(self, seqs: list[int]) -> None:
+        """Let the scheduler read these anew and put them where they now belong."""
+        now = self._now()
+        self._agenda.extend([(now, seq) for seq in seqs])

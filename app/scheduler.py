@@ -1,0 +1,164 @@
+"""The one coroutine that owns the popping: sleep until due or changed, then hand over; and the keeping of promises
+about time that follow from it: expiry and retention."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from app.alarm import Wake
+from app.errors import Problem
+from app.job import SECOND, End, Job, Outcome, State
+from app.log import get_logger
+from app.stores.base import Query
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from app.agenda import Agenda
+    from app.alarm import Alarm
+    from app.clock import Instant, Now
+    from app.lanes import Lanes
+    from app.metrics import Metrics
+    from app.stores.base import Store
+
+MAX_POP = 500  # a lap: more would keep the API waiting
+LOAD_PAGE = 20_000
+PURGE_SLICE = 500
+STORE_PAUSE = 1.0
+MEMO_LIFE = 24 * 3600 * SECOND
+FOREVER = 1 << 62
+
+log = get_logger(__name__)
+
+
+class Scheduler:
+    """Moves jobs from the agenda into their lanes, on the dot. `on_change` hears of the jobs that expire."""
+
+    def __init__(
+        self,
+        *,
+        agenda: Agenda,
+        store: Store,
+        lanes: Lanes,
+        alarm: Alarm,
+        metrics: Metrics,
+        now: Now,
+        on_change: Callable[[Job], None],
+    ) -> None:
+        self._agenda = agenda
+        self._store = store
+        self._lanes = lanes
+        self._alarm = alarm
+        self._metrics = metrics
+        self._now = now
+        self._on_change = on_change
+        self.last_jump: float | None = None
+
+    async def load(self) -> int:
+        """Fill the agenda from the store, after seeing to what ran when the service last stopped."""
+        await self._recover(self._now())
+        after, page = (-1, -1), LOAD_PAGE
+        while page == LOAD_PAGE:
+            instants = await self._store.due(after, FOREVER, LOAD_PAGE)
+            self._agenda.extend(instants)
+            page = len(instants)
+            after = instants[-1] if instants else after
+        return len(self._agenda)
+
+    async def _recover(self, now: Instant) -> None:
+        """What was running is lost: due again at once."""
+        query = Query(states=frozenset({State.RUNNING}), limit=PURGE_SLICE, is_full=True)
+        while jobs := await self._store.list(query):
+            lost = [job.finish(Outcome(End.LOST), now) for job in jobs]
+            for job, verdict in zip(lost, await self._store.save(lost), strict=True):
+                if verdict.is_saved:
+                    log.warning("attempt_lost", job=job.id, attempt=job.attempt, state=job.state.word)
+                    self._metrics.ended.values[job.kind, End.LOST] += 1
+
+    async def run(self) -> None:
+        """Lap after lap, for ever; one that fails is logged, counted and repeated."""
+        while True:
+            try:
+                await self._lap()
+            except Exception as error:
+                self._metrics.laps_failed.values["schedule",] += 1
+                log.error("lap_failed", exc_info=error)
+                await asyncio.sleep(STORE_PAUSE)
+
+    async def _lap(self) -> None:
+        popped = self._agenda.pop(self._now(), MAX_POP)
+        if popped:
+            await self._hand_over(popped)
+            await asyncio.sleep(0)
+        elif await self._alarm.wait(self._agenda.next_due()) is Wake.STEPPED:
+            self._note_jump()
+
+    async def _hand_over(self, popped: list[tuple[Instant, int]]) -> None:
+        """Jobs that are still due go to their lanes; what was cancelled or moved meanwhile is dropped."""
+        try:
+            jobs = await self._store.get([seq for _, seq in popped])
+        except Problem:
+            self._agenda.extend(popped)
+            raise
+        now = self._now()
+        expired = []
+        for job in jobs.values():
+            if job.state is not State.SCHEDULED or job.due_at is None:
+                continue
+            if job.expires_at is not None and job.expires_at <= now:
+                expired.append(job)
+            elif job.due_at <= now:
+                self._lanes.put(job)
+                if job.expires_at is not None:
+                    self._agenda.add(job.expires_at, job.seq)
+        if expired:
+            await self._expire(expired, now)
+
+    async def _expire(self, jobs: list[Job], now: Instant) -> None:
+        try:
+            verdicts = await self._store.save([job.expire(now) for job in jobs])
+        except Problem:
+            self._agenda.extend([(now, job.seq) for job in jobs])
+            raise
+        for verdict in verdicts:
+            job = verdict.job
+            if verdict.is_saved and job is not None:
+                self._lanes.discard(job.queue, job.seq)
+                self._metrics.finished.values[job.kind, job.state.word] += 1
+                self._on_change(job)
+
+    def _note_jump(self) -> None:
+        jump = self._alarm.jump
+        if abs(jump) < 1:
+            return
+        self.last_jump = jump
+        self._metrics.clock_jumps.values[()] += 1
+        log.warning("clock_jumped", seconds=round(jump, 3), effect="early" if jump > 0 else "what waits, waits longer")
+
+    # retention
+
+    async def retain(self, interval: float) -> None:
+        """Forget, again and again, what has been kept long enough."""
+        while True:
+            await asyncio.sleep(interval)
+            try:
+                await self.purge_once(self._now())
+            except Exception as error:
+                self._metrics.laps_failed.values["retain",] += 1
+                log.error("retention_failed", exc_info=error)
+
+    async def purge_once(self, now: Instant) -> int:
+        """One sweep over all queues, in slices that leave the writer free for others."""
+        purged = 0
+        ended = {(queue, state) for (queue, _, state), jobs in dict(self._store.counts()).items() if jobs and state > 1}
+        for queue, state in sorted(ended):
+            retention = self._lanes.settings(queue).retention
+            kept = retention.succeeded if state is State.SUCCEEDED else retention.other
+            before = now - round(kept * SECOND)
+            while gone := await self._store.purge(queue, state, before=before, limit=PURGE_SLICE):
+                purged += gone
+                await asyncio.sleep(0)
+        await self._store.forget_memos(before=now - MEMO_LIFE, limit=10 * PURGE_SLICE)
+        self._metrics.purged.values[()] += purged
+        return purged

@@ -1,0 +1,326 @@
+"""What can be asked about jobs: submit, get, list, change, cancel, run, retry, forget, wait for."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from app import job as jobs
+from app.config import merged
+from app.errors import Draining, Fault, Invalid, JobNotFound, KeyTaken, VersionMismatch, WrongState
+from app.job import Job, OnConflict, State
+from app.stores.base import Fate, Offer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from app.agenda import Agenda
+    from app.backlog import Backlog
+    from app.clock import Instant, Now
+    from app.config import Config, QueueSettings, RetryPatch
+    from app.handlers.base import Handler
+    from app.lanes import Lanes
+    from app.metrics import Metrics
+    from app.stores.base import Memo, Query, Receipt, Store
+    from app.watchers import Watchers
+    from app.workers import Workers
+
+DRAIN_RETRY_AFTER = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """A job as somebody asks for it; what is None falls to the kind, the queue, the defaults."""
+
+    kind: str
+    params: bytes = jobs.NOTHING
+    queue: str = "default"
+    execute_at: Instant | None = None
+    delay: float | None = None
+    priority: int = 0
+    timeout: float | None = None
+    retry: RetryPatch | None = None
+    expires_after: float | None = None
+    labels: bytes | None = None
+    key: str | None = None
+    on_conflict: OnConflict = OnConflict.REJECT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What a PATCH asks for: only the given names are touched; None clears what can be cleared."""
+
+    given: frozenset[str] = field(default_factory=frozenset)
+    execute_at: Instant | None = None
+    delay: float | None = None
+    priority: int = 0
+    params: bytes = jobs.NOTHING
+    labels: bytes | None = None
+    timeout: float | None = None
+    expires_after: float | None = None
+    retry: RetryPatch | None = None
+
+
+class Service:
+    """The one door to jobs. `expect` is what `If-Match` names: versions, or None for any."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        agenda: Agenda,
+        lanes: Lanes,
+        workers: Workers,
+        backlog: Backlog,
+        watchers: Watchers,
+        handlers: Mapping[str, Handler],
+        config: Config,
+        metrics: Metrics,
+        now: Now,
+    ) -> None:
+        self._store = store
+        self._agenda = agenda
+        self._lanes = lanes
+        self._workers = workers
+        self._backlog = backlog
+        self._watchers = watchers
+        self._handlers = handlers
+        self._config = config
+        self._metrics = metrics
+        self._now = now
+        self._policies: dict[tuple[str, str], tuple[QueueSettings, bytes]] = {}
+        self.is_draining = False
+
+    # submitting
+
+    def draft(self, asked: Submission, now: Instant) -> Job:
+        """Make a job of what is asked, or raise `Invalid` naming each field that cannot be."""
+        handler = self._handlers.get(asked.kind)
+        if handler is None:
+            raise Invalid("the job cannot be taken", faults=[Fault("/kind", self._no_kind(asked.kind))])
+        self._check_params(handler, asked.params)
+        settings = self._lanes.settings(asked.queue)
+        execute_at = asked.execute_at
+        if execute_at is None:
+            execute_at = now if asked.delay is None else now + round(asked.delay * jobs.SECOND)
+        return jobs.new(
+            kind=asked.kind,
+            queue=asked.queue,
+            now=now,
+            execute_at=execute_at,
+            timeout=self._timeout(asked.kind, settings, asked.timeout),
+            retry=self._policy(asked.kind, asked.queue, settings, asked.retry),
+            params=asked.params,
+            key=asked.key,
+            labels=asked.labels,
+            priority=asked.priority,
+            expires_after=asked.expires_after,
+        )
+
+    async def add(
+        self, offers: Sequence[Offer], *, now: Instant, is_whole: bool = False, memo: Memo | None = None
+    ) -> Receipt:
+        """Store drafts; when it returns they are durable and on the agenda."""
+        self.refuse_when_draining()
+        async with self._backlog.room_for(offers):
+            receipt = await self._store.add(offers, now=now, is_whole=is_whole, memo=memo)
+        if receipt.replayed or (is_whole and any(entry and entry.fate is Fate.CONFLICT for entry in receipt.entries)):
+            return receipt
+        instants = []
+        for entry in receipt.entries:
+            if entry is None or entry.fate not in (Fate.ADDED, Fate.CHANGED):
+                continue
+            job = entry.job
+            if entry.fate is Fate.ADDED:
+                self._metrics.submitted.values[job.kind,] += 1
+            else:
+                self._lanes.discard(job.queue, job.seq)
+                self._watchers.tell(job.seq)
+            if (wakes_at := job.wakes_at) is not None:
+                instants.append((wakes_at, job.seq))
+        self._agenda.extend(instants)
+        return receipt
+
+    def refuse_when_draining(self) -> None:
+        if self.is_draining:
+            raise Draining("the service is stopping and takes no new work", retry_after=DRAIN_RETRY_AFTER)
+
+    # asking
+
+    async def get(self, id: str) -> Job:
+        name = jobs.parse_id(id)
+        if name is not None:
+            seq, token = name
+            job = (await self._store.get([seq])).get(seq)
+            if job is not None and job.token == token:
+                return job
+        raise JobNotFound(f"no job {id!r}; it was never made, or it is gone after its retention")
+
+    async def list(self, query: Query) -> list[Job]:
+        return await self._store.list(query)
+
+    async def wait(self, id: str, seconds: float, known: frozenset[int] | None = None) -> Job:
+        """The job as soon as it is final, or not one of the known versions; or as it is when the time is up."""
+        name = jobs.parse_id(id)
+        with self._watchers.watch(name[0] if name else 0) as event, suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while event is not None and not self._watchers.is_closed:
+                    job = await self.get(id)
+                    if job.is_final or (known is not None and job.version not in known):
+                        return job
+                    await event.wait()
+                    event.clear()
+        return await self.get(id)
+
+    def waiting_for(self, job: Job, now: Instant) -> str | None:
+        """Why a scheduled job does not run: the first that holds."""
+        if job.state is not State.SCHEDULED or job.due_at is None:
+            return None
+        if job.due_at > now:
+            return "time"
+        return self._lanes.waiting_for(job) or ("slot" if self._workers.is_full else None)
+
+    # changing
+
+    async def patch(self, id: str, change: Change, expect: frozenset[int] | None) -> Job:
+        """Change a scheduled job; nothing given changes nothing."""
+        return await self._step(id, expect, lambda job, now: self._changed(job, change, now))
+
+    async def cancel(self, id: str, reason: str | None, expect: frozenset[int] | None) -> Job:
+        """End a waiting job at once, ask a running one to stop."""
+        job = await self._step(id, expect, lambda job, now: job.cancel(now, reason))
+        if job.state is State.RUNNING:
+            self._workers.cancel(job.seq)
+        return job
+
+    async def run(self, id: str, expect: frozenset[int] | None) -> Job:
+        self.refuse_when_draining()
+        return await self._step(id, expect, lambda job, now: job.run_now(now))
+
+    async def retry(self, id: str, expect: frozenset[int] | None) -> Job:
+        self.refuse_when_draining()
+        return await self._step(id, expect, lambda job, now: job.again(now))
+
+    async def delete(self, id: str, expect: frozenset[int] | None) -> None:
+        """Forget a job that is not running."""
+        while True:
+            job = await self.get(id)
+            _check_version(job, expect)
+            if job.state is State.RUNNING:
+                raise WrongState(f"job {id} is running; cancel it first", job=job)
+            if await self._store.delete(job):
+                self._left(job)
+                self._watchers.tell(job.seq)
+                return
+
+    async def _step(self, id: str, expect: frozenset[int] | None, step: Callable[[Job, Instant], Job]) -> Job:
+        """Take one step with a job as it is now; when somebody else was quicker, look again."""
+        while True:
+            before = await self.get(id)
+            _check_version(before, expect)
+            after = step(before, self._now())
+            if after is before:
+                return before
+            (verdict,) = await self._store.save([after])
+            if verdict.is_saved:
+                self.changed(before, after)
+                return after
+            if verdict.job is not None and verdict.job.seq != after.seq:
+                detail = f"key {after.key!r} has a new holder, job {verdict.job.id}; cancel that one first"
+                raise KeyTaken(detail, job=verdict.job)
+
+    def changed(self, before: Job, after: Job) -> None:
+        """See to what follows from a stored change."""
+        if before.state is State.SCHEDULED:
+            self._left(before)
+        if (wakes_at := after.wakes_at) is not None:
+            self._agenda.add(wakes_at, after.seq)
+        if after.is_final:
+            self._metrics.finished.values[after.kind, after.state.word] += 1
+        self._watchers.tell(after.seq)
+
+    def _left(self, job: Job) -> None:
+        self._lanes.discard(job.queue, job.seq)
+        self._backlog.left(job.queue)
+
+    def _changed(self, job: Job, change: Change, now: Instant) -> Job:
+        if job.state is not State.SCHEDULED:
+            raise WrongState(f"only a scheduled job can be changed; job {job.id} is {job.state.word}", job=job)
+        if not change.given:
+            return job
+        after = job.rewrite(**self._rewritten(job, change))
+        if "expires_after" in change.given:
+            after = after.expire_after(change.expires_after, now)
+        if change.execute_at is not None:
+            after = after.move(change.execute_at, now)
+        elif change.delay is not None:
+            after = after.move(now + round(change.delay * jobs.SECOND), now)
+        return after._replace(version=job.version + 1)
+
+    def _rewritten(self, job: Job, change: Change) -> dict[str, Any]:
+        given, settings = change.given, self._lanes.settings(job.queue)
+        if "params" in given:
+            self._check_params(self._handlers.get(job.kind), change.params)
+        retry = job.retry
+        if "retry" in given:
+            cleared = self._policy(job.kind, job.queue, settings, None)
+            retry = merged(job.policy, change.retry).model_dump_json().encode() if change.retry else cleared
+        return {
+            "params": change.params if "params" in given else job.params,
+            "labels": change.labels if "labels" in given else job.labels,
+            "priority": change.priority if "priority" in given else job.priority,
+            "timeout": self._timeout(job.kind, settings, change.timeout) if "timeout" in given else job.timeout,
+            "retry": retry,
+        }
+
+    # what is checked and filled in
+
+    def _check_params(self, handler: Handler | None, params: bytes) -> None:
+        limit = self._config.server.max_params
+        if len(params) > limit:
+            detail = (
+                f"{len(params)} bytes of JSON; at most {limit} are taken. Store large data elsewhere and pass its name"
+            )
+            raise Invalid("params are too large", faults=[Fault("/params", detail)])
+        if handler is None:
+            return
+        try:
+            handler.check(params)
+        except Invalid as invalid:
+            raise Invalid(invalid.detail, faults=[fault.under("/params") for fault in invalid.faults]) from None
+
+    def _no_kind(self, kind: str) -> str:
+        known = ", ".join(self._handlers)
+        close = difflib.get_close_matches(kind, self._handlers, n=1)
+        return f"no kind {kind!r}; known kinds: {known}" + (f". Did you mean {close[0]!r}?" if close else "")
+
+    def _timeout(self, kind: str, settings: QueueSettings, asked: float | None) -> float:
+        if asked is None:
+            declared = self._config.kinds.get(kind)
+            of_kind = declared.timeout if declared else None
+            return of_kind or settings.timeout or self._config.jobs.timeout
+        limit = self._config.jobs.max_timeout
+        if asked > limit:
+            raise Invalid("the job cannot be taken", faults=[Fault("/timeout", f"{asked:g} s; at most {limit:g} s")])
+        return asked
+
+    def _policy(self, kind: str, queue: str, settings: QueueSettings, asked: RetryPatch | None) -> bytes:
+        """The whole retry policy as JSON; those without a wish of their own share one that is made once."""
+        kept = self._policies.get((kind, queue))
+        if asked is None and kept is not None and kept[0] is settings:
+            return kept[1]
+        declared = self._config.kinds.get(kind)
+        of_kind = declared.retry if declared else None
+        policy = merged(self._config.jobs.retry, settings.retry, of_kind, asked).model_dump_json().encode()
+        if asked is None and queue in self._lanes.names():
+            self._policies[kind, queue] = (settings, policy)
+        return policy
+
+
+def _check_version(job: Job, expect: frozenset[int] | None) -> None:
+    if expect is not None and job.version not in expect:
+        wanted = ", ".join(f'"{version}"' for version in sorted(expect)) or "none"
+        raise VersionMismatch(f'job {job.id} is at version "{job.version}", If-Match names {wanted}; read it again')

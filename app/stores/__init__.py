@@ -1,0 +1,20 @@
+"""The stores by name, and the way to make the configured one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.stores.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from app.config import StoreSection
+    from app.stores.base import Store
+
+
+def make_store(section: StoreSection) -> Store:
+    if section.kind == "memory":
+        return MemoryStore()
+    from app.stores.sqlite import SqliteStore  # its library is loaded only by those who use it
+
+    return SqliteStore(path=Path(section.path), durability=section.durability)

@@ -1,0 +1,128 @@
+"""Listings that stay quick with a million jobs: each is a walk along the index that leaves the least to skip."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from app.job import Job, State
+from app.stores import sqlite_schema as sql
+from app.stores.base import Order
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import apsw
+
+    from app.stores.base import Group, Query
+
+FEW_JOBS = 20_000
+MANY_GROUPS = 100
+NEWEST = (1 << 62, 1 << 62)
+OLDEST = (-1, -1)
+
+Part = tuple[str, list[Any]]
+
+
+def select_jobs(connection: apsw.Connection, query: Query, counts: Mapping[Group, int]) -> list[Job]:
+    """Find the numbers along an index, then read those rows."""
+    groups = [group for group, jobs in dict(counts).items() if jobs > 0 and _is_wanted(group, query)]
+    statement, values = _choose(query, groups, sum(counts[group] for group in groups))
+    with connection:  # one view of both
+        seqs = connection.execute(statement, values).fetchall()
+        rows = sql.select_rows(connection, sql.SELECT if query.is_full else sql.SELECT_BRIEF, seqs)
+    return [sql.read_job(row) for row in rows]
+
+
+def _choose(query: Query, groups: list[Group], jobs: int) -> Part:
+    if query.order is Order.DUE:
+        return _by_due(query, groups, jobs)
+    if query.key is not None:
+        return _walk("jobs INDEXED BY keyed", query, _where(query))
+    if query.labels and jobs > FEW_JOBS:
+        return _by_label(query)
+    if (query.due_after is not None or query.due_before is not None) and jobs > FEW_JOBS:
+        return _by_due_range(query)
+    if not (query.states or query.queues or query.kinds) or len(groups) > MANY_GROUPS:
+        return _walk("jobs", query, _where(query))
+    return _by_group(query, groups)
+
+
+def _by_due(query: Query, groups: list[Group], jobs: int) -> Part:
+    """In order of time, waiting jobs only; a few jobs of a rare queue are rather sorted than searched for."""
+    after = query.after or OLDEST
+    condition, values = _where(query, "state = 0")
+    is_rare = bool(query.queues and groups) and jobs <= FEW_JOBS
+    index = "keyed" if query.key is not None else "grouped" if is_rare else "due"
+    statement = f"""
+        SELECT seq FROM jobs INDEXED BY {index} WHERE {condition} AND (due_at, seq) > (?, ?)
+        ORDER BY due_at, seq LIMIT ?"""
+    return statement, [*values, *after, query.limit]
+
+
+def _by_due_range(query: Query) -> Part:
+    """Newest first among waiting and running jobs within a range of due times."""
+    waiting, values = _walk("jobs INDEXED BY due", query, _where(query, "state = 0"))
+    running, others = _walk("jobs INDEXED BY grouped", query, _where(query, "state = 1"))
+    statement = f"SELECT seq FROM ({waiting}) UNION ALL SELECT seq FROM ({running}) ORDER BY seq DESC LIMIT ?"
+    return statement, [*values, *others, query.limit]
+
+
+def _by_label(query: Query) -> Part:
+    (name, value), *_ = query.labels.items()
+    condition, values = _where(query)
+    statement = f"""
+        SELECT seq FROM labels CROSS JOIN jobs USING (seq) WHERE labels.name = ? AND labels.value = ? AND labels.seq < ?
+        AND {condition} ORDER BY labels.seq DESC LIMIT ?"""
+    return statement, [name, value, (query.after or NEWEST)[1], *values, query.limit]
+
+
+def _by_group(query: Query, groups: list[Group]) -> Part:
+    """Each group is one range of the index, newest last; the newest of each are merged."""
+    if not groups:
+        return "SELECT seq FROM jobs WHERE 0", []
+    parts = []
+    values: list[Any] = []
+    for queue, kind, state in groups:
+        condition = "jobs INDEXED BY grouped", query, _where(query, "state = ? AND queue = ? AND kind = ?")
+        statement, given = _walk(*condition)
+        parts.append(f"SELECT seq FROM ({statement})")
+        values += [state, queue, kind, *given]
+    return " UNION ALL ".join(parts) + " ORDER BY seq DESC LIMIT ?", [*values, query.limit]
+
+
+def _walk(source: str, query: Query, where: Part) -> Part:
+    """Newest first along what `source` names."""
+    condition, values = where
+    statement = f"SELECT seq FROM {source} WHERE {condition} AND seq < ? ORDER BY seq DESC LIMIT ?"
+    return statement, [*values, (query.after or NEWEST)[1], query.limit]
+
+
+def _where(query: Query, first: str = "1") -> Part:
+    """All filters as conditions on a row."""
+    conditions, values = [first], []
+    for column, wanted in (("state", query.states), ("queue", query.queues), ("kind", query.kinds)):
+        if wanted:
+            conditions.append(f"{column} IN ({', '.join('?' * len(wanted))})")
+            values += sorted(wanted)
+    for condition, value in (
+        ("key = ?", query.key),
+        ("due_at >= ?", query.due_after),
+        ("due_at < ?", query.due_before),
+    ):
+        if value is not None:
+            conditions.append(condition)
+            values.append(value)
+    for name, text in query.labels.items():
+        conditions.append("jobs.seq IN (SELECT seq FROM labels WHERE name = ? AND value = ? AND seq = jobs.seq)")
+        values += [name, text]
+    return " AND ".join(conditions), values
+
+
+def _is_wanted(group: Group, query: Query) -> bool:
+    queue, kind, state = group
+    return (
+        (not query.states or state in query.states)
+        and (not query.queues or queue in query.queues)
+        and (not query.kinds or kind in query.kinds)
+        and (query.order is not Order.DUE or state is State.SCHEDULED)
+    )

@@ -1,0 +1,366 @@
+"""The bounded pool: takes due jobs, runs each attempt under its timeout, reports its outcome."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from app.attempts import Reason, attempt_of, failed, stopped, succeeded
+from app.errors import Problem
+from app.handlers.base import AttemptFailed, GiveUp, Stop
+from app.job import SECOND
+from app.log import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from app.agenda import Agenda
+    from app.clock import Now
+    from app.config import WorkersSection
+    from app.handlers.base import Handler
+    from app.job import Job, Outcome
+    from app.lanes import Lanes, Slot
+    from app.metrics import Metrics
+    from app.outcomes import Outcomes
+    from app.stores.base import Claim, Store
+
+MAX_CLAIM = 200
+TURNS_BEFORE_YIELD = 200
+STORE_PAUSE = 0.5
+RELEASE_GRACE = 0.5
+
+log = get_logger(__name__)
+
+
+class Worker:
+    """One permit of the pool: a task that runs attempts one after another."""
+
+    __slots__ = ("deadline", "is_lost", "job", "reason", "slot", "task", "wake")
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[None]
+        self.wake: asyncio.Future[None] | None = None
+        self.job: Job | None = None
+        self.slot: Slot | None = None
+        self.deadline = 0.0
+        self.reason: Reason | None = None
+        self.is_lost = False
+
+    def begin(self, job: Job, slot: Slot, deadline: float) -> None:
+        self.job, self.slot, self.deadline, self.reason = job, slot, deadline, None
+
+
+class Workers:
+    """Runs at most `concurrency` attempts at once. `on_change` hears of every job that was stored differently."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        lanes: Lanes,
+        agenda: Agenda,
+        outcomes: Outcomes,
+        handlers: Mapping[str, Handler],
+        config: WorkersSection,
+        max_result: int,
+        metrics: Metrics,
+        now: Now,
+        on_change: Callable[[Job], None],
+    ) -> None:
+        self._store = store
+        self._lanes = lanes
+        self._agenda = agenda
+        self._outcomes = outcomes
+        self._handlers = handlers
+        self._config = config
+        self._max_result = max_result
+        self._metrics = metrics
+        self._now = now
+        self._on_change = on_change
+        self._todo: deque[tuple[Job, Slot]] = deque()
+        self._idle: list[Worker] = []
+        self._busy: dict[int, Worker] = {}
+        self._unwanted: set[int] = set()
+        self._lost: set[Worker] = set()
+        self._workers: set[Worker] = set()
+        self._claiming = 0
+        self._ready = asyncio.Event()
+        self._is_still = asyncio.Event()
+        self._is_stopping = False
+        self._look: asyncio.TimerHandle | None = None
+        self._thaw: asyncio.TimerHandle | None = None
+
+    # life
+
+    async def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._lanes.on_ready = self._outcomes.on_room = self._ready.set
+        self._ready.set()
+        self._feeder = self._loop.create_task(self._feed())
+
+    async def stop(self, drain_timeout: float) -> int:
+        """Begin nothing more, let what runs run on for a while, release the rest; how many comes back."""
+        self._is_stopping = True
+        self._check_still()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(drain_timeout):
+                await self._is_still.wait()
+        released = len(self._busy)
+        await self._release_all()
+        tasks = [self._feeder, *(worker.task for worker in self._workers)]
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=RELEASE_GRACE)
+        for timer in (self._look, self._thaw):
+            if timer:
+                timer.cancel()
+        return released
+
+    async def _release_all(self) -> None:
+        if not self._busy:
+            return
+        for worker in list(self._busy.values()):
+            self._stop_attempt(worker, Reason.DRAIN)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(RELEASE_GRACE):
+                await self._is_still.wait()
+        for worker in list(self._busy.values()):
+            self._abandon(worker)
+
+    # questions
+
+    @property
+    def running(self) -> int:
+        return len(self._busy)
+
+    @property
+    def abandoned(self) -> int:
+        return len(self._lost) + sum(handler.abandoned for handler in self._handlers.values())
+
+    @property
+    def is_full(self) -> bool:
+        return self._free() <= 0
+
+    def cancel(self, seq: int) -> None:
+        """Stop a running attempt as its kind allows; one that is claimed but not begun never begins."""
+        worker = self._busy.get(seq)
+        if worker is None or worker.job is None:
+            self._unwanted.add(seq)
+        else:
+            handler = self._handlers.get(worker.job.kind)
+            if handler is not None and handler.stop is not Stop.NONE:
+                self._stop_attempt(worker, Reason.CANCEL)
+
+    # from the lanes to a worker
+
+    async def _feed(self) -> None:
+        while True:
+            await self._ready.wait()
+            self._ready.clear()
+            try:
+                while not self._is_stopping and (limit := min(self._free(), MAX_CLAIM)) > 0:
+                    slots = self._lanes.take(limit)
+                    if not slots:
+                        break
+                    await self._claim(slots)
+            except Exception as error:
+                self._metrics.laps_failed.values["feed",] += 1
+                log.error("feed_failed", exc_info=error)
+                await asyncio.sleep(STORE_PAUSE)
+                self._ready.set()
+            self._arm_thaw()
+
+    async def _claim(self, slots: list[Slot]) -> None:
+        now = self._now()
+        self._claiming = len(slots)
+        try:
+            claim = await self._store.claim([slot.seq for slot in slots], now=now)
+        except Problem as problem:
+            self._agenda.extend([(now + round(STORE_PAUSE * SECOND), slot.seq) for slot in slots])
+            for slot in slots:
+                self._lanes.release(slot)
+            log.warning("claim_failed", problem=problem.code, jobs=len(slots))
+            await asyncio.sleep(STORE_PAUSE)
+            return
+        finally:
+            self._claiming = 0
+        self._dispatch(claim, slots)
+
+    def _dispatch(self, claim: Claim, slots: list[Slot]) -> None:
+        taken = {job.seq: job for job in claim.jobs}
+        for slot in slots:
+            job = taken.pop(slot.seq, None)
+            if job is None:
+                self._lanes.release(slot)
+            else:
+                self._begin(job, slot)
+        if claim.early:
+            self._agenda.extend(claim.early)
+        for job in claim.spoiled:
+            self._metrics.finished.values[job.kind, job.state.word] += 1
+            self._on_change(job)
+        self._wake_some()
+        self._check_still()
+
+    def _begin(self, job: Job, slot: Slot) -> None:
+        self._metrics.started.values[job.kind,] += 1
+        late_by = job.late_by or 0.0
+        self._metrics.late.note(job.kind, late_by)
+        self._lanes.note_start(job.queue, late_by)
+        self._todo.append((job, slot))
+        self._on_change(job)
+
+    def _wake_some(self) -> None:
+        """Wake two workers; each that finds more to do wakes two more, so that no-ops need only a few."""
+        for _ in range(min(2, len(self._todo))):
+            if self._idle:
+                wake = self._idle.pop().wake
+                if wake is not None and not wake.done():
+                    wake.set_result(None)
+            elif len(self._workers) < self._config.concurrency:
+                worker = Worker()
+                self._workers.add(worker)
+                worker.task = self._loop.create_task(self._work(worker))
+
+    def _free(self) -> int:
+        if self._outcomes.is_full:
+            return 0
+        return self._config.concurrency - len(self._busy) - len(self._todo) - self._claiming
+
+    def _arm_thaw(self) -> None:
+        """Come back when a queue's rate allows its next job; late by a millisecond, since timers may be early."""
+        if self._thaw is not None:
+            self._thaw.cancel()
+            self._thaw = None
+        wait = self._lanes.token_in()
+        if wait is not None:
+            self._thaw = self._loop.call_later(wait + 0.001, self._lanes.wake)
+
+    # a worker's life
+
+    async def _work(self, worker: Worker) -> None:
+        turns = 0
+        while True:
+            if not self._todo:
+                worker.wake = self._loop.create_future()
+                self._idle.append(worker)
+                await worker.wake
+                turns = 0
+                continue
+            job, slot = self._todo.popleft()
+            if self._todo:
+                self._wake_some()
+            await self._run(worker, job, slot)
+            if worker.is_lost:
+                return
+            turns += 1
+            if turns % TURNS_BEFORE_YIELD == 0:
+                await asyncio.sleep(0)
+
+    async def _run(self, worker: Worker, job: Job, slot: Slot) -> None:
+        worker.begin(job, slot, self._loop.time() + job.timeout)
+        self._busy[job.seq] = worker
+        if self._look is None or worker.deadline < self._look.when():
+            self._arm_look(worker.deadline)
+        if job.seq in self._unwanted:
+            outcome = stopped(Reason.CANCEL, job)
+        else:
+            outcome = await self._attempt(worker, job)
+        if worker.reason is not None:
+            worker.task.uncancel()
+        if not worker.is_lost:
+            self._end(worker, outcome)
+
+    async def _attempt(self, worker: Worker, job: Job) -> Outcome:
+        """Run the handler; whatever it does, an outcome comes back."""
+        try:
+            handler = self._handlers.get(job.kind)
+            if handler is None:
+                return failed("exception", f"no kind {job.kind!r} is declared; declare it in [kinds] and restart")
+            result = await handler.run(job.params, attempt_of(job))
+        except AttemptFailed as error:
+            return failed(error.type, error.message, retryable=error.retryable, delay=error.delay)
+        except GiveUp as error:
+            return failed("give_up", str(error) or "the handler gave up", retryable=False)
+        except asyncio.CancelledError:
+            if worker.reason is None and not self._is_self_cancelled(worker):
+                raise
+            return stopped(worker.reason, job)
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # noqa: BLE001 - SystemExit in a task would end the loop
+            return failed("exception", f"{type(error).__name__}: {error}")
+        if worker.reason is not None:
+            return stopped(worker.reason, job)
+        return succeeded(result, self._max_result)
+
+    def _is_self_cancelled(self, worker: Worker) -> bool:
+        """A handler may raise CancelledError by itself; nobody asked this task to end, so that is its failure."""
+        return worker.task.cancelling() == 0
+
+    def _end(self, worker: Worker, outcome: Outcome) -> None:
+        """The attempt is over: its slot is free at once, its outcome goes to the disk with others."""
+        job, slot = worker.job, worker.slot
+        assert job is not None
+        assert slot is not None
+        del self._busy[job.seq]
+        self._unwanted.discard(job.seq)
+        worker.job = worker.slot = None
+        now = self._now()
+        self._metrics.ended.values[job.kind, outcome.end] += 1
+        self._metrics.duration.note(job.kind, max(0, now - (job.started_at or now)) / SECOND)
+        self._outcomes.add(job, outcome, now)
+        self._lanes.release(slot)
+        self._ready.set()
+        self._check_still()
+
+    # stopping attempts
+
+    def _arm_look(self, at: float) -> None:
+        if self._look is not None:
+            self._look.cancel()
+        self._look = self._loop.call_at(at, self._look_at_deadlines)
+
+    def _look_at_deadlines(self) -> None:
+        """One timer for all: stop what is over its time, give up on what does not stop, sleep until the next."""
+        self._look = None
+        tick = self._loop.time()
+        for worker in list(self._busy.values()):
+            if worker.deadline > tick + 0.0005:  # uvloop's timers come up to half a millisecond early
+                continue
+            if worker.reason is None:
+                self._stop_attempt(worker, Reason.TIMEOUT)
+            else:
+                self._abandon(worker)
+        if self._busy:
+            self._arm_look(min(worker.deadline for worker in self._busy.values()))
+
+    def _stop_attempt(self, worker: Worker, reason: Reason) -> None:
+        if worker.reason is not None:
+            return
+        worker.reason = reason
+        worker.deadline = self._loop.time() + self._config.grace
+        worker.task.cancel()
+        if self._look is None or worker.deadline < self._look.when():
+            self._arm_look(worker.deadline)
+
+    def _abandon(self, worker: Worker) -> None:
+        """End an attempt whose handler does not: its task runs on, counted, and its place is taken by another."""
+        job = worker.job
+        assert job is not None
+        log.warning("attempt_abandoned", job=job.id, kind=job.kind, reason=worker.reason)
+        outcome = stopped(worker.reason, job)
+        worker.is_lost = True
+        self._workers.discard(worker)
+        self._lost.add(worker)
+        worker.task.add_done_callback(lambda _: self._lost.discard(worker))
+        self._end(worker, outcome)
+
+    def _check_still(self) -> None:
+        if self._busy or self._todo or self._claiming:
+            return
+        self._unwanted.clear()
+        if self._is_stopping:
+            self._is_still.set()

@@ -1,0 +1,46 @@
+"""What every test gets: the virtual event loop, or real ones where the test is marked so, and the clock upon it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Mapping
+
+import hypothesis
+import pytest
+import pytest_asyncio
+
+from tests.support.virtual import VirtualClock, VirtualLoop
+
+# A deadline per example measures the machine, not the code; the limit per test stands in pyproject.toml.
+hypothesis.settings.register_profile("erelong", deadline=None)
+hypothesis.settings.load_profile("erelong")
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Virtual by default; @pytest.mark.real_loop: asyncio; real_loop("asyncio", "uvloop"): once on each."""
+    marker = item.get_closest_marker("real_loop")
+    if marker is None:
+        return {"virtual": VirtualLoop}
+    return {name: _real_loop(name) for name in marker.args or ("asyncio",)}
+
+
+def _real_loop(name: str) -> Callable[[], asyncio.AbstractEventLoop]:
+    match name:
+        case "asyncio":
+            return asyncio.new_event_loop
+        case "uvloop" if sys.platform != "win32":
+            import uvloop
+
+            return uvloop.new_event_loop
+        case _:
+            raise pytest.UsageError(f'no event loop "{name}" here; real_loop knows: asyncio, uvloop (not on Windows)')
+
+
+@pytest_asyncio.fixture
+async def clock() -> VirtualClock:
+    """The wall clock of the test's virtual loop: now() in microseconds, step(seconds)."""
+    loop = asyncio.get_running_loop()
+    if not isinstance(loop, VirtualLoop):
+        pytest.fail("clock lives on the virtual loop: make the test async and not real_loop, or pass now as a value")
+    return VirtualClock(loop=loop)

@@ -1,0 +1,21 @@
+"""The attempt that a handler is given, and the settings it is made with."""
+
+from __future__ import annotations
+
+from app.config import Config, Kind
+from app.handlers import make_handlers
+from app.handlers.base import Attempt, Handler
+from tests.support.virtual import EPOCH
+
+FUNCTIONS = "tests.handlers.functions"
+
+
+def make_attempt(*, number: int = 1, due_at: int = EPOCH, started_at: int = EPOCH) -> Attempt:
+    return Attempt(
+        id="job_1", kind="call", queue="default", number=number, due_at=due_at, started_at=started_at, timeout=60.0
+    )
+
+
+def make_python(function: str, *, module: str = FUNCTIONS) -> Handler:
+    """Declare one kind, named call, and make its handler as the service does."""
+    return make_handlers(Config(kinds={"call": Kind(python=f"{module}:{function}")}))["call"]

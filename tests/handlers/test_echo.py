@@ -1,0 +1,63 @@
+"""The echo kind: params back, after a sleep or as a failure."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from app.errors import Invalid
+from app.handlers.base import AttemptFailed
+from app.handlers.echo import EchoHandler
+from tests.handlers.attempts import make_attempt
+
+
+@pytest.fixture
+def echo() -> EchoHandler:
+    return EchoHandler()
+
+
+async def test_params_come_back_as_they_were(echo: EchoHandler) -> None:
+    params = b'{"b": [1, 2.50, null], "a": {"sleep": "x"}, "sleep": null, "fail": null}'
+
+    echo.check(params)
+
+    assert await echo.run(params, make_attempt()) == params
+
+
+async def test_sleep_takes_its_seconds(echo: EchoHandler) -> None:
+    await echo.run(b'{"sleep": 2.5}', make_attempt())
+
+    assert asyncio.get_running_loop().time() == pytest.approx(2.5)
+
+
+async def test_fail_fails_with_its_message_after_the_sleep(echo: EchoHandler) -> None:
+    with pytest.raises(AttemptFailed, match="no luck") as failure:
+        await echo.run(b'{"sleep": 4, "fail": "no luck"}', make_attempt())
+
+    assert (failure.value.type, failure.value.retryable) == ("exception", True)
+    assert asyncio.get_running_loop().time() == pytest.approx(4)
+
+
+@pytest.mark.parametrize(
+    ("params", "fault"),
+    [
+        (b'{"sleep": -1}', "/sleep: should be a number of seconds, 0 or more, not -1"),
+        (b'{"sleep": "1"}', '/sleep: should be a number of seconds, 0 or more, not "1"'),
+        (b'{"sleep": true}', "/sleep: should be a number of seconds, 0 or more, not true"),
+        (b'{"fail": {}}', "/fail: should be a message, a string, not an object"),
+        (b"[]", ": should be an object, not a list"),
+    ],
+)
+def test_wrong_types_are_refused(echo: EchoHandler, params: bytes, fault: str) -> None:
+    with pytest.raises(Invalid, match="echo") as refusal:
+        echo.check(params)
+
+    assert [repr(fault) for fault in refusal.value.faults] == [fault]
+
+
+def test_all_that_is_wrong_is_said_at_once(echo: EchoHandler) -> None:
+    with pytest.raises(Invalid) as refusal:
+        echo.check(b'{"sleep": "1", "fail": 1}')
+
+    assert [fault.pointer for fault in refusal.value.faults] == ["/sleep", "/fail"]

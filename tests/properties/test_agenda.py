@@ -1,0 +1,90 @@
+"""The agenda does what a sorted list does, whatever the dues and whatever the order of calls."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from operator import itemgetter
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from app.agenda import Agenda
+
+EPOCH = 1_790_000_000_000_000
+SECOND = 1_000_000
+LAST = 2**53
+
+# Close together, on the same instants again and again, and at both ends of time: where slots begin, end and split.
+INSTANTS = st.one_of(
+    st.integers(EPOCH - 5, EPOCH + 5),
+    st.integers(-2, 2).map(lambda seconds: EPOCH + seconds * SECOND),
+    st.integers(0, 52).map(lambda power: EPOCH + 2**power),
+    st.sampled_from([0, 1, EPOCH, LAST - 1, LAST]),
+    st.integers(0, LAST),
+)
+SEQS = st.integers(1, 2**40 - 1)
+STEPS = st.sampled_from([0, 1, -1, 7, -7, SECOND, -SECOND])
+
+
+class AgendaAgainstSortedList(RuleBasedStateMachine):
+    """The model is a list sorted by due; as the sort is stable, it also tells the order within one instant."""
+
+    @initialize(slot_size=st.sampled_from([2, 3, 4, 8, 4096]))
+    def begin(self, slot_size: int) -> None:
+        self.told = 0
+        self.expected_told = 0
+        self.agenda = Agenda(on_earlier=self.tell, slot_size=slot_size)
+        self.model: list[tuple[int, int]] = []
+
+    def tell(self) -> None:
+        self.told += 1
+
+    @rule(due=INSTANTS, seq=SEQS)
+    def add(self, due: int, seq: int) -> None:
+        self.agenda.add(due, seq)
+        self.expect([(due, seq)])
+
+    @rule(pairs=st.lists(st.tuples(INSTANTS, SEQS), max_size=30))
+    def extend(self, pairs: list[tuple[int, int]]) -> None:
+        self.agenda.extend(pairs)
+        self.expect(pairs)
+
+    @rule(due=INSTANTS, step=STEPS, seq=SEQS, count=st.integers(1, 60))
+    def add_one_after_the_other(self, due: int, step: int, seq: int, count: int) -> None:
+        for index in range(count):
+            self.add(min(max(due + index * step, 0), LAST), seq)
+
+    @rule(now=INSTANTS, limit=st.integers(0, 40))
+    def pop(self, now: int, limit: int) -> None:
+        end = min(limit, bisect_right(self.model, now, key=itemgetter(0)))
+
+        assert self.agenda.pop(now, limit) == self.model[:end]
+
+        del self.model[:end]
+
+    @rule()
+    def drain(self) -> None:
+        self.pop(LAST, len(self.model) + 1)
+
+    @invariant()
+    def next_due_is_the_first_of_the_list(self) -> None:
+        assert self.agenda.next_due() == (self.model[0][0] if self.model else None)
+
+    @invariant()
+    def length_is_that_of_the_list(self) -> None:
+        assert len(self.agenda) == len(self.model)
+
+    @invariant()
+    def every_new_earliest_was_told_and_nothing_else(self) -> None:
+        assert self.told == self.expected_told
+
+    def expect(self, pairs: list[tuple[int, int]]) -> None:
+        earliest = self.model[0][0] if self.model else LAST + 1
+        self.expected_told += any(due < earliest for due, _ in pairs)
+        self.model.extend(pairs)
+        self.model.sort(key=itemgetter(0))
+
+
+TestAgendaAgainstSortedList = AgendaAgainstSortedList.TestCase
+TestAgendaAgainstSortedList.settings = settings(max_examples=150, stateful_step_count=40)

@@ -1,0 +1,106 @@
+"""Builders of jobs, each of which takes only what a test is about, and the ways to put them into stores."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import orjson
+
+from app import job as jobs
+from app.config import Retry
+from app.job import SECOND, End, Error, Job, OnConflict, Outcome, State
+from app.stores.base import Fate, Group, Offer, Query, Receipt, Store
+from tests.support.virtual import EPOCH
+
+NOW = EPOCH
+ALL = Query(limit=1_000_000, is_full=True)
+
+
+def make_retry(**policy: Any) -> bytes:
+    return Retry(**policy).model_dump_json().encode()
+
+
+def make_job(
+    *,
+    kind: str = "echo",
+    queue: str = "default",
+    params: object = None,
+    key: str | None = None,
+    labels: dict[str, str] | None = None,
+    priority: int = 0,
+    timeout: float = 60.0,
+    retry: bytes | None = None,
+    delay: float = 0.0,
+    expires_after: float | None = None,
+    now: int = NOW,
+    seq: int = 0,
+) -> Job:
+    """A waiting job, submitted at `now` to run `delay` seconds later."""
+    job = jobs.new(
+        kind=kind,
+        queue=queue,
+        params=orjson.dumps(params or {}),
+        key=key,
+        labels=None if labels is None else orjson.dumps(labels),
+        priority=priority,
+        timeout=timeout,
+        retry=make_retry() if retry is None else retry,
+        execute_at=now + round(delay * SECOND),
+        expires_after=expires_after,
+        now=now,
+    )
+    return job._replace(seq=seq)
+
+
+def make_running(*, now: int = NOW, **asked: Any) -> Job:
+    """A job in its first attempt, begun at `now`."""
+    return make_job(now=now, **asked).start(now)
+
+
+def make_ended(state: State, *, now: int = NOW, **asked: Any) -> Job:
+    """A job that came to a final state at `now`."""
+    match state:
+        case State.SUCCEEDED:
+            return make_running(now=now, **asked).finish(Outcome(End.SUCCEEDED), now)
+        case State.FAILED:
+            return make_running(now=now, **asked).finish(make_failure(retryable=False), now)
+        case State.CANCELLED:
+            return make_job(now=now, **asked).cancel(now)
+        case State.EXPIRED:
+            return make_job(now=now, **asked).expire(now)
+        case _:
+            raise ValueError(f"{state.word} is not a final state")
+
+
+def make_failure(
+    *, end: End = End.ERROR, type: str = "exception", message: str = "boom", retryable: bool = True, delay: float = 0.0
+) -> Outcome:
+    return Outcome(end, error=Error(type, message, retryable), delay=delay)
+
+
+def make_offer(*, on_conflict: OnConflict = OnConflict.REJECT, **asked: Any) -> Offer:
+    return Offer(make_job(**asked), on_conflict)
+
+
+async def put(store: Store, *jobs: Job, now: int = NOW) -> list[Job]:
+    """Store jobs as they are, whatever their state, and return them with their `seq`."""
+    receipt = await store.add([Offer(job) for job in jobs], now=now)
+    assert set(fates(receipt)) <= {Fate.ADDED}
+    return [entry.job for entry in receipt.entries if entry is not None]
+
+
+async def put_one(store: Store, *, now: int = NOW, **asked: Any) -> Job:
+    """Store a waiting job, submitted at `now`."""
+    (job,) = await put(store, make_job(now=now, **asked), now=now)
+    return job
+
+
+def fates(receipt: Receipt) -> list[Fate | None]:
+    return [entry.fate if entry else None for entry in receipt.entries]
+
+
+async def count_both(store: Store) -> tuple[dict[Group, int], dict[Group, int]]:
+    """What a store says that it holds, and what it holds."""
+    counted = {group: jobs for group, jobs in store.counts().items() if jobs}
+    return counted, Counter(job.group for job in await store.list(ALL))

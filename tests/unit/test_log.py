@@ -1,0 +1,194 @@
+"""The log: one line an event, whatever is in it, and a reader that stops stops nothing else."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+import pytest
+
+from app import log as log_module
+from app.log import MAX_FIELD, get_logger, setup
+
+Format = Literal["console", "json"]
+Read = Callable[[], list[str]]
+
+log = get_logger("app.tested")
+
+
+@pytest.fixture
+def _logging() -> Iterator[None]:
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    yield
+    for handler in root.handlers:
+        handler.close()
+    root.handlers, root.level = before, level
+    logging.getLogger("app.tested").manager._clear_cache()  # type: ignore[attr-defined]  # as setLevel does
+
+
+@pytest.fixture
+def started(_logging: None) -> Callable[[Format], Read]:
+    def start(format: Format, level: str = "info") -> Read:
+        stream = io.StringIO()
+        setup(level, format, stream)
+
+        def read() -> list[str]:
+            logging.getLogger().handlers[0].close()
+            return stream.getvalue().removesuffix("\n").split("\n")
+
+        return read
+
+    return start
+
+
+def test_json_line_holds_time_level_logger_event_and_fields(started: Callable[[Format], Read]) -> None:
+    read = started("json")
+
+    log.info("job_started", job="j1", lateness=0.25, attempt=1, queue=None, ok=True)
+
+    (line,) = read()
+    entry = json.loads(line)
+    assert entry.pop("time").endswith("Z")
+    assert entry == {
+        "level": "info",
+        "logger": "app.tested",
+        "event": "job_started",
+        "job": "j1",
+        "lateness": 0.25,
+        "attempt": 1,
+        "queue": None,
+        "ok": True,
+    }
+
+
+def test_console_line_reads_time_level_event_fields(started: Callable[[Format], Read]) -> None:
+    read = started("console")
+
+    log.warning("job_late", job="j1", reason="two words", empty="", share=0.5)
+
+    (line,) = read()
+    time, rest = line.split(" ", 1)
+    assert len(time) == len("2026-12-01T09:00:00.000Z")
+    assert rest == 'WARNING job_late job=j1 reason="two words" empty="" share=0.5'
+
+
+@pytest.mark.parametrize("format", ["console", "json"])
+@pytest.mark.parametrize(
+    "value", ["a\nb", "a\r\x1b[2Jb", "a\u2028b", "\udcff", "x" * 1_000_000, 2**70, object(), b"\n"]
+)
+def test_any_value_makes_one_bounded_line(format: Format, value: object, started: Callable[[Format], Read]) -> None:
+    read = started(format)
+
+    log.info("event", value=value)
+
+    (line,) = read()
+    assert line.isprintable() or format == "json"
+    assert "event" in line
+    assert len(line) < MAX_FIELD + 200
+
+
+@pytest.mark.parametrize("format", ["console", "json"])
+def test_exception_is_a_field_of_its_one_line(format: Format, started: Callable[[Format], Read]) -> None:
+    read = started(format)
+
+    try:
+        raise ValueError("first\nsecond")
+    except ValueError as error:
+        log.error("failed", exc_info=error, job="j1")
+        log.error("failed_too", exc_info=True)
+
+    lines = read()
+    assert len(lines) == 2
+    assert all("exception" in line and "ValueError: first" in line and "test_log.py" in line for line in lines)
+
+
+def test_event_below_the_level_is_not_written(started: Callable[..., Read]) -> None:
+    read = started("console", "warning")
+
+    log.info("quiet")
+    log.debug("quieter")
+    log.warning("loud")
+
+    assert [line.split()[2] for line in read()] == ["loud"]
+
+
+def test_lines_of_libraries_have_the_same_form(started: Callable[[Format], Read]) -> None:
+    read = started("json")
+
+    logging.getLogger("asyncio").error("Task was %s:\nbadly", "destroyed")
+
+    entry = json.loads(read()[0])
+    assert (entry["logger"], entry["event"]) == ("asyncio", "Task was destroyed:\nbadly")
+
+
+def test_percent_sign_in_an_event_is_only_a_percent_sign(started: Callable[[Format], Read]) -> None:
+    read = started("console")
+
+    log.info("100%s")
+
+    assert read()[0].endswith("100%s")
+
+
+def test_log_call_that_cannot_be_formatted_does_not_fail_its_caller(
+    started: Callable[[Format], Read], capsys: pytest.CaptureFixture[str]
+) -> None:
+    read = started("console")
+
+    logging.getLogger("library").error("%d", "no number")
+    log.info("after")
+
+    assert len(read()) == 1
+    assert "Logging error" in capsys.readouterr().err
+
+
+class _Stuck(io.StringIO):
+    """A stream whose reader has stopped, until told otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_reading = threading.Event()
+        self.is_stuck = threading.Event()
+
+    def write(self, text: str) -> int:
+        self.is_stuck.set()
+        self.is_reading.wait()
+        return super().write(text)
+
+
+@pytest.mark.usefixtures("_logging")
+def test_reader_that_stops_costs_lines_not_time_and_the_loss_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_module, "MAX_QUEUED", 5)
+    stream = _Stuck()
+    setup("info", "console", stream)
+
+    log.info("taken")
+    stream.is_stuck.wait()
+    for number in range(8):
+        log.info("queued", number=number)
+    stream.is_reading.set()
+    handler = logging.getLogger().handlers[0]
+    while not handler._lines.empty():  # type: ignore[attr-defined]  # the writer's queue
+        pass
+    log.info("after")
+    handler.close()
+
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 1 + 5 + 2
+    assert "log_lines_dropped lines=3" in lines[-2]
+
+
+@pytest.mark.usefixtures("_logging")
+def test_broken_stream_does_not_end_the_writer() -> None:
+    stream = io.StringIO()
+    setup("info", "console", stream)
+    stream.close()
+
+    log.info("lost")
+
+    writer = logging.getLogger().handlers[0]
+    assert writer._thread.is_alive()  # type: ignore[attr-defined]  # the thread that writes
