@@ -42,7 +42,6 @@ class ServerSection(Section):
     host: str = Field("127.0.0.1", min_length=1)
     port: int = Field(8080, ge=0, le=65_535)
     loop: Literal["uvloop", "asyncio"] = "uvloop"
-    max_connections: Count = 1_000
     body_timeout: PositiveDuration = 10.0
     drain_timeout: Duration = 25.0
     max_body: Count = 262_144

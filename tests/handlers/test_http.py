@@ -178,9 +178,10 @@ async def test_compressed_answer_is_not_unpacked(http: HttpHandler, receiver: Re
 
 async def test_cookies_are_not_kept(http: HttpHandler, receiver: Receiver) -> None:
     receiver.answers(headers={"Set-Cookie": "a=1"})
+    url = receiver.url.replace("127.0.0.1", "localhost")  # for an address no jar keeps any
 
-    await call(http, receiver.url)
-    await call(http, receiver.url)
+    await call(http, url)
+    await call(http, url)
 
     assert "cookie" not in receiver.seen[1].headers
 

@@ -96,16 +96,28 @@ async def test_cancelled_attempt_ends_at_once_and_its_thread_is_counted(
     assert abandoned == 1
 
 
-async def test_thread_that_was_given_up_on_is_used_again_when_done(blocking: Handler, release: threading.Event) -> None:
-    attempt = start(blocking)
+async def test_thread_that_was_given_up_on_is_used_again_when_done() -> None:
+    gate = threading.Event()
+    pool = ThreadPool(name="late")
+    thread = await pool.run(threading.current_thread)
+    attempt = asyncio.ensure_future(pool.run(lambda: gate.wait(5)))
     await asyncio.sleep(0)
     attempt.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await attempt
-    release.set()
-    await until(lambda: blocking.abandoned == 0)
+    await asyncio.wait([attempt])
 
-    assert await blocking.run(b"{}", make_attempt()) == b'"late"'
+    gate.set()
+    await until(lambda: pool.abandoned == 0)
+
+    assert await pool.run(threading.current_thread) is thread
+
+
+async def test_idle_threads_take_one_call_each() -> None:
+    gate = threading.Barrier(5)
+    pool = ThreadPool(name="five")
+
+    rounds = [await asyncio.gather(*(pool.run(lambda: gate.wait(5)) for _ in range(5))) for _ in range(3)]
+
+    assert [sorted(places) for places in rounds] == [[0, 1, 2, 3, 4]] * 3
 
 
 async def test_failure_of_an_abandoned_thread_is_dropped() -> None:
@@ -139,14 +151,19 @@ async def test_close_waits_for_no_thread(blocking: Handler, release: threading.E
     assert await attempt == b'"late"'
 
 
-async def test_idle_thread_ends_at_close() -> None:
+async def test_threads_end_after_close() -> None:
+    gate = threading.Barrier(2)
     pool = ThreadPool(name="closing")
-    thread = await pool.run(threading.current_thread)
+    idle = await pool.run(threading.current_thread)
+    two = [asyncio.ensure_future(pool.run(lambda: (gate.wait(5), threading.current_thread())[1])) for _ in range(2)]
+    await asyncio.sleep(0)
 
     pool.close()
-    await asyncio.to_thread(thread.join, 5)
+    made = {idle, *await asyncio.gather(*two)}
+    for thread in made:
+        await asyncio.to_thread(thread.join, 5)
 
-    assert not thread.is_alive()
+    assert [thread.is_alive() for thread in made] == [False, False]
 
 
 async def test_thread_that_cannot_be_started_fails_the_attempt() -> None:

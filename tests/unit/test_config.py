@@ -165,7 +165,7 @@ retry.factor = 0.5
         "config.toml:2: server.port = 99999: should be less than or equal to 65535",
         'config.toml:4: server.max_wait: "5 minutes" is not a duration: send seconds as a number, or text'
         ' such as "90s", "1h30m", "250ms", "PT5M" or "P1DT2H"',
-        "config.toml:3: server.prot: no such setting; did you mean port? known here: host, port, loop, max_connections,"
+        "config.toml:3: server.prot: no such setting; did you mean port? known here: host, port, loop,"
         " body_timeout, drain_timeout, max_body, max_batch_body, max_batch_jobs, max_params, max_depth, max_result, "
         "max_wait, max_waiters",
         "config.toml:7: queues.mail.rate.per_second = 0: should be greater than 0",
