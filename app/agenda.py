@@ -71,7 +71,7 @@ class Agenda:
             self._on_earlier()
 
     def extend(self, pairs: Iterable[tuple[int, int]]) -> None:
-        """Put in many entries, quicker than one by one; calls `on_earlier` at most once."""
+        """Put in many entries, quicker than one by one unless thinly strewn; calls `on_earlier` at most once."""
         batch = sorted(pairs, key=_due)
         dues, seqs = array("q", map(_due, batch)), array("q", map(_seq, batch))
         done = 0

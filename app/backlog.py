@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from app.errors import BacklogFull
@@ -12,7 +11,7 @@ from app.job import Job, State
 from app.stores.base import Offer, Order, Query
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from app.clock import Now
     from app.lanes import Lanes
@@ -33,26 +32,30 @@ class Backlog:
         self._kinds = tuple(kinds)
         self._now = now
         self._on_drop = on_drop
-        self._incoming: Counter[str] = Counter()
+        self._incoming: dict[str, int] = {}
         self._held: dict[str, list[asyncio.Event]] = {}
 
     def waiting(self, queue: str) -> int:
         counts = self._store.counts()
-        return sum(counts.get((queue, kind, State.SCHEDULED), 0) for kind in self._kinds)
+        return sum([counts.get((queue, kind, State.SCHEDULED), 0) for kind in self._kinds])
 
-    @asynccontextmanager
-    async def room_for(self, offers: Sequence[Offer]) -> AsyncIterator[None]:
-        """Hold room for jobs while they are added; raises `BacklogFull` if there is none."""
-        needs = Counter(offer.job.queue for offer in offers)
+    async def take_room(self, offers: Sequence[Offer]) -> Mapping[str, int]:
+        """Hold room for jobs while they are added; raises `BacklogFull` if there is none. Give it back in any case."""
+        needs = {offers[0].job.queue: 1} if len(offers) == 1 else Counter(offer.job.queue for offer in offers)
         for queue, number in needs.items():
             if self._excess(queue, number) > 0:
-                number -= await self._known(queue, offers)
-                await self._make_room(queue, number)
-        self._incoming.update(needs)
-        try:
-            yield
-        finally:
-            self._incoming.subtract(needs)
+                await self._make_room(queue, number - await self._known(queue, offers))
+        for queue, number in needs.items():
+            self._incoming[queue] = self._incoming.get(queue, 0) + number
+        return needs
+
+    def give_back(self, room: Mapping[str, int]) -> None:
+        for queue, number in room.items():
+            left = self._incoming[queue] - number
+            if left:
+                self._incoming[queue] = left
+            else:
+                del self._incoming[queue]
 
     def left(self, queue: str) -> None:
         """A job of the queue does not wait any more: there may be room."""
@@ -61,7 +64,7 @@ class Backlog:
 
     def _excess(self, queue: str, number: int) -> int:
         bound = self._lanes.settings(queue).max_backlog
-        return self.waiting(queue) + self._incoming[queue] + number - bound if bound else 0
+        return self.waiting(queue) + self._incoming.get(queue, 0) + number - bound if bound else 0
 
     async def _known(self, queue: str, offers: Sequence[Offer]) -> int:
         """How many of the offers only meet a job that is there already: they need no room."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
@@ -25,11 +26,15 @@ class Fault:
 
 
 class Problem(Exception):
-    """A request that cannot be met; becomes an `application/problem+json` answer."""
+    """A request that cannot be met; becomes an `application/problem+json` answer.
+
+    `pause` is the seconds after which it may be worth another try, for those problems that pass.
+    """
 
     status: ClassVar[int] = 500
     code: ClassVar[str] = "internal"
     title: ClassVar[str] = "Internal error"
+    pause: ClassVar[float | None] = None
 
     def __init__(
         self,
@@ -45,8 +50,9 @@ class Problem(Exception):
         self.faults = tuple(faults)
         self.headers = dict(headers or {})
         self.job = job
-        if retry_after is not None:
-            self.headers["Retry-After"] = str(max(1, -int(-retry_after // 1)))
+        wait = self.pause if retry_after is None else retry_after
+        if wait is not None:
+            self.headers["Retry-After"] = str(max(1, math.ceil(wait)))
 
 
 class MalformedJson(Problem):
@@ -148,10 +154,10 @@ class Invalid(Problem):
 class BacklogFull(Problem):
     """As many jobs wait in the queue as `max_backlog` allows."""
 
-    status, code, title = 429, "backlog_full", "Backlog full"
+    status, code, title, pause = 429, "backlog_full", "Backlog full", 5.0
 
     def __init__(self, detail: str, *, queue: str, faults: Sequence[Fault] = ()) -> None:
-        super().__init__(detail, faults=faults, retry_after=5.0)
+        super().__init__(detail, faults=faults)
         self.queue = queue
 
 
@@ -162,19 +168,19 @@ class Internal(Problem):
 class Draining(Problem):
     """The service is stopping and takes no new work."""
 
-    status, code, title = 503, "draining", "Draining"
+    status, code, title, pause = 503, "draining", "Draining", 10.0
 
 
 class StoreUnavailable(Problem):
     """The store does not answer as it should."""
 
-    status, code, title = 503, "store_unavailable", "Store unavailable"
+    status, code, title, pause = 503, "store_unavailable", "Store unavailable", 5.0
 
 
 class StorageFull(Problem):
     """The disk is full: what is stored stays, nothing new is taken."""
 
-    status, code, title = 507, "storage_full", "Storage full"
+    status, code, title, pause = 507, "storage_full", "Storage full", 5.0
 
 
 class Exit(Exception):

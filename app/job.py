@@ -44,6 +44,19 @@ _SEQ_DIGITS = 10
 _ID_DIGITS = _SEQ_DIGITS + 2 * _TOKEN_BYTES
 
 
+class Tokens:
+    """Random parts of ids, drawn many at a time: asking the kernel costs more than all else of an id."""
+
+    def __init__(self) -> None:
+        self._drawn: list[str] = []
+
+    def take(self) -> str:
+        if not self._drawn:
+            text = secrets.token_hex(256 * _TOKEN_BYTES)
+            self._drawn = [text[at : at + 2 * _TOKEN_BYTES] for at in range(0, len(text), 2 * _TOKEN_BYTES)]
+        return self._drawn.pop()
+
+
 class State(IntEnum):
     """Where a job is in its life; the word on the wire is the name in lower case."""
 
@@ -378,6 +391,7 @@ def new(
     labels: bytes | None = None,
     priority: int = 0,
     expires_after: float | None = None,
+    token: str = "",
 ) -> Job:
     """Make a job that waits for its time; the store gives it its `seq`."""
     due_at = max(execute_at, now)
@@ -408,7 +422,7 @@ def new(
         None,
         NO_ATTEMPTS,
         1,
-        secrets.token_hex(_TOKEN_BYTES),
+        token or secrets.token_hex(_TOKEN_BYTES),
         0,
     )
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 NO_LABEL = ""
 STRICT = 1 << 53  # more than any instant: without aging a point of priority outweighs all waiting
 MIN_STALE = 64
+CARRY = 1 - 1e-6  # less than a token: what a late timer would lose, but never one job more at once
 RECENT_MINUTES = 5
 RECENT_FLOOR = 0.0001
 RECENT_STEP = math.log(1.25)
@@ -109,10 +110,13 @@ class Lane:
         self.due = 0
         self.tokens = math.inf
         self.filled_at = 0.0
+        self.is_dry = False  # its next job was refused for want of a token
         self.recent = Recent()
 
     def put(self, rank: int, job: Job) -> None:
         label = self._label_of(job)
+        if self.labels.get(job.seq, NO_LABEL) != label:
+            self.discard(job.seq)
         strand = self.strands.get(label)
         if strand is None:
             strand = self.strands[label] = Strand(label)
@@ -129,16 +133,21 @@ class Lane:
             strand.discard(seq)
             self.labels.pop(seq, None)
             self.due -= 1
+            self.is_dry = self.is_dry and self.due > 0
             self._tidy(strand)
 
     def pop(self, tick: float) -> Slot | None:
         """Leave for the next job that may start, counted as running from now on."""
-        if not self.may_start() or not self._has_token(tick):
+        if not self.may_start():
+            return None
+        self.is_dry = not self._has_token(tick)
+        if self.is_dry:
             return None
         while self.turns:
             strand = self.turns.popleft()
             strand.has_turn = False
             if not strand.waiting or not self._has_room(strand):
+                self._tidy(strand)
                 continue
             seq = strand.pop()
             self.labels.pop(seq, None)
@@ -180,7 +189,8 @@ class Lane:
         if rate is None:
             self.tokens = math.inf
             return True
-        self.tokens = min(rate.burst, self.tokens + (tick - self.filled_at) * rate.per_second)
+        most = rate.burst + CARRY if self.is_dry else rate.burst
+        self.tokens = min(most, self.tokens + (tick - self.filled_at) * rate.per_second)
         self.filled_at = tick
         return self.tokens >= 1 - 1e-9
 
@@ -194,7 +204,17 @@ class Lane:
             self.turns.append(strand)
 
     def _tidy(self, strand: Strand) -> None:
-        if not strand.running and not strand.waiting:
+        """Forget a strand that is of no use; turns given to jobs that left without one are forgotten in bulk."""
+        if self.turns and (not self.due or len(self.turns) > 2 * self.due + MIN_STALE):
+            turns, self.turns = self.turns, deque()
+            for other in turns:
+                other.has_turn = False
+                self._give_turn(other)
+                self._forget_idle(other)
+        self._forget_idle(strand)
+
+    def _forget_idle(self, strand: Strand) -> None:
+        if not (strand.running or strand.waiting or strand.has_turn):
             self.strands.pop(strand.label, None)
 
     def _label_of(self, job: Job) -> str:
@@ -212,22 +232,22 @@ class Lanes:
 
     def __init__(self, *, config: Mapping[str, QueueSettings], aging: float, tick: Callable[[], float]) -> None:
         self._config = config
-        self._lift = round(aging * SECOND) or STRICT
+        self._lift = max(1, round(aging * SECOND)) if aging else STRICT
         self._tick = tick
         self._lanes: dict[str, Lane] = {}
-        self._overrides: dict[str, QueueSettings] = {}
+        self._plain = layered(None, None)
         self._ready: deque[Lane] = deque()
         self._rated: set[Lane] = set()
         self.on_ready: Callable[[], None] = lambda: None
 
     # settings
 
-    def names(self) -> set[str]:
-        return {*self._lanes, *self._overrides}
-
     def settings(self, queue: str) -> QueueSettings:
+        """What holds for a queue; all that nobody has set anything for share one object."""
         lane = self._lanes.get(queue)
-        return lane.settings if lane else layered(self._config.get(queue), self._overrides.get(queue))
+        if lane is not None:
+            return lane.settings
+        return layered(self._config[queue], None) if queue in self._config else self._plain
 
     def is_paused(self, queue: str) -> bool:
         lane = self._lanes.get(queue)
@@ -235,11 +255,9 @@ class Lanes:
 
     def configure(self, queue: str, override: QueueSettings | None) -> list[int]:
         """Set or drop what overrides the configuration; the jobs that must be put again come back."""
-        self._overrides.pop(queue, None)
-        if override is not None:
-            self._overrides[queue] = override
         lane = self._lane(queue)
-        before, lane.settings = lane.settings, layered(self._config.get(queue), override)
+        given = self._config.get(queue)
+        before, lane.settings = lane.settings, layered(given, override) if given or override else self._plain
         self._note_rate(lane)
         displaced = []
         if before.label_concurrency != lane.settings.label_concurrency:
@@ -252,6 +270,7 @@ class Lanes:
     def pause(self, queue: str, is_paused: bool) -> None:
         lane = self._lane(queue)
         lane.is_paused = is_paused
+        lane.is_dry = False
         self._list(lane)
 
     # due jobs
@@ -351,4 +370,4 @@ class Lanes:
 
 
 def _is_thirsty(lane: Lane) -> bool:
-    return lane.may_start() and not lane.is_listed
+    return lane.is_dry and lane.may_start() and not lane.is_listed

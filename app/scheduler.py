@@ -13,7 +13,7 @@ from app.log import get_logger
 from app.stores.base import Query
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from app.agenda import Agenda
     from app.alarm import Alarm
@@ -53,11 +53,16 @@ class Scheduler:
         self._metrics = metrics
         self._now = now
         self._on_change = on_change
+        self._lost: list[Job] = []
         self.last_jump: float | None = None
 
     async def load(self) -> int:
-        """Fill the agenda from the store, after seeing to what ran when the service last stopped."""
-        await self._recover(self._now())
+        """Fill the agenda from the store, and see to what ran when the service last stopped."""
+        self._lost = await self._running()
+        try:
+            await self._recover(self._now())
+        except Problem as problem:  # a full disk: what can be read is served, the laps try again
+            log.warning("recovery_put_off", problem=problem.code, jobs=len(self._lost))
         after, page = (-1, -1), LOAD_PAGE
         while page == LOAD_PAGE:
             instants = await self._store.due(after, FOREVER, LOAD_PAGE)
@@ -66,15 +71,35 @@ class Scheduler:
             after = instants[-1] if instants else after
         return len(self._agenda)
 
+    async def _running(self) -> list[Job]:
+        """What the store has as running; as nothing does at the start, all of it is lost."""
+        running: list[Job] = []
+        page, after = PURGE_SLICE, None
+        while page == PURGE_SLICE:
+            query = Query(states=frozenset({State.RUNNING}), limit=PURGE_SLICE, is_full=True, after=after)
+            jobs = await self._store.list(query)
+            running += jobs
+            page = len(jobs)
+            after = (0, jobs[-1].seq) if jobs else None
+        return running
+
     async def _recover(self, now: Instant) -> None:
         """What was running is lost: due again at once."""
-        query = Query(states=frozenset({State.RUNNING}), limit=PURGE_SLICE, is_full=True)
-        while jobs := await self._store.list(query):
-            lost = [job.finish(Outcome(End.LOST), now) for job in jobs]
+        while self._lost:
+            lost = [job.finish(Outcome(End.LOST), now) for job in self._lost[:PURGE_SLICE]]
             for job, verdict in zip(lost, await self._store.save(lost), strict=True):
                 if verdict.is_saved:
-                    log.warning("attempt_lost", job=job.id, attempt=job.attempt, state=job.state.word)
-                    self._metrics.ended.values[job.kind, End.LOST] += 1
+                    self._note_loss(job)
+            del self._lost[:PURGE_SLICE]
+
+    def _note_loss(self, job: Job) -> None:
+        log.warning("attempt_lost", job=job.id, attempt=job.attempt, state=job.state.word)
+        self._metrics.ended.values[job.kind, End.LOST] += 1
+        if (wakes_at := job.wakes_at) is not None:
+            self._agenda.add(wakes_at, job.seq)
+        else:
+            self._metrics.finished.values[job.kind, job.state.word] += 1
+        self._on_change(job)
 
     async def run(self) -> None:
         """Lap after lap, for ever; one that fails is logged, counted and repeated."""
@@ -87,23 +112,34 @@ class Scheduler:
                 await asyncio.sleep(STORE_PAUSE)
 
     async def _lap(self) -> None:
-        popped = self._agenda.pop(self._now(), MAX_POP)
+        now = self._now()
+        if self._lost:
+            await self._recover(now)
+        popped = self._agenda.pop(now, MAX_POP)
         if popped:
-            await self._hand_over(popped)
+            await self._hand_over(popped, now)
             await asyncio.sleep(0)
         elif await self._alarm.wait(self._agenda.next_due()) is Wake.STEPPED:
             self._note_jump()
 
-    async def _hand_over(self, popped: list[tuple[Instant, int]]) -> None:
-        """Jobs that are still due go to their lanes; what was cancelled or moved meanwhile is dropped."""
+    async def _hand_over(self, popped: list[tuple[Instant, int]], now: Instant) -> None:
+        """Jobs that are due go to their lanes; what was cancelled or moved meanwhile is dropped."""
         try:
             jobs = await self._store.get([seq for _, seq in popped])
-        except Problem:
+            expired = self._sort_out(jobs.values(), now)
+            if expired:
+                await self._expire(expired, now)
+        except BaseException:
             self._agenda.extend(popped)
             raise
-        now = self._now()
+
+    def _sort_out(self, jobs: Iterable[Job], now: Instant) -> list[Job]:
+        """Put what may start into its lane; what has expired comes back.
+
+        `now` is that of the popping: if the clock has been stepped back since, the claim will see that it is early.
+        """
         expired = []
-        for job in jobs.values():
+        for job in jobs:
             if job.state is not State.SCHEDULED or job.due_at is None:
                 continue
             if job.expires_at is not None and job.expires_at <= now:
@@ -112,16 +148,10 @@ class Scheduler:
                 self._lanes.put(job)
                 if job.expires_at is not None:
                     self._agenda.add(job.expires_at, job.seq)
-        if expired:
-            await self._expire(expired, now)
+        return expired
 
     async def _expire(self, jobs: list[Job], now: Instant) -> None:
-        try:
-            verdicts = await self._store.save([job.expire(now) for job in jobs])
-        except Problem:
-            self._agenda.extend([(now, job.seq) for job in jobs])
-            raise
-        for verdict in verdicts:
+        for verdict in await self._store.save([job.expire(now) for job in jobs]):
             job = verdict.job
             if verdict.is_saved and job is not None:
                 self._lanes.discard(job.queue, job.seq)

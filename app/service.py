@@ -6,7 +6,7 @@ import asyncio
 import difflib
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from app import job as jobs
 from app.config import merged
@@ -24,15 +24,14 @@ if TYPE_CHECKING:
     from app.handlers.base import Handler
     from app.lanes import Lanes
     from app.metrics import Metrics
-    from app.stores.base import Memo, Query, Receipt, Store
+    from app.stores.base import Added, Memo, Query, Receipt, Store
     from app.watchers import Watchers
     from app.workers import Workers
 
 DRAIN_RETRY_AFTER = 10.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submission:
+class Submission(NamedTuple):
     """A job as somebody asks for it; what is None falls to the kind, the queue, the defaults."""
 
     kind: str
@@ -91,7 +90,8 @@ class Service:
         self._config = config
         self._metrics = metrics
         self._now = now
-        self._policies: dict[tuple[str, str], tuple[QueueSettings, bytes]] = {}
+        self._policies: dict[tuple[str, int], tuple[QueueSettings, bytes]] = {}
+        self._tokens = jobs.Tokens()
         self.is_draining = False
 
     # submitting
@@ -112,12 +112,13 @@ class Service:
             now=now,
             execute_at=execute_at,
             timeout=self._timeout(asked.kind, settings, asked.timeout),
-            retry=self._policy(asked.kind, asked.queue, settings, asked.retry),
+            retry=self._policy(asked.kind, settings, asked.retry),
             params=asked.params,
             key=asked.key,
             labels=asked.labels,
             priority=asked.priority,
             expires_after=asked.expires_after,
+            token=self._tokens.take(),
         )
 
     async def add(
@@ -125,24 +126,33 @@ class Service:
     ) -> Receipt:
         """Store drafts; when it returns they are durable and on the agenda."""
         self.refuse_when_draining()
-        async with self._backlog.room_for(offers):
+        room = await self._backlog.take_room(offers)
+        try:
             receipt = await self._store.add(offers, now=now, is_whole=is_whole, memo=memo)
+        finally:
+            self._backlog.give_back(room)
         if receipt.replayed or (is_whole and any(entry and entry.fate is Fate.CONFLICT for entry in receipt.entries)):
             return receipt
+        self._take_in([entry for entry in receipt.entries if entry is not None])
+        return receipt
+
+    def _take_in(self, entries: Sequence[Added]) -> None:
+        """See to what follows from an add."""
         instants = []
-        for entry in receipt.entries:
-            if entry is None or entry.fate not in (Fate.ADDED, Fate.CHANGED):
-                continue
-            job = entry.job
-            if entry.fate is Fate.ADDED:
+        for fate, job in entries:
+            if fate is Fate.ADDED:
                 self._metrics.submitted.values[job.kind,] += 1
-            else:
+            elif fate is Fate.CHANGED:
                 self._lanes.discard(job.queue, job.seq)
                 self._watchers.tell(job.seq)
+            else:
+                continue
             if (wakes_at := job.wakes_at) is not None:
                 instants.append((wakes_at, job.seq))
-        self._agenda.extend(instants)
-        return receipt
+        if len(instants) == 1:
+            self._agenda.add(*instants[0])
+        else:
+            self._agenda.extend(instants)
 
     def refuse_when_draining(self) -> None:
         if self.is_draining:
@@ -266,7 +276,7 @@ class Service:
             self._check_params(self._handlers.get(job.kind), change.params)
         retry = job.retry
         if "retry" in given:
-            cleared = self._policy(job.kind, job.queue, settings, None)
+            cleared = self._policy(job.kind, settings, None)
             retry = merged(job.policy, change.retry).model_dump_json().encode() if change.retry else cleared
         return {
             "params": change.params if "params" in given else job.params,
@@ -307,16 +317,15 @@ class Service:
             raise Invalid("the job cannot be taken", faults=[Fault("/timeout", f"{asked:g} s; at most {limit:g} s")])
         return asked
 
-    def _policy(self, kind: str, queue: str, settings: QueueSettings, asked: RetryPatch | None) -> bytes:
+    def _policy(self, kind: str, settings: QueueSettings, asked: RetryPatch | None) -> bytes:
         """The whole retry policy as JSON; those without a wish of their own share one that is made once."""
-        kept = self._policies.get((kind, queue))
-        if asked is None and kept is not None and kept[0] is settings:
+        if asked is None and (kept := self._policies.get((kind, id(settings)))) is not None:
             return kept[1]
         declared = self._config.kinds.get(kind)
         of_kind = declared.retry if declared else None
         policy = merged(self._config.jobs.retry, settings.retry, of_kind, asked).model_dump_json().encode()
-        if asked is None and queue in self._lanes.names():
-            self._policies[kind, queue] = (settings, policy)
+        if asked is None:
+            self._policies[kind, id(settings)] = (settings, policy)  # which keeps the id from being another's
         return policy
 
 

@@ -123,7 +123,7 @@ class JobIn(Timed):
             expires_after=self.expires_after,
             labels=orjson.dumps(self.labels) if self.labels else None,
             key=self.key,
-            on_conflict=OnConflict(self.on_conflict or OnConflict.REJECT),
+            on_conflict=OnConflict(self.on_conflict) if self.on_conflict else OnConflict.REJECT,
         )
 
 

@@ -29,10 +29,6 @@ MEMO_LIFE = 24 * 3600 * SECOND
 log = get_logger(__name__)
 
 
-class _UndoError(Exception):
-    """Takes a savepoint back."""
-
-
 class SqliteStore:
     """Keeps jobs in one file that one process owns. Every write is fsynced before it is answered."""
 
@@ -214,15 +210,15 @@ class SqliteStore:
 
     def _settle(self, offers: Sequence[Offer], now: Instant, is_whole: bool) -> Sequence[Added]:
         """Add jobs of which some have keys; a conflict under `is_whole` undoes them all."""
-        before = self._deltas.copy()
-        entries: list[Added] = []
-        try:
-            with self._write:  # a savepoint
-                entries += [self._add_keyed(offer, now) for offer in offers]
-                if is_whole and any(entry.fate is Fate.CONFLICT for entry in entries):
-                    raise _UndoError
-        except _UndoError:
-            self._deltas = before
+        if not is_whole:
+            return [self._add_keyed(offer, now) for offer in offers]
+        deltas = self._deltas.copy()
+        self._write.execute("SAVEPOINT whole")  # not apsw's, which hides that the disk is full
+        entries = [self._add_keyed(offer, now) for offer in offers]
+        if any(entry.fate is Fate.CONFLICT for entry in entries):
+            self._write.execute("ROLLBACK TO whole")
+            self._deltas = deltas
+        self._write.execute("RELEASE whole")
         return entries
 
     def _add_keyed(self, offer: Offer, now: Instant) -> Added:
@@ -250,7 +246,7 @@ class SqliteStore:
         return numbered
 
     def _claim(self, seqs: Sequence[int], now: Instant) -> Claim:
-        rows = sql.select_rows(self._write, sql.CLAIM, [(seq, now) for seq in seqs])
+        rows = sql.claim_rows(self._write, seqs, now)
         claim = Claim([], [], [])
         for job in map(sql.take_job, rows):
             self._deltas[job.queue, job.kind, State.SCHEDULED] -= 1

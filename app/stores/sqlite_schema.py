@@ -187,10 +187,21 @@ def select_rows(connection: apsw.Connection, statement: str, arguments: Sequence
     A text that is no longer UTF-8 must not keep the rows beside it from being read: it comes with a mark in it.
     """
     try:
-        with connection:
-            rows = connection.executemany(statement, arguments).fetchall()
+        return connection.executemany(statement, arguments).fetchall()
     except UnicodeDecodeError:
         return [_decoded(row) for row in connection.executemany(_with_bytes(statement), arguments)]
+
+
+def claim_rows(connection: apsw.Connection, seqs: Sequence[int], now: int) -> list[Row]:
+    """Start those that are due, inside a transaction, and return their rows as `select_rows` does."""
+    arguments = [(seq, now) for seq in seqs]
+    connection.execute("SAVEPOINT claim")
+    try:
+        rows = connection.executemany(CLAIM, arguments).fetchall()
+    except UnicodeDecodeError:
+        connection.execute("ROLLBACK TO claim")  # else those before it would have been started, and not be returned
+        rows = [_decoded(row) for row in connection.executemany(_with_bytes(CLAIM), arguments)]
+    connection.execute("RELEASE claim")
     return rows
 
 

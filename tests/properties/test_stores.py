@@ -1,0 +1,248 @@
+"""The embedded store answers like the store in memory, whatever is asked of it in whatever order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from app.errors import IdempotencyMismatch, WrongState
+from app.job import SECOND, End, Job, OnConflict, Outcome, State
+from app.stores import sqlite_listing
+from app.stores.base import Memo, Offer, Order, Override, Query, Store
+from app.stores.memory import MemoryStore
+from app.stores.sqlite import SqliteStore
+from tests.support.builders import ALL, NOW, count_both, make_failure, make_job, make_retry
+
+QUEUES = st.sampled_from("ab")
+KINDS = st.sampled_from("xy")
+KEYS = st.none() | st.sampled_from(["k", "l"])
+LABELS = st.dictionaries(st.sampled_from(["env", "tenant"]), st.sampled_from(["1", "2"]), max_size=2)
+SECONDS = st.integers(0, 5)
+PICKS = st.integers(0, 9)
+RETRY = make_retry(max_attempts=2)
+
+
+@dataclass
+class Twins:
+    """Two stores that are asked the same, and the time at which they are."""
+
+    memory: Store
+    sqlite: Store
+    now: int = NOW
+
+    async def ask(self, question: Callable[[Store], Awaitable[object]]) -> None:
+        expected, answer = await _answer(question, self.memory), await _answer(question, self.sqlite)
+        assert answer == expected
+
+    async def pick(self, pick: int) -> Job | None:
+        """One of the jobs that there are, the newest first."""
+        jobs = await self.memory.list(ALL)
+        return jobs[pick % len(jobs)] if jobs else None
+
+
+Step = Callable[[Twins], Awaitable[None]]
+
+
+def wait(seconds: int) -> Step:
+    async def step(twins: Twins) -> None:
+        twins.now += seconds * SECOND
+
+    return step
+
+
+def add(offers: list[dict[str, Any]], is_whole: bool, memo: Memo | None) -> Step:
+    async def step(twins: Twins) -> None:
+        made = [
+            Offer(make_job(now=twins.now, retry=RETRY, **asked), on_conflict)
+            for asked, on_conflict in ((offer["job"], offer["on_conflict"]) for offer in offers)
+        ]
+        await twins.ask(lambda store: store.add(made, now=twins.now, is_whole=is_whole, memo=memo))
+
+    return step
+
+
+def claim(picks: list[int]) -> Step:
+    async def step(twins: Twins) -> None:
+        jobs = [await twins.pick(pick) for pick in picks]
+        seqs = [job.seq for job in jobs if job] + [1_000]
+        await twins.ask(lambda store: store.claim(seqs, now=twins.now))
+
+    return step
+
+
+CHANGES: dict[str, Callable[[Job, int], Job]] = {
+    "succeed": lambda job, now: job.finish(Outcome(End.SUCCEEDED, result=b"1"), now),
+    "fail": lambda job, now: job.finish(make_failure(), now, backoff=1),
+    "lose": lambda job, now: job.finish(Outcome(End.LOST), now),
+    "release": lambda job, now: job.finish(Outcome(End.RELEASED), now),
+    "start": lambda job, now: job.start(now),
+    "move": lambda job, now: job.move(now + 2 * SECOND, now),
+    "expire_after": lambda job, now: job.expire_after(1, now),
+    "rewrite": lambda job, _: job.rewrite(
+        params=b'{"n":1}', labels=b'{"env":"2"}', priority=1, timeout=2.0, retry=RETRY
+    ),
+    "run": lambda job, now: job.run_now(now),
+    "cancel": lambda job, now: job.cancel(now),
+    "expire": lambda job, now: job.expire(now),
+    "retry": lambda job, now: job.again(now),
+}
+
+
+def save(changes: list[tuple[int, str]], is_repeated: bool) -> Step:
+    async def step(twins: Twins) -> None:
+        changed = []
+        for pick, name in changes:
+            job = await twins.pick(pick)
+            try:
+                changed += [CHANGES[name](job, twins.now)] if job else []
+            except WrongState:
+                continue
+        await twins.ask(lambda store: store.save(changed))
+        if is_repeated:
+            await twins.ask(lambda store: store.save(changed))
+
+    return step
+
+
+def delete(pick: int, is_repeated: bool) -> Step:
+    async def step(twins: Twins) -> None:
+        job = await twins.pick(pick)
+        for _ in range(1 + is_repeated):
+            if job is not None:
+                await twins.ask(lambda store: store.delete(job))
+
+    return step
+
+
+def purge(queue: str, state: State, age: int, limit: int) -> Step:
+    async def step(twins: Twins) -> None:
+        await twins.ask(lambda store: store.purge(queue, state, before=twins.now - age * SECOND, limit=limit))
+
+    return step
+
+
+def forget_memos(age: int, limit: int) -> Step:
+    async def step(twins: Twins) -> None:
+        await twins.ask(lambda store: store.forget_memos(before=twins.now - age * SECOND, limit=limit))
+
+    return step
+
+
+def override(queue: str, given: Override | None) -> Step:
+    async def step(twins: Twins) -> None:
+        await twins.ask(lambda store: store.override(queue, given))
+        await twins.ask(lambda store: store.overrides())
+
+    return step
+
+
+def listing(query: Query) -> Step:
+    async def step(twins: Twins) -> None:
+        await twins.ask(lambda store: store.list(query))
+
+    return step
+
+
+def due(after: tuple[int, int], before: int, limit: int) -> Step:
+    async def step(twins: Twins) -> None:
+        await twins.ask(lambda store: store.due(after, before, limit))
+
+    return step
+
+
+INSTANTS = SECONDS.map(lambda seconds: NOW + seconds * SECOND)
+MEMOS = st.builds(Memo, st.just("caller"), st.sampled_from("mn"), st.sampled_from([b"1", b"2"]))
+OFFERS = st.fixed_dictionaries(
+    {
+        "on_conflict": st.sampled_from(OnConflict),
+        "job": st.fixed_dictionaries(
+            {
+                "queue": QUEUES,
+                "kind": KINDS,
+                "key": KEYS,
+                "labels": st.none() | LABELS,
+                "delay": SECONDS,
+                "expires_after": st.none() | SECONDS,
+            }
+        ),
+    }
+)
+QUERIES = st.builds(
+    Query,
+    states=st.frozensets(st.sampled_from(State), max_size=2),
+    queues=st.frozensets(QUEUES | st.just("c"), max_size=2),
+    kinds=st.frozensets(KINDS, max_size=1),
+    key=KEYS,
+    labels=LABELS,
+    due_after=st.none() | INSTANTS,
+    due_before=st.none() | INSTANTS,
+    order=st.sampled_from(Order),
+    after=st.none() | st.tuples(INSTANTS, PICKS),
+    limit=st.integers(1, 5),
+    is_full=st.booleans(),
+)
+STEPS = st.one_of(
+    st.builds(wait, SECONDS | st.just(24 * 3600)),
+    st.builds(add, st.lists(OFFERS, max_size=4), st.booleans(), st.none() | MEMOS),
+    st.builds(claim, st.lists(PICKS, max_size=4)),
+    st.builds(save, st.lists(st.tuples(PICKS, st.sampled_from([*CHANGES])), max_size=4), st.booleans()),
+    st.builds(delete, PICKS, st.booleans()),
+    st.builds(purge, QUEUES, st.sampled_from(State), SECONDS, st.integers(1, 2)),
+    st.builds(forget_memos, SECONDS, st.integers(1, 2)),
+    st.builds(override, QUEUES, st.none() | st.builds(Override, st.none() | st.just(b"{}"), st.booleans())),
+    st.builds(listing, QUERIES),
+    st.builds(due, st.tuples(INSTANTS, PICKS), INSTANTS, st.integers(1, 5)),
+)
+
+
+@pytest.mark.parametrize("few_jobs", [20_000, 0], ids=["taken for few", "taken for many"])
+def test_embedded_store_does_what_the_one_in_memory_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_jobs: int
+) -> None:
+    monkeypatch.setattr(sqlite_listing, "FEW_JOBS", few_jobs)
+    sqlite = SqliteStore(path=tmp_path / "erelong.db", durability="normal")
+
+    with asyncio.Runner() as runner:
+        runner.run(sqlite.open())
+
+        @given(st.lists(STEPS, max_size=25))
+        @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.nested_given])
+        def check(steps: list[Step]) -> None:
+            runner.run(_walk(sqlite, steps))
+
+        check()
+        runner.run(sqlite.close())
+
+
+async def _walk(sqlite: SqliteStore, steps: list[Step]) -> None:
+    await sqlite._writer.call(_empty, sqlite)  # an open costs more than all else here
+    twins = Twins(memory=MemoryStore(), sqlite=sqlite)
+    for step in steps:
+        await step(twins)
+    await twins.ask(lambda store: store.list(ALL))
+    await twins.ask(lambda store: store.list(Query(order=Order.DUE, limit=1_000)))
+    await twins.ask(lambda store: store.due((-1, -1), 1 << 62, 1_000))
+    await twins.ask(count_both)
+    counted, stored = await count_both(sqlite)
+    assert counted == stored
+
+
+def _empty(store: SqliteStore) -> None:
+    for table in ("jobs", "labels", "counts", "memos", "overrides"):
+        store._write.execute(f"DELETE FROM {table}")
+    store._counts = {}
+    store._last_seq = 0
+
+
+async def _answer(question: Callable[[Store], Awaitable[object]], store: Store) -> object:
+    try:
+        return await question(store)
+    except IdempotencyMismatch as problem:
+        return problem.detail

@@ -1,0 +1,34 @@
+"""The stores under contract; after each test the counts of each must agree with its jobs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from app.stores.base import Store
+from app.stores.memory import MemoryStore
+from app.stores.sqlite import SqliteStore
+from tests.support.builders import count_both
+
+
+@pytest_asyncio.fixture(params=["memory", "sqlite"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    """Each store in turn, open and empty."""
+    store: Store = MemoryStore() if request.param == "memory" else SqliteStore(path=tmp_path / "erelong.db")
+    await store.open()
+    yield store
+    counted, stored = await count_both(store)
+    await store.close()
+    assert counted == stored
+
+
+@pytest_asyncio.fixture
+async def sqlite(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    """The embedded store, open and empty, in `tmp_path / "erelong.db"`."""
+    store = SqliteStore(path=tmp_path / "erelong.db")
+    await store.open()
+    yield store
+    await store.close()

@@ -1,0 +1,203 @@
+"""Adding jobs: their numbers, their keys, and all or nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.job import OnConflict, State
+from app.stores.base import Added, Fate, Offer, Query, Receipt, Store
+from tests.support.builders import ALL, NOW, fates, make_ended, make_job, make_offer, put, put_one
+
+pytestmark = pytest.mark.real_loop
+
+LATER = NOW + 1_000_000
+KEPT = [OnConflict.REJECT, OnConflict.KEEP]
+MOVED = [OnConflict.REPLACE, OnConflict.RESCHEDULE]
+
+
+async def test_added_job_comes_back_as_it_was_given(store: Store) -> None:
+    job = make_job(
+        kind="http", queue="q", params={"a": "ü"}, key="k", labels={"b": "c"}, priority=-5, delay=0.1, expires_after=9.5
+    )
+
+    (added,) = await put(store, job)
+
+    assert added == job._replace(seq=added.seq)
+    assert await store.get([added.seq]) == {added.seq: added}
+
+
+async def test_each_job_gets_the_next_number(store: Store) -> None:
+    first = await put(store, make_job(), make_job(key="k"))
+    second = await put(store, make_job())
+
+    assert [job.seq for job in first + second] == [1, 2, 3]
+
+
+async def test_adding_nothing_is_no_error(store: Store) -> None:
+    assert await store.add([], now=NOW) == Receipt([])
+
+
+@pytest.mark.parametrize("state", [state for state in State if state.is_final])
+async def test_job_that_has_ended_can_be_added(store: Store, state: State) -> None:
+    (job,) = await put(store, make_ended(state, labels={"a": "b"}))
+
+    assert (await store.get([job.seq]))[job.seq] == job
+
+
+async def test_same_key_in_another_queue_is_free(store: Store) -> None:
+    await put(store, make_job(key="k", queue="a"), make_job(key="k", queue="b"))
+
+    assert len(await store.list(Query(key="k"))) == 2
+
+
+async def test_jobs_without_a_key_never_conflict(store: Store) -> None:
+    assert len(await put(store, make_job(), make_job(), make_job())) == 3
+
+
+async def test_taken_key_is_a_conflict_that_shows_its_holder(store: Store) -> None:
+    holder = await put_one(store, key="k")
+
+    receipt = await store.add([make_offer(key="k", params={"new": 1})], now=NOW)
+
+    assert receipt == Receipt([Added(Fate.CONFLICT, holder)])
+    assert await store.list(ALL) == [holder]
+
+
+async def test_keep_gives_back_the_holder(store: Store) -> None:
+    holder = await put_one(store, key="k")
+
+    receipt = await store.add([make_offer(key="k", on_conflict=OnConflict.KEEP)], now=NOW)
+
+    assert receipt == Receipt([Added(Fate.EXISTS, holder)])
+    assert await store.list(ALL) == [holder]
+
+
+async def test_replace_puts_the_new_content_under_the_old_id(store: Store) -> None:
+    holder = await put_one(store, key="k", labels={"old": "1"})
+    offer = make_offer(key="k", kind="http", params={"new": 1}, labels={"new": "1"}, on_conflict=OnConflict.REPLACE)
+
+    receipt = await store.add([offer], now=LATER)
+
+    replaced = offer.job._replace(
+        seq=holder.seq, token=holder.token, created_at=holder.created_at, version=holder.version + 1
+    )
+    assert receipt == Receipt([Added(Fate.CHANGED, replaced)])
+    assert await store.list(ALL) == [replaced]
+    assert await store.list(Query(labels={"new": "1"}, is_full=True)) == [replaced]
+    assert await store.list(Query(labels={"old": "1"})) == []
+
+
+async def test_reschedule_moves_only_the_time(store: Store) -> None:
+    holder = await put_one(store, key="k", params={"old": 1})
+    offer = make_offer(key="k", delay=60, params={"new": 1}, on_conflict=OnConflict.RESCHEDULE)
+
+    receipt = await store.add([offer], now=LATER)
+
+    moved = holder.move(offer.job.execute_at, LATER)
+    assert receipt == Receipt([Added(Fate.CHANGED, moved)])
+    assert await store.list(ALL) == [moved]
+
+
+@pytest.mark.parametrize("on_conflict", MOVED)
+async def test_running_holder_is_not_changed(store: Store, on_conflict: OnConflict) -> None:
+    job = await put_one(store, key="k")
+    (running,) = (await store.claim([job.seq], now=NOW)).jobs
+
+    receipt = await store.add([make_offer(key="k", on_conflict=on_conflict)], now=NOW)
+
+    assert receipt == Receipt([Added(Fate.CONFLICT, running)])
+
+
+@pytest.mark.parametrize("state", [state for state in State if state.is_final])
+async def test_key_is_free_again_when_its_job_has_ended(store: Store, state: State) -> None:
+    await put(store, make_ended(state, key="k"))
+
+    receipt = await store.add([make_offer(key="k")], now=NOW)
+
+    assert fates(receipt) == [Fate.ADDED]
+
+
+@pytest.mark.parametrize(
+    ("on_conflict", "fate", "version"),
+    [
+        (OnConflict.REJECT, Fate.CONFLICT, 1),
+        (OnConflict.KEEP, Fate.EXISTS, 1),
+        (OnConflict.REPLACE, Fate.CHANGED, 2),
+        (OnConflict.RESCHEDULE, Fate.CHANGED, 2),
+    ],
+)
+async def test_two_offers_of_one_call_meet_like_two_calls(
+    store: Store, on_conflict: OnConflict, fate: Fate, version: int
+) -> None:
+    receipt = await store.add([make_offer(key="k"), make_offer(key="k", on_conflict=on_conflict)], now=NOW)
+
+    first, second = receipt.entries
+    assert first is not None
+    assert second is not None
+    assert (first.fate, second.fate) == (Fate.ADDED, fate)
+    assert (second.job.id, second.job.version) == (first.job.id, version)
+    assert await store.list(ALL) == [second.job]
+
+
+async def test_conflict_does_not_keep_the_other_offers_out(store: Store) -> None:
+    holder = await put_one(store, key="k")
+
+    receipt = await store.add([make_offer(), make_offer(key="k"), make_offer()], now=NOW)
+
+    assert fates(receipt) == [Fate.ADDED, Fate.CONFLICT, Fate.ADDED]
+    assert [job.seq for job in await store.list(ALL)] == [holder.seq + 2, holder.seq + 1, holder.seq]
+
+
+async def test_whole_add_with_a_conflict_stores_and_changes_nothing(store: Store) -> None:
+    taken = await put_one(store, key="taken")
+    changed = await put_one(store, key="changed", labels={"old": "1"})
+    counts = dict(store.counts())
+    offers = [
+        make_offer(key="new", queue="new", labels={"new": "1"}),
+        make_offer(key="changed", labels={"new": "1"}, on_conflict=OnConflict.REPLACE),
+        make_offer(key="taken"),
+    ]
+
+    receipt = await store.add(offers, now=NOW, is_whole=True)
+
+    assert fates(receipt) == [Fate.ADDED, Fate.CHANGED, Fate.CONFLICT]
+    assert await store.list(ALL) == [changed, taken]
+    assert await store.list(Query(labels={"new": "1"})) == []
+    assert {group: jobs for group, jobs in store.counts().items() if jobs} == counts
+
+
+async def test_whole_add_tells_of_every_conflict(store: Store) -> None:
+    await put(store, make_job(key="a"), make_job(key="b"))
+
+    receipt = await store.add([make_offer(key=key) for key in "acb"], now=NOW, is_whole=True)
+
+    assert fates(receipt) == [Fate.CONFLICT, Fate.ADDED, Fate.CONFLICT]
+
+
+async def test_whole_add_without_a_conflict_stores_all(store: Store) -> None:
+    receipt = await store.add([make_offer(key="a"), make_offer()], now=NOW, is_whole=True)
+
+    assert fates(receipt) == [Fate.ADDED, Fate.ADDED]
+    assert len(await store.list(ALL)) == 2
+
+
+async def test_key_of_an_add_taken_back_is_free(store: Store) -> None:
+    await put(store, make_job(key="taken"))
+    await store.add([make_offer(key="k"), make_offer(key="taken")], now=NOW, is_whole=True)
+
+    receipt = await store.add([make_offer(key="k")], now=NOW)
+
+    assert fates(receipt) == [Fate.ADDED]
+
+
+async def test_get_leaves_out_the_unknown(store: Store) -> None:
+    job = await put_one(store)
+
+    assert await store.get([0, job.seq, 99, job.seq]) == {job.seq: job}
+    assert await store.get([]) == {}
+
+
+async def test_many_jobs_are_added_in_one_call(store: Store) -> None:
+    receipt = await store.add([Offer(make_job(queue=str(number % 3))) for number in range(2_500)], now=NOW)
+
+    assert [entry.job.seq for entry in receipt.entries if entry] == list(range(1, 2_501))

@@ -1,0 +1,66 @@
+"""Counts, that each test of the contract checks at its end, and what was set for queues."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.job import State
+from app.stores.base import Override, Store
+from tests.support.builders import NOW, make_ended, make_job, make_running, put
+
+pytestmark = pytest.mark.real_loop
+
+
+async def test_jobs_are_counted_by_queue_kind_and_state(store: Store) -> None:
+    await put(store, make_job(), make_job(), make_job(queue="q"), make_job(kind="k"), make_running(), make_job(key="k"))
+
+    assert dict(store.counts()) == {
+        ("default", "echo", State.SCHEDULED): 3,
+        ("q", "echo", State.SCHEDULED): 1,
+        ("default", "k", State.SCHEDULED): 1,
+        ("default", "echo", State.RUNNING): 1,
+    }
+
+
+async def test_empty_store_counts_nothing(store: Store) -> None:
+    assert dict(store.counts()) == {}
+
+
+async def test_group_once_seen_stays_at_zero(store: Store) -> None:
+    (job,) = await put(store, make_job())
+    await store.delete(job)
+
+    assert dict(store.counts()) == {("default", "echo", State.SCHEDULED): 0}
+
+
+async def test_purged_jobs_are_counted_off(store: Store) -> None:
+    await put(store, *(make_ended(State.FAILED) for _ in range(3)))
+
+    await store.purge("default", State.FAILED, before=NOW + 1, limit=2)
+
+    assert store.counts()["default", "echo", State.FAILED] == 1
+
+
+async def test_job_that_is_replaced_by_one_of_another_kind_is_counted_there(store: Store) -> None:
+    (job,) = await put(store, make_job(kind="a"))
+
+    await store.save([job._replace(kind="b", version=2)])
+
+    counts = store.counts()
+    assert (counts["default", "a", State.SCHEDULED], counts["default", "b", State.SCHEDULED]) == (0, 1)
+
+
+async def test_nothing_is_set_for_a_queue_at_first(store: Store) -> None:
+    assert await store.overrides() == {}
+
+
+async def test_override_is_kept_until_it_is_dropped(store: Store) -> None:
+    await store.override("a", Override(b'{"rate":1}', paused=True))
+    await store.override("b", Override())
+    await store.override("a", Override(None, paused=True))
+    both = await store.overrides()
+    await store.override("a", None)
+    await store.override("unknown", None)
+
+    assert both == {"a": Override(None, True), "b": Override(None, False)}
+    assert await store.overrides() == {"b": Override()}

@@ -1,0 +1,114 @@
+"""Forgetting jobs: one by one, and those that have been kept long enough."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.job import SECOND, State
+from app.stores.base import Fate, Query, Store
+from tests.support.builders import ALL, NOW, fates, make_ended, make_job, make_offer, make_running, put, put_one
+
+pytestmark = pytest.mark.real_loop
+
+
+async def test_deleted_job_is_gone(store: Store) -> None:
+    job = await put_one(store, labels={"a": "b"}, key="k")
+
+    assert await store.delete(job) is True
+
+    assert await store.get([job.seq]) == {}
+    assert await store.list(Query(labels={"a": "b"})) == []
+    assert await store.list(Query(key="k")) == []
+    assert await store.due((-1, -1), 1 << 62, 10) == []
+
+
+async def test_job_is_deleted_once(store: Store) -> None:
+    job = await put_one(store)
+
+    assert [await store.delete(job), await store.delete(job)] == [True, False]
+
+
+async def test_job_that_has_changed_is_not_deleted(store: Store) -> None:
+    job = await put_one(store)
+    await store.save([job.run_now(NOW)])
+
+    assert await store.delete(job) is False
+    assert len(await store.list(ALL)) == 1
+
+
+async def test_another_job_under_the_same_number_is_not_deleted(store: Store) -> None:
+    job = await put_one(store)
+
+    assert await store.delete(make_job(seq=job.seq)) is False
+
+
+async def test_key_of_a_deleted_job_is_free(store: Store) -> None:
+    job = await put_one(store, key="k")
+    await store.delete(job)
+
+    assert fates(await store.add([make_offer(key="k")], now=NOW)) == [Fate.ADDED]
+
+
+async def test_deleted_job_is_not_claimed(store: Store) -> None:
+    job = await put_one(store)
+    await store.delete(job)
+
+    assert (await store.claim([job.seq], now=NOW)).jobs == []
+
+
+async def test_number_of_a_deleted_job_is_not_given_again(store: Store) -> None:
+    job = await put_one(store)
+    await store.delete(job)
+
+    assert (await put_one(store)).seq > job.seq
+
+
+async def test_purge_forgets_what_ended_before(store: Store) -> None:
+    jobs = await put(store, *(make_ended(State.FAILED, now=NOW + number, labels={"a": "b"}) for number in range(4)))
+
+    gone = await store.purge("default", State.FAILED, before=NOW + 2, limit=100)
+
+    assert gone == 2
+    assert await store.list(ALL) == [jobs[3], jobs[2]]
+    assert [job.seq for job in await store.list(Query(labels={"a": "b"}))] == [jobs[3].seq, jobs[2].seq]
+
+
+async def test_purge_leaves_other_queues_and_states(store: Store) -> None:
+    await put(
+        store,
+        make_job(),
+        make_running(),
+        make_ended(State.SUCCEEDED),
+        make_ended(State.FAILED, queue="other"),
+        make_ended(State.FAILED, kind="http"),
+        make_ended(State.CANCELLED),
+    )
+
+    gone = await store.purge("default", State.FAILED, before=NOW + SECOND, limit=100)
+
+    assert gone == 1
+    assert len(await store.list(ALL)) == 5
+
+
+@pytest.mark.parametrize("state", [State.SCHEDULED, State.RUNNING])
+async def test_purge_never_forgets_a_live_job(store: Store, state: State) -> None:
+    await put(store, make_job(), make_running())
+
+    assert await store.purge("default", state, before=NOW + SECOND, limit=100) == 0
+
+
+async def test_purge_takes_the_oldest_first_and_at_most_so_many(store: Store) -> None:
+    jobs = await put(store, *(make_ended(State.FAILED, now=NOW + age) for age in (3, 1, 2)))
+
+    gone = await store.purge("default", State.FAILED, before=NOW + 9, limit=2)
+
+    assert gone == 2
+    assert await store.list(ALL) == [jobs[0]]
+
+
+async def test_purge_says_when_there_is_no_more(store: Store) -> None:
+    await put(store, *(make_ended(State.FAILED) for _ in range(3)))
+
+    gone = [await store.purge("default", State.FAILED, before=NOW + 1, limit=2) for _ in range(3)]
+
+    assert gone == [2, 1, 0]

@@ -1,0 +1,130 @@
+"""Idempotency keys: the same add twice is one."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.errors import IdempotencyMismatch
+from app.job import SECOND, OnConflict
+from app.stores.base import Added, Fate, Memo, Receipt, Store
+from tests.support.builders import ALL, NOW, fates, make_offer, put_one
+
+pytestmark = pytest.mark.real_loop
+
+DAY = 24 * 3600 * SECOND
+MEMO = Memo("caller", "key", b"digest")
+
+
+async def test_second_add_under_a_memo_gives_the_jobs_of_the_first(store: Store) -> None:
+    first = await store.add([make_offer(), make_offer(key="k")], now=NOW, memo=MEMO)
+
+    second = await store.add([make_offer(), make_offer(key="k")], now=NOW + 1, memo=MEMO)
+
+    assert not first.replayed
+    assert second.replayed
+    assert fates(second) == [Fate.EXISTS, Fate.EXISTS]
+    assert [entry and entry.job for entry in second.entries] == [entry and entry.job for entry in first.entries]
+    assert len(await store.list(ALL)) == 2
+
+
+async def test_replayed_job_comes_as_it_is_now(store: Store) -> None:
+    await store.add([make_offer()], now=NOW, memo=MEMO)
+    (running,) = (await store.claim([1], now=NOW)).jobs
+
+    replay = await store.add([make_offer()], now=NOW, memo=MEMO)
+
+    assert replay == Receipt([Added(Fate.EXISTS, running)], replayed=True)
+
+
+async def test_replayed_job_that_was_deleted_is_missing(store: Store) -> None:
+    first = await store.add([make_offer(), make_offer()], now=NOW, memo=MEMO)
+    gone, kept = [entry.job for entry in first.entries if entry]
+    await store.delete(gone)
+
+    replay = await store.add([make_offer(), make_offer()], now=NOW, memo=MEMO)
+
+    assert replay == Receipt([None, Added(Fate.EXISTS, kept)], replayed=True)
+
+
+async def test_memo_of_another_body_is_a_mismatch(store: Store) -> None:
+    await store.add([make_offer()], now=NOW, memo=MEMO)
+
+    with pytest.raises(IdempotencyMismatch, match="'key' was used for another body"):
+        await store.add([make_offer()], now=NOW, memo=MEMO._replace(digest=b"other"))
+
+    assert len(await store.list(ALL)) == 1
+
+
+async def test_callers_do_not_share_memos(store: Store) -> None:
+    await store.add([make_offer()], now=NOW, memo=MEMO)
+
+    receipt = await store.add([make_offer()], now=NOW, memo=MEMO._replace(caller="other", digest=b"other"))
+
+    assert not receipt.replayed
+    assert len(await store.list(ALL)) == 2
+
+
+@pytest.mark.parametrize(("age", "is_replayed"), [(DAY - 1, True), (DAY, False)])
+async def test_memo_is_good_for_a_day(store: Store, age: int, is_replayed: bool) -> None:
+    await store.add([make_offer()], now=NOW, memo=MEMO)
+
+    receipt = await store.add([make_offer()], now=NOW + age, memo=MEMO)
+
+    assert receipt.replayed is is_replayed
+
+
+async def test_day_of_a_memo_counts_from_its_first_use(store: Store) -> None:
+    await store.add([make_offer()], now=NOW, memo=MEMO)
+    await store.add([make_offer()], now=NOW + DAY - 1, memo=MEMO)
+
+    receipt = await store.add([make_offer()], now=NOW + DAY, memo=MEMO)
+
+    assert not receipt.replayed
+
+
+async def test_memo_that_has_run_out_takes_another_body(store: Store) -> None:
+    await store.add([make_offer()], now=NOW, memo=MEMO)
+    other = MEMO._replace(digest=b"other")
+
+    await store.add([make_offer()], now=NOW + DAY, memo=other)
+
+    assert (await store.add([make_offer()], now=NOW + DAY + 1, memo=other)).replayed
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+async def test_add_with_a_conflict_is_not_remembered(store: Store, is_whole: bool) -> None:
+    holder = await put_one(store, key="k")
+    await store.add([make_offer(key="k")], now=NOW, is_whole=is_whole, memo=MEMO)
+    await store.save([holder.cancel(NOW)])
+
+    receipt = await store.add([make_offer(key="k")], now=NOW, is_whole=is_whole, memo=MEMO)
+
+    assert not receipt.replayed
+    assert fates(receipt) == [Fate.ADDED]
+
+
+async def test_memo_remembers_a_job_that_a_key_found(store: Store) -> None:
+    holder = await put_one(store, key="k")
+    offer = make_offer(key="k", on_conflict=OnConflict.KEEP)
+    await store.add([offer], now=NOW, memo=MEMO)
+
+    replay = await store.add([offer], now=NOW, memo=MEMO)
+
+    assert replay == Receipt([Added(Fate.EXISTS, holder)], replayed=True)
+
+
+async def test_old_memos_are_forgotten_a_few_at_a_time(store: Store) -> None:
+    for number in range(5):
+        await store.add([make_offer()], now=NOW + number, memo=Memo("caller", str(number), b""))
+
+    gone = [await store.forget_memos(before=NOW + 3, limit=2) for _ in range(3)]
+
+    assert gone == [2, 1, 0]
+    assert (await store.add([make_offer()], now=NOW + 4, memo=Memo("caller", "3", b""))).replayed
+    assert not (await store.add([make_offer()], now=NOW + 4, memo=Memo("caller", "2", b""))).replayed
+
+
+async def test_memo_of_nothing_is_remembered(store: Store) -> None:
+    await store.add([], now=NOW, memo=MEMO)
+
+    assert await store.add([make_offer()], now=NOW, memo=MEMO) == Receipt([], replayed=True)

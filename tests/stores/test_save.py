@@ -1,0 +1,191 @@
+"""Saving: a change counts only on top of the version that it was made from."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.job import End, OnConflict, Outcome, State
+from app.stores.base import Fate, Query, Saved, Store
+from tests.support.builders import (
+    ALL,
+    NOW,
+    fates,
+    make_ended,
+    make_failure,
+    make_job,
+    make_offer,
+    make_retry,
+    make_running,
+    put,
+    put_one,
+)
+
+pytestmark = pytest.mark.real_loop
+
+
+async def test_saved_job_comes_back_as_it_was_given(store: Store) -> None:
+    (running,) = await put(store, make_running(labels={"a": "b"}))
+    done = running.finish(Outcome(End.SUCCEEDED, result=b'{"x":1.5}', result_truncated=True), NOW + 7)
+
+    verdicts = await store.save([done])
+
+    assert verdicts == [Saved(True, done)]
+    assert await store.list(ALL) == [done]
+
+
+async def test_every_field_that_may_change_is_saved(store: Store) -> None:
+    job = await put_one(store)
+    changed = job._replace(
+        kind="http",
+        params=b'{"a":1}',
+        labels=b'{"b":"c"}',
+        priority=7,
+        timeout=1.25,
+        retry=make_retry(max_attempts=9),
+        execute_at=NOW + 1,
+        expires_after=2.5,
+        state=State.RUNNING,
+        due_at=NOW + 2,
+        expires_at=NOW + 3,
+        attempt=4,
+        failures=3,
+        losses=2,
+        cancel_requested=True,
+        started_at=NOW + 4,
+        finished_at=NOW + 5,
+        late_by=0.25,
+        result=b"[1]",
+        result_truncated=True,
+        error=b'{"type":"lost"}',
+        attempts=b'[{"number":1}]',
+        version=2,
+    )
+
+    await store.save([changed])
+
+    assert await store.list(ALL) == [changed]
+
+
+async def test_change_of_an_older_version_is_refused_and_shows_what_is(store: Store) -> None:
+    job = await put_one(store)
+    moved = job.move(NOW + 5, NOW)
+    await store.save([moved])
+
+    verdicts = await store.save([job.cancel(NOW)])
+
+    assert verdicts == [Saved(False, moved)]
+    assert await store.list(ALL) == [moved]
+
+
+async def test_change_that_skips_a_version_is_refused(store: Store) -> None:
+    job = await put_one(store)
+
+    verdicts = await store.save([job.run_now(NOW).cancel(NOW)])
+
+    assert verdicts == [Saved(False, job)]
+
+
+async def test_job_that_is_gone_is_not_saved(store: Store) -> None:
+    job = await put_one(store)
+    await store.delete(job)
+
+    verdicts = await store.save([job.cancel(NOW)])
+
+    assert verdicts == [Saved(False, None)]
+    assert await store.list(ALL) == []
+
+
+async def test_job_under_the_same_number_is_not_taken_for_it(store: Store) -> None:
+    job = await put_one(store)
+
+    verdicts = await store.save([make_job(seq=job.seq).cancel(NOW)])
+
+    assert verdicts == [Saved(False, job)]
+
+
+async def test_one_that_is_refused_does_not_keep_the_others_from_being_saved(store: Store) -> None:
+    first, second, third = await put(store, make_job(), make_job(), make_job())
+    jobs = [first.cancel(NOW), second._replace(version=9), third.cancel(NOW)]
+
+    verdicts = await store.save(jobs)
+
+    assert verdicts == [Saved(True, jobs[0]), Saved(False, second), Saved(True, jobs[2])]
+
+
+async def test_two_changes_of_one_job_may_follow_each_other_in_a_call(store: Store) -> None:
+    job = await put_one(store)
+    moved = job.move(NOW + 5, NOW)
+
+    verdicts = await store.save([moved, moved.cancel(NOW), moved.run_now(NOW)])
+
+    assert verdicts == [Saved(True, moved), Saved(True, moved.cancel(NOW)), Saved(False, moved.cancel(NOW))]
+
+
+async def test_saving_nothing_is_no_error(store: Store) -> None:
+    assert await store.save([]) == []
+
+
+async def test_saved_change_moves_the_job_between_the_counts(store: Store) -> None:
+    job = await put_one(store, queue="q", kind="k")
+
+    await store.save([job.cancel(NOW)])
+
+    counts = store.counts()
+    assert counts["q", "k", State.SCHEDULED] == 0
+    assert counts["q", "k", State.CANCELLED] == 1
+
+
+async def test_saved_labels_are_found_and_old_ones_are_not(store: Store) -> None:
+    job = await put_one(store, labels={"a": "old", "b": "same"})
+    saved = job._replace(labels=b'{"a":"new","b":"same"}', version=2)
+
+    await store.save([saved])
+
+    assert await store.list(Query(labels={"a": "old"})) == []
+    assert await store.list(Query(labels={"a": "new", "b": "same"}, is_full=True)) == [saved]
+
+
+async def test_job_comes_alive_again_when_its_key_is_free(store: Store) -> None:
+    (failed,) = await put(store, make_ended(State.FAILED, key="k"))
+
+    verdicts = await store.save([failed.again(NOW)])
+
+    assert verdicts == [Saved(True, failed.again(NOW))]
+    assert fates(await store.add([make_offer(key="k")], now=NOW)) == [Fate.CONFLICT]
+
+
+async def test_job_does_not_come_alive_again_when_its_key_has_a_new_holder(store: Store) -> None:
+    (failed,) = await put(store, make_ended(State.FAILED, key="k"))
+    holder = await put_one(store, key="k")
+
+    verdicts = await store.save([failed.again(NOW)])
+
+    assert verdicts == [Saved(False, holder)]
+    assert await store.list(ALL) == [holder, failed]
+
+
+async def test_job_comes_alive_again_when_its_key_is_held_in_another_queue(store: Store) -> None:
+    failed, _ = await put(store, make_ended(State.FAILED, key="k"), make_job(key="k", queue="other"))
+
+    (verdict,) = await store.save([failed.again(NOW)])
+
+    assert verdict.is_saved
+
+
+async def test_of_two_jobs_with_a_key_only_the_first_comes_alive_in_a_call(store: Store) -> None:
+    first, second = await put(store, make_ended(State.FAILED, key="k"), make_ended(State.EXPIRED, key="k"))
+
+    verdicts = await store.save([first.again(NOW), second.again(NOW)])
+
+    assert verdicts == [Saved(True, first.again(NOW)), Saved(False, first.again(NOW))]
+
+
+async def test_holder_of_a_key_keeps_it_over_a_retry_of_its_attempt(store: Store) -> None:
+    job = await put_one(store, key="k")
+    (running,) = (await store.claim([job.seq], now=NOW)).jobs
+
+    (verdict,) = await store.save([running.finish(make_failure(), NOW)])
+
+    assert verdict.is_saved
+    offer = make_offer(key="k", on_conflict=OnConflict.KEEP)
+    assert fates(await store.add([offer], now=NOW)) == [Fate.EXISTS]

@@ -1,0 +1,204 @@
+"""Rows of the embedded store that have been damaged: they are put aside, told of, and keep nobody else from running."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import apsw
+import orjson
+import pytest
+
+from app.job import SECOND, End, Job, OnConflict, Outcome, State
+from app.stores.base import Query
+from app.stores.sqlite import SqliteStore
+from tests.support.builders import ALL, NOW, count_both, make_ended, make_job, make_offer, make_running, put, put_one
+
+pytestmark = pytest.mark.real_loop
+
+DAMAGES: dict[str, Any] = {
+    "params": b'{"a":',
+    "labels": b'{"a":"b"',
+    "retry": b'{"max_attempts":"all"}',
+    "result": b"\xff",
+    "error": b"[]",
+    "attempts": b"{}",
+}
+TEXTS = ["kind", "queue", "key", "token"]
+WHAT_RUNS = ["params", "labels", "retry"]
+
+
+@pytest.fixture(params=[*DAMAGES, *TEXTS])
+def field(request: pytest.FixtureRequest) -> str:
+    """Each stored part that can be damaged."""
+    return str(request.param)
+
+
+async def test_damaged_job_is_failed_when_its_time_comes_and_the_others_run(
+    sqlite: SqliteStore, tmp_path: Path, field: str
+) -> None:
+    before, damaged, after = await put(sqlite, *(make_job(key=key, labels={"a": "b"}) for key in ("1", "2", "3")))
+    damage(tmp_path, damaged, field)
+
+    claim = await sqlite.claim([before.seq, damaged.seq, after.seq], now=NOW)
+
+    assert claim.jobs == [before.start(NOW), after.start(NOW)]
+    (spoiled,) = claim.spoiled
+    assert (spoiled.seq, spoiled.state, spoiled.due_at, spoiled.finished_at) == (damaged.seq, State.FAILED, None, NOW)
+    assert error_of(spoiled) == {
+        "type": "unreadable",
+        "message": f"its stored {field} cannot be read",
+        "retryable": False,
+    }
+    stored = (await sqlite.get([damaged.seq]))[damaged.seq]
+    assert (stored.state, stored.error, stored.version) == (State.FAILED, spoiled.error, spoiled.version)
+
+
+async def test_damaged_job_is_told_of_in_the_log(
+    sqlite: SqliteStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = await put_one(sqlite)
+    damage(tmp_path, job, "params")
+
+    with caplog.at_level(logging.ERROR):
+        await sqlite.claim([job.seq], now=NOW)
+
+    (record,) = caplog.records
+    assert record.message == "job_unreadable"
+    assert record.__dict__["fields"] == {"job": job.id, "field": "params"}
+
+
+async def test_damaged_job_that_waits_is_shown_with_what_can_be_read(
+    sqlite: SqliteStore, tmp_path: Path, field: str
+) -> None:
+    job, other = await put(sqlite, make_job(key="k", labels={"a": "b"}), make_job())
+    damage(tmp_path, job, field)
+
+    (shown,) = (await sqlite.get([job.seq])).values()
+    listed = await sqlite.list(ALL)
+
+    assert listed == [other, shown]
+    assert [found.seq for found in await sqlite.list(Query())] == [other.seq, job.seq]
+    sound = {name: value for name, value in shown._asdict().items() if name != field}
+    assert sound == {name: value for name, value in job._asdict().items() if name != field}
+    if field in DAMAGES and getattr(shown, field) is not None:
+        assert orjson.loads(getattr(shown, field)) in ({}, [])
+
+
+async def test_counts_stay_right_when_a_damaged_job_is_put_aside(sqlite: SqliteStore, tmp_path: Path) -> None:
+    job, _ = await put(sqlite, make_job(), make_job())
+    damage(tmp_path, job, "params")
+
+    await sqlite.claim([job.seq], now=NOW)
+
+    counted, stored = await count_both(sqlite)
+    assert counted == stored == {("default", "echo", State.SCHEDULED): 1, ("default", "echo", State.FAILED): 1}
+
+
+async def test_unknown_state_shows_as_failed(sqlite: SqliteStore, tmp_path: Path) -> None:
+    job = await put_one(sqlite)
+    execute(tmp_path, "UPDATE jobs SET state = 200")
+
+    (shown,) = await sqlite.list(ALL)
+
+    assert (shown.id, shown.state, shown.due_at) == (job.id, State.FAILED, None)
+    assert error_of(shown)["type"] == "unreadable"
+
+
+async def test_job_of_unknown_state_is_failed_when_its_time_comes(sqlite: SqliteStore, tmp_path: Path) -> None:
+    job, other = await put(sqlite, make_job(), make_job())
+    execute(tmp_path, f"UPDATE jobs SET state = 6 WHERE seq = {job.seq}")
+
+    claim = await sqlite.claim([job.seq, other.seq], now=NOW)
+
+    assert claim.jobs == [other.start(NOW)]
+    assert [(spoiled.seq, spoiled.state, error_of(spoiled)["type"]) for spoiled in claim.spoiled] == [
+        (job.seq, State.FAILED, "unreadable")
+    ]
+    counted, stored = await count_both(sqlite)
+    assert counted == stored
+
+
+@pytest.mark.parametrize("field", WHAT_RUNS)
+async def test_damage_to_what_is_run_is_not_healed_by_moving_the_job(
+    sqlite: SqliteStore, tmp_path: Path, field: str
+) -> None:
+    job = await put_one(sqlite, params={"a": 1}, labels={"a": "b"})
+    damage(tmp_path, job, field)
+    shown = (await sqlite.get([job.seq]))[job.seq]
+
+    await sqlite.save([shown.move(NOW + SECOND, NOW)])
+
+    claim = await sqlite.claim([job.seq], now=NOW + SECOND)
+    assert [error_of(spoiled)["message"] for spoiled in claim.spoiled] == [f"its stored {field} cannot be read"]
+
+
+@pytest.mark.parametrize("field", WHAT_RUNS)
+async def test_damage_to_what_is_run_is_not_healed_by_a_reschedule(
+    sqlite: SqliteStore, tmp_path: Path, field: str
+) -> None:
+    job = await put_one(sqlite, key="k", params={"a": 1}, labels={"a": "b"})
+    damage(tmp_path, job, field)
+
+    await sqlite.add([make_offer(key="k", on_conflict=OnConflict.RESCHEDULE)], now=NOW)
+
+    assert len((await sqlite.claim([job.seq], now=NOW)).spoiled) == 1
+
+
+@pytest.mark.parametrize("field", WHAT_RUNS)
+async def test_damage_to_what_is_run_is_not_healed_by_a_restart_while_it_ran(
+    sqlite: SqliteStore, tmp_path: Path, field: str
+) -> None:
+    (job,) = await put(sqlite, make_running(params={"a": 1}, labels={"a": "b"}))
+    damage(tmp_path, job, field)
+    (shown,) = await sqlite.list(ALL)
+
+    await sqlite.save([shown.finish(Outcome(End.LOST), NOW)])
+
+    assert len((await sqlite.claim([job.seq], now=NOW)).spoiled) == 1
+
+
+async def test_damage_is_healed_by_new_content(sqlite: SqliteStore, tmp_path: Path) -> None:
+    job = await put_one(sqlite, key="k", params={"a": 1})
+    damage(tmp_path, job, "params")
+
+    await sqlite.add([make_offer(key="k", params={"b": 2}, on_conflict=OnConflict.REPLACE)], now=NOW)
+
+    assert [claimed.params for claimed in (await sqlite.claim([job.seq], now=NOW)).jobs] == [b'{"b":2}']
+
+
+@pytest.mark.parametrize("field", DAMAGES)
+async def test_damaged_job_can_be_deleted(sqlite: SqliteStore, tmp_path: Path, field: str) -> None:
+    job = await put_one(sqlite, labels={"a": "b"})
+    damage(tmp_path, job, field)
+
+    assert await sqlite.delete((await sqlite.get([job.seq]))[job.seq])
+    assert await sqlite.list(ALL) == []
+
+
+@pytest.mark.parametrize("field", DAMAGES)
+async def test_damaged_job_is_purged(sqlite: SqliteStore, tmp_path: Path, field: str) -> None:
+    (job,) = await put(sqlite, make_ended(State.FAILED, labels={"a": "b"}))
+    damage(tmp_path, job, field)
+
+    assert await sqlite.purge("default", State.FAILED, before=NOW + 1, limit=10) == 1
+
+
+def damage(folder: Path, job: Job, field: str) -> None:
+    if field in TEXTS:
+        execute(folder, f"UPDATE jobs SET {field} = CAST(x'fe2d' AS TEXT) WHERE seq = ?", job.seq)
+    else:
+        execute(folder, f"UPDATE jobs SET {field} = ? WHERE seq = ?", DAMAGES[field], job.seq)
+
+
+def execute(folder: Path, statement: str, *values: Any) -> None:
+    connection = apsw.Connection(str(folder / "erelong.db"))
+    connection.execute(statement, values)
+    connection.close()
+
+
+def error_of(job: Job) -> dict[str, Any]:
+    assert job.error is not None
+    error: dict[str, Any] = orjson.loads(job.error)
+    return error

@@ -1,0 +1,151 @@
+"""The service as it really runs: a process of its own on a free port, its data, settings and log in one folder."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+
+from tests.support import ROOT
+
+READY_TIMEOUT = 60.0
+LOOK = 0.005
+TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+HAS_PROC = Path("/proc/self/stat").exists()
+
+
+class NotReadyError(Exception):
+    """The service ended, or took too long, before it listened."""
+
+
+class Ended(NamedTuple):
+    """What is left of a process that is over."""
+
+    code: int
+    seconds: float
+
+
+class ServiceProcess:
+    """One folder that services are started on, one after another; `url` is where the last one listens.
+
+    `config` is the text of its settings; modules that they name are looked for in the folder. `settings` are laid
+    over them, as by the environment: {"workers.grace": "0.5"}.
+    """
+
+    def __init__(self, *, folder: Path, config: str = "", settings: Mapping[str, str] | None = None) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self.url = ""
+        self._settings = {"log.format": "json", **(settings or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log = folder / "service.log"
+        self._log_start = 0
+        self._config = folder / "config.toml"
+        self._config.write_text(config)
+
+    # life
+
+    def start(self) -> float:
+        """Start the service and wait until it answers; how many seconds that took comes back."""
+        began = time.perf_counter()
+        self.launch()
+        while (url := self._listens_at()) is None:
+            code = self._running.poll()
+            if code is not None:
+                raise NotReadyError(f"the service ended with {code} before it listened: {self.log_text()}")
+            if time.perf_counter() - began > READY_TIMEOUT:
+                self.kill()
+                raise NotReadyError(f"the service did not listen within {READY_TIMEOUT:g} s: {self.log_text()}")
+            time.sleep(LOOK)
+        self.url = url
+        with urllib.request.urlopen(f"{url}/readyz", timeout=READY_TIMEOUT) as answer:
+            assert answer.status == 200
+        return time.perf_counter() - began
+
+    def launch(self) -> None:
+        """Start the service and do not wait for it."""
+        self._log_start = self._log.stat().st_size if self._log.exists() else 0
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("ERELONG_")}
+        given = {f"ERELONG_{name.upper().replace('.', '__')}": value for name, value in self._settings.items()}
+        command = [sys.executable, "-m", "app", "serve", "--port", "0"]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*command, "--data", str(self.data), "--config", str(self._config)],
+                cwd=ROOT,
+                env=inherited | given,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def signal(self, number: int) -> None:
+        self._running.send_signal(number)
+
+    def kill(self) -> None:
+        """End it as a crash would, wherever it stands."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def stop(self, timeout: float = 30.0) -> Ended:
+        """Ask it to end and wait for that."""
+        self.signal(signal.SIGTERM)
+        return self.wait(timeout)
+
+    def wait(self, timeout: float = 30.0) -> Ended:
+        began = time.perf_counter()
+        code = self._running.wait(timeout)
+        return Ended(code, time.perf_counter() - began)
+
+    # questions
+
+    @property
+    def pid(self) -> int:
+        return self._running.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def log_text(self) -> str:
+        """What this process, not those before it, has written."""
+        with self._log.open("rb") as log:
+            log.seek(self._log_start)
+            return log.read().decode(errors="replace")
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        return [event for event in self._events() if event["event"] == name]
+
+    def cpu_seconds(self) -> float:
+        """The CPU time it has used so far, all threads together, in steps of 10 ms."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+    def resident_bytes(self) -> int:
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        (line,) = [line for line in status.splitlines() if line.startswith("VmRSS:")]
+        return int(line.split()[1]) * 1024
+
+    @property
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise RuntimeError("the service was never started: call start() or launch() first")
+        return self._process
+
+    def _listens_at(self) -> str | None:
+        return next((str(event["url"]) for event in self.events("listening")), None)
+
+    def _events(self) -> Iterator[dict[str, Any]]:
+        for line in self.log_text().splitlines():
+            try:
+                yield orjson.loads(line)
+            except orjson.JSONDecodeError:  # words for people, or a line half written
+                continue
