@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from enum import StrEnum
 from typing import TYPE_CHECKING, assert_never
 
 import orjson
 
-from app.handlers.base import Attempt
-from app.job import End, Error, Outcome
+from app.handlers.base import Attempt, AttemptFailed, GiveUp, Result
+from app.outcome import End, Error, Outcome
 
 if TYPE_CHECKING:
     from app.job import Job
+
+MAX_DELAY = 86_400.0  # seconds a handler may put off the next attempt
+ENDS = {"timeout": End.TIMEOUT, "crashed": End.CRASHED}
 
 
 class Reason(StrEnum):
@@ -35,20 +39,37 @@ def attempt_of(job: Job) -> Attempt:
     )
 
 
-def succeeded(result: bytes | None, max_result: int) -> Outcome:
+def succeeded(result: bytes | Result | None, max_result: int) -> Outcome:
     """A result that is too long is kept as text, cut off."""
+    if isinstance(result, Result):
+        return succeeded(result.json, max_result)._replace(output=result.output)
     if result is None or len(result) <= max_result:
         return Outcome(End.SUCCEEDED, result)
     text = result[:max_result].decode(errors="ignore")
     return Outcome(End.SUCCEEDED, orjson.dumps(text), result_truncated=True)
 
 
-def failed(type: str, message: str, *, retryable: bool = True, delay: float = 0.0) -> Outcome:
-    return Outcome(End.ERROR, error=Error(type, message, retryable), delay=delay)
+def unknown_kind(kind: str) -> Outcome:
+    return _failed("exception", f"no kind {kind!r} is declared; declare it in [kinds] and restart")
 
 
-def stopped(reason: Reason | None, job: Job) -> Outcome:
-    """What a stopped attempt comes to, by why it was stopped; None: by nobody but its handler."""
+def raised(error: BaseException) -> Outcome:
+    """What an attempt comes to whose handler raised this."""
+    match error:
+        case AttemptFailed():
+            delay = min(error.delay, MAX_DELAY) if error.delay > 0 else 0.0
+            outcome = _failed(error.type, error.message, retryable=error.retryable, delay=delay)
+            return outcome._replace(end=ENDS.get(error.type, End.ERROR), output=error.output)
+        case GiveUp():
+            return _failed("give_up", _text(error) or "the handler gave up", retryable=False)
+        case asyncio.CancelledError():
+            return _failed("exception", "CancelledError: the handler cancelled itself")
+        case _:
+            return _failed("exception", f"{type(error).__name__}: {_text(error)}")
+
+
+def stopped(reason: Reason, job: Job) -> Outcome:
+    """What an attempt comes to that was told to stop, whatever its handler made of it."""
     match reason:
         case Reason.TIMEOUT:
             return Outcome(End.TIMEOUT, error=Error("timeout", f"it did not end within {job.timeout:g} s"))
@@ -56,7 +77,16 @@ def stopped(reason: Reason | None, job: Job) -> Outcome:
             return Outcome(End.CANCELLED, error=Error("cancelled", "cancelled while it ran", retryable=False))
         case Reason.DRAIN:
             return Outcome(End.RELEASED)
-        case None:
-            return failed("exception", "CancelledError: the handler cancelled itself")
         case _:
             assert_never(reason)
+
+
+def _failed(type: str, message: str, *, retryable: bool = True, delay: float = 0.0) -> Outcome:
+    return Outcome(End.ERROR, error=Error(type, message, retryable), delay=delay)
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as broken:  # noqa: BLE001 - around a handler: what it raises may not even have a text
+        return f"(its text could not be made: {type(broken).__name__})"

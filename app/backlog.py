@@ -34,6 +34,7 @@ class Backlog:
         self._on_drop = on_drop
         self._incoming: dict[str, int] = {}
         self._held: dict[str, list[asyncio.Event]] = {}
+        self._is_closed = False
 
     def waiting(self, queue: str) -> int:
         counts = self._store.counts()
@@ -42,12 +43,17 @@ class Backlog:
     async def take_room(self, offers: Sequence[Offer]) -> Mapping[str, int]:
         """Hold room for jobs while they are added; raises `BacklogFull` if there is none. Give it back in any case."""
         needs = {offers[0].job.queue: 1} if len(offers) == 1 else Counter(offer.job.queue for offer in offers)
-        for queue, number in needs.items():
-            if self._excess(queue, number) > 0:
-                await self._make_room(queue, number - await self._known(queue, offers))
-        for queue, number in needs.items():
-            self._incoming[queue] = self._incoming.get(queue, 0) + number
-        return needs
+        room: dict[str, int] = {}
+        try:
+            for queue, number in needs.items():
+                if self._excess(queue, number) > 0:
+                    await self._make_room(queue, await self._needed(queue, offers))
+                self._incoming[queue] = self._incoming.get(queue, 0) + number
+                room[queue] = number
+        except BaseException:
+            self.give_back(room)
+            raise
+        return room
 
     def give_back(self, room: Mapping[str, int]) -> None:
         for queue, number in room.items():
@@ -56,38 +62,47 @@ class Backlog:
                 self._incoming[queue] = left
             else:
                 del self._incoming[queue]
+            self.left(queue)
 
     def left(self, queue: str) -> None:
         """A job of the queue does not wait any more: there may be room."""
         for event in self._held.get(queue, ()):
             event.set()
 
+    def close(self) -> None:
+        """Let those go on who wait for room, and let nobody wait any more."""
+        self._is_closed = True
+        for queue in self._held:
+            self.left(queue)
+
     def _excess(self, queue: str, number: int) -> int:
         bound = self._lanes.settings(queue).max_backlog
         return self.waiting(queue) + self._incoming.get(queue, 0) + number - bound if bound else 0
 
-    async def _known(self, queue: str, offers: Sequence[Offer]) -> int:
-        """How many of the offers only meet a job that is there already: they need no room."""
-        known = 0
-        for key in {offer.job.key for offer in offers if offer.job.queue == queue and offer.job.key is not None}:
+    async def _needed(self, queue: str, offers: Sequence[Offer]) -> int:
+        """How many of the offers would be new jobs: one that meets the key of a job, or of another offer, is none."""
+        keys = [offer.job.key for offer in offers if offer.job.queue == queue]
+        needed = keys.count(None)
+        for key in {key for key in keys if key is not None}:
             live = frozenset({State.SCHEDULED, State.RUNNING})
-            known += len(await self._store.list(Query(states=live, queues=frozenset({queue}), key=key, limit=1)))
-        return known
+            needed += not await self._store.list(Query(states=live, queues=frozenset({queue}), key=key, limit=1))
+        return needed
 
     async def _make_room(self, queue: str, number: int) -> None:
         settings = self._lanes.settings(queue)
         if self._excess(queue, number) <= 0:
             return
-        if settings.overflow == "drop_oldest" and number <= settings.max_backlog:
-            await self._drop_oldest(queue, number)
-        elif settings.overflow == "wait":
+        if settings.overflow == "reject" or number > settings.max_backlog:
+            raise self._full(queue)
+        if settings.overflow == "wait":
             await self._wait(queue, number)
         else:
-            raise self._full(queue)
+            await self._drop_oldest(queue, number)
 
     async def _drop_oldest(self, queue: str, number: int) -> None:
-        while (excess := self._excess(queue, number)) > 0:
-            limit = min(excess, MAX_DROP)
+        """Let go of as many as come, and of no more: a lowered bound drops nobody."""
+        left = number
+        while (limit := min(left, self._excess(queue, number), MAX_DROP)) > 0:
             query = Query(queues=frozenset({queue}), order=Order.DUE, limit=limit, is_full=True)
             jobs = await self._store.list(query)
             if not jobs:
@@ -96,6 +111,7 @@ class Backlog:
             dropped = [job.drop(now) for job in jobs]
             for old, verdict in zip(jobs, await self._store.save(dropped), strict=True):
                 if verdict.is_saved and verdict.job is not None:
+                    left -= 1
                     self._on_drop(old, verdict.job)
 
     async def _wait(self, queue: str, number: int) -> None:
@@ -103,7 +119,7 @@ class Backlog:
         self._held.setdefault(queue, []).append(event)
         try:
             async with asyncio.timeout(WAIT_FOR_ROOM):
-                while self._excess(queue, number) > 0:
+                while self._excess(queue, number) > 0 and not self._is_closed:
                     await event.wait()
                     event.clear()
         except TimeoutError:

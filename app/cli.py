@@ -44,9 +44,16 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=help, description=help)
         command.add_argument("--config", type=Path, metavar="FILE", help="settings (default: ./config.toml if there)")
         command.add_argument("--host", help="address to listen on or to ask, over [server] host")
-        command.add_argument("--port", type=int, help="port, over [server] port")
+        command.add_argument("--port", type=_port, help="port, over [server] port")
         command.add_argument("--data", type=Path, metavar="DIR", help="folder for everything that is written")
     return parser
+
+
+def _port(text: str) -> int:
+    number = int(text)
+    if not 0 <= number <= 65_535:
+        raise argparse.ArgumentTypeError(f"{number} is no port: give one from 0 to 65535 (0: any that is free)")
+    return number
 
 
 def _load(asked: argparse.Namespace) -> config.Config:
@@ -87,7 +94,7 @@ def _health(asked: argparse.Namespace) -> int:
     try:
         connection.request("GET", "/livez")
         status = connection.getresponse().status
-    except OSError as error:
+    except (OSError, http.client.HTTPException) as error:
         raise Exit(f"no answer from {host} port {server.port}: {error}") from error
     finally:
         connection.close()

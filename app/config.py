@@ -22,6 +22,7 @@ BUILT_IN_KINDS: Final = frozenset({"echo", "http"})
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")]
 Count = Annotated[int, Field(ge=1)]
+Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
 class ConfigError(Exit):
@@ -107,6 +108,7 @@ class JobsSection(Section):
 class WorkersSection(Section):
     concurrency: int = Field(1_000, ge=1, le=100_000)
     grace: Duration = 2.0
+    processes: int = Field(0, ge=0, le=1_000)
     max_unsaved: Count = 10_000
 
 
@@ -122,7 +124,12 @@ class Kind(Section):
     """How jobs of one kind are run; which key is given says by what."""
 
     python: str | None = Field(None, pattern=r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_.]*$")
-    isolation: Literal["async", "thread"] | None = None
+    isolation: Literal["async", "thread", "process"] | None = None
+    command: list[Annotated[str, Field(min_length=1)]] | None = Field(None, min_length=1)
+    params: dict[Variable, str] | None = None
+    directory: Path | None = Field(None, strict=False)
+    environment: dict[Variable, Annotated[str, Field(pattern=r"^[^\x00]*$")]] | None = None
+    memory: int | None = Field(None, ge=16_777_216)
     timeout: PositiveDuration | None = None
     retry: RetryPatch | None = None
 
@@ -235,11 +242,28 @@ def merged(base: Retry, *patches: RetryPatch | None) -> Retry:
 
 def _kind_faults(kinds: Mapping[str, Kind]) -> Iterator[InitErrorDetails]:
     for name, kind in kinds.items():
+        given = {key for key in kind.model_fields_set if getattr(kind, key) is not None}
         if name in BUILT_IN_KINDS:
-            for key in sorted(kind.model_fields_set & {"python", "isolation"}):
+            for key in sorted(given - {"timeout", "retry"}):
                 yield _fault(f"{name} is built in and takes only timeout and retry", "kinds", name, key)
-        elif kind.python is None:
-            yield _fault('does not say what runs: give python = "module:function"', "kinds", name)
+        elif not given & {"python", "command"}:
+            reason = 'does not say what runs: give python = "module:function", or command = ["/path/to/program"]'
+            yield _fault(reason, "kinds", name)
+        elif {"python", "command"} <= given:
+            yield _fault("says what runs twice: give python or command, not both", "kinds", name, "command")
+        else:
+            for key, reason in _misplaced(kind, given):
+                yield _fault(reason, "kinds", name, key)
+
+
+def _misplaced(kind: Kind, given: set[str]) -> Iterator[tuple[str, str]]:
+    for key in sorted(given & {"params", "directory"} if kind.command is None else ()):
+        yield key, "is for kinds with a command"
+    for key in sorted(given & {"isolation"} if kind.command is not None else ()):
+        yield key, "is for kinds with a python function; a command always is a process"
+    has_process = kind.command is not None or kind.isolation == "process"
+    for key in sorted(given & {"environment", "memory"} if not has_process else ()):
+        yield key, 'is for kinds with a command, or with isolation = "process"'
 
 
 def _timeout_faults(config: Config) -> Iterator[InitErrorDetails]:

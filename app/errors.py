@@ -103,6 +103,18 @@ class BodyTimeout(Problem):
     status, code, title = 408, "body_timeout", "Body timeout"
 
 
+class LeaseNotFound(Problem):
+    """No lease has this token."""
+
+    status, code, title = 404, "lease_not_found", "Lease not found"
+
+
+class LeaseLost(Problem):
+    """The lease is over: its time ran out, or it was answered for."""
+
+    status, code, title = 409, "lease_lost", "Lease lost"
+
+
 class WrongState(Problem):
     """The job is in a state in which this cannot be done to it."""
 

@@ -17,44 +17,28 @@ Nothing leaves a final state but `retry`, and `succeeded` not even so.
 
 from __future__ import annotations
 
-import secrets
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple, assert_never
+from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
 import orjson
 
 from app.clock import format_instant
 from app.config import Retry
 from app.errors import WrongState
+from app.ids import write_id
+from app.outcome import MAX_MESSAGE, UNEXPLAINED, End, Error, Outcome, storable
 
 if TYPE_CHECKING:
     from app.clock import Instant
 
 MAX_ATTEMPTS_KEPT = 20
 MAX_LOSSES = 3
-MAX_MESSAGE = 2_000
 SECOND = 1_000_000
-MAX_SEQ = 1 << 40
 NOTHING = b"{}"
 NO_ATTEMPTS = b"[]"
-
-_TOKEN_BYTES = 8
-_SEQ_DIGITS = 10
-_ID_DIGITS = _SEQ_DIGITS + 2 * _TOKEN_BYTES
-
-
-class Tokens:
-    """Random parts of ids, drawn many at a time: asking the kernel costs more than all else of an id."""
-
-    def __init__(self) -> None:
-        self._drawn: list[str] = []
-
-    def take(self) -> str:
-        if not self._drawn:
-            text = secrets.token_hex(256 * _TOKEN_BYTES)
-            self._drawn = [text[at : at + 2 * _TOKEN_BYTES] for at in range(0, len(text), 2 * _TOKEN_BYTES)]
-        return self._drawn.pop()
+NO_LEASES = b"[]"
+MAX_ENDED_LEASES = 20
 
 
 class State(IntEnum):
@@ -80,58 +64,6 @@ WORDS = tuple(state.name.lower() for state in State)
 STATES = {state.name.lower(): state for state in State}
 
 
-class End(StrEnum):
-    """How an attempt ended."""
-
-    SUCCEEDED = "succeeded"
-    ERROR = "error"
-    TIMEOUT = "timeout"
-    CRASHED = "crashed"
-    LOST = "lost"
-    CANCELLED = "cancelled"
-    RELEASED = "released"
-
-
-class OnConflict(StrEnum):
-    """What a submit does when a live job already holds its key."""
-
-    REJECT = "reject"
-    KEEP = "keep"
-    REPLACE = "replace"
-    RESCHEDULE = "reschedule"
-
-
-class Error(NamedTuple):
-    """Why an attempt or a job did not succeed, in the words that clients read."""
-
-    type: str
-    message: str
-    retryable: bool = True
-
-    def to_json(self) -> bytes:
-        # What code raises may hold half a surrogate pair, which is no UTF-8: the outcome must be stored all the same.
-        message = self.message[:MAX_MESSAGE].encode(errors="replace").decode()
-        return orjson.dumps({"type": self.type, "message": message, "retryable": self.retryable})
-
-
-class Outcome(NamedTuple):
-    """What came of one attempt. `delay` is the least wait before the next one."""
-
-    end: End
-    result: bytes | None = None
-    result_truncated: bool = False
-    error: Error | None = None
-    delay: float = 0.0
-
-
-_UNEXPLAINED = {
-    End.ERROR: Error("exception", "the attempt failed and gave no reason"),
-    End.TIMEOUT: Error("timeout", "the attempt took longer than its timeout"),
-    End.CRASHED: Error("crashed", "the process that ran the attempt ended"),
-    End.LOST: Error("lost", "the service stopped while this attempt ran"),
-}
-
-
 class Job(NamedTuple):
     """A job as it is stored; every step returns a new one with `version` counted up.
 
@@ -151,29 +83,33 @@ class Job(NamedTuple):
     execute_at: Instant
     expires_after: float | None
     # what became of it; error and attempts are JSON text as clients read it
-    state: State
-    due_at: Instant | None
-    expires_at: Instant | None
-    attempt: int
-    failures: int
-    losses: int
-    cancel_requested: bool
-    created_at: Instant
-    started_at: Instant | None
-    finished_at: Instant | None
-    late_by: float | None
-    result: bytes | None
-    result_truncated: bool
-    error: bytes | None
-    attempts: bytes
-    version: int
+    state: State = State.SCHEDULED
+    due_at: Instant | None = None
+    expires_at: Instant | None = None
+    attempt: int = 0
+    failures: int = 0
+    losses: int = 0
+    cancel_requested: bool = False
+    created_at: Instant = 0
+    started_at: Instant | None = None
+    finished_at: Instant | None = None
+    late_by: float | None = None
+    result: bytes | None = None
+    result_truncated: bool = False
+    error: bytes | None = None
+    attempts: bytes = NO_ATTEMPTS
+    # of a job lent to a worker outside: the token it was given with, until when, and the tokens of earlier leases
+    lease: str | None = None
+    lease_until: Instant | None = None
+    ended_leases: bytes = NO_LEASES
+    version: int = 1
     # who it is: the store counts `seq`, `token` makes the id unguessable
-    token: str
-    seq: int
+    token: str = ""
+    seq: int = 0
 
     @property
     def id(self) -> str:
-        return f"{self.seq:010x}{self.token}"
+        return write_id(self.seq, self.token)
 
     @property
     def is_final(self) -> bool:
@@ -249,8 +185,15 @@ class Job(NamedTuple):
 
     # steps of a running job
 
-    def finish(self, outcome: Outcome, now: Instant, *, backoff: float = 0.0) -> Job:
-        """End the running attempt: final, or scheduled again `backoff` seconds from now.
+    def lend(self, token: str, until: Instant) -> Job:
+        """Give the running attempt into the hands of a worker outside."""
+        return self._replace(lease=token, lease_until=until, version=self.version + 1)
+
+    def extend(self, until: Instant) -> Job:
+        return self._replace(lease_until=until, version=self.version + 1)
+
+    def finish(self, outcome: Outcome, now: Instant, *, backoff: float = 0.0, answer: str = "") -> Job:
+        """End the running attempt: final, or scheduled again `backoff` seconds from now. `answer` ended a lease.
 
         A loss without an error is the service's own and not the job's failure; one that somebody saw happen and
         explains (a lease ran out) counts like any failed attempt.
@@ -258,6 +201,9 @@ class Job(NamedTuple):
         if self.state is not State.RUNNING:
             raise self._wrong("finish")
         job = self._record(outcome, now)
+        if self.lease is not None:
+            ended = [*read_ended_leases(self.ended_leases), [self.lease, answer]][-MAX_ENDED_LEASES:]
+            job = job._replace(lease=None, lease_until=None, ended_leases=orjson.dumps(ended))
         match outcome.end:
             case End.SUCCEEDED:
                 return job._replace(
@@ -281,8 +227,8 @@ class Job(NamedTuple):
 
     def _record(self, outcome: Outcome, now: Instant) -> Job:
         """Write the attempt into the history and count the change."""
-        error = outcome.error or _UNEXPLAINED.get(outcome.end)
-        entry = {
+        error = outcome.error or UNEXPLAINED.get(outcome.end)
+        entry: dict[str, Any] = {
             "number": self.attempt,
             "started_at": format_instant(self.started_at or now),
             "finished_at": format_instant(now),
@@ -291,13 +237,21 @@ class Job(NamedTuple):
             "error": orjson.Fragment(error.to_json()) if error else None,
         }
         earlier = orjson.loads(self.attempts)[1 - MAX_ATTEMPTS_KEPT :] if self.attempts != NO_ATTEMPTS else []
+        if outcome.output:
+            entry["output"] = storable(outcome.output)
+        if earlier and "output" in earlier[-1]:  # kept whole for the latest attempt alone
+            earlier[-1]["output"] = earlier[-1]["output"][-MAX_MESSAGE:]
         return self._replace(attempts=orjson.dumps([*earlier, entry]), version=self.version + 1)
 
     def _fail(self, outcome: Outcome, now: Instant, backoff: float) -> Job:
-        error = outcome.error or _UNEXPLAINED[outcome.end]
-        job = self._replace(failures=self.failures + 1, losses=0)
+        error = outcome.error or UNEXPLAINED[outcome.end]
+        losses = self.losses + 1 if outcome.end is End.CRASHED else 0
+        job = self._replace(failures=self.failures + 1, losses=losses)
         if self.cancel_requested:
             return job._stop(now, error)
+        if losses >= MAX_LOSSES:
+            message = f"what ran it ended {losses} times in a row; it may be the cause: {error.message}"
+            error = Error(error.type, message, retryable=False)
         job = job._replace(error=error.to_json())
         if not error.retryable or job.failures >= self.policy.max_attempts:
             return job._replace(state=State.FAILED, due_at=None, finished_at=now)
@@ -312,7 +266,7 @@ class Job(NamedTuple):
             message = f"the service stopped {job.losses} times in a row while it ran; it may be the cause"
             error = Error("lost", message, retryable=False)
             return job._replace(state=State.FAILED, due_at=None, finished_at=now, error=error.to_json())
-        return job._again(now)._replace(error=_UNEXPLAINED[End.LOST].to_json())
+        return job._again(now)._replace(error=UNEXPLAINED[End.LOST].to_json())
 
     def _again(self, due_at: Instant) -> Job:
         return self._replace(state=State.SCHEDULED, due_at=due_at)
@@ -386,12 +340,12 @@ def new(
     execute_at: Instant,
     timeout: float,
     retry: bytes,
+    token: str,
     params: bytes = NOTHING,
     key: str | None = None,
     labels: bytes | None = None,
     priority: int = 0,
     expires_after: float | None = None,
-    token: str = "",
 ) -> Job:
     """Make a job that waits for its time; the store gives it its `seq`."""
     due_at = max(execute_at, now)
@@ -406,48 +360,11 @@ def new(
         retry,
         execute_at,
         expires_after,
-        State.SCHEDULED,
-        due_at,
-        _expiry(due_at, expires_after),
-        0,
-        0,
-        0,
-        False,
-        now,
-        None,
-        None,
-        None,
-        None,
-        False,
-        None,
-        NO_ATTEMPTS,
-        1,
-        token or secrets.token_hex(_TOKEN_BYTES),
-        0,
+        due_at=due_at,
+        expires_at=_expiry(due_at, expires_after),
+        created_at=now,
+        token=token,
     )
-
-
-def settle(holder: Job, incoming: Job, on_conflict: OnConflict, now: Instant) -> Job | None:
-    """Say what becomes of the live job that holds the key of an incoming one; None: the incoming one is refused."""
-    match on_conflict:
-        case OnConflict.KEEP:
-            return holder
-        case OnConflict.REJECT:
-            return None
-        case OnConflict.REPLACE | OnConflict.RESCHEDULE if holder.state is not State.SCHEDULED:
-            return None
-        case OnConflict.RESCHEDULE:
-            return holder.move(incoming.execute_at, now)
-        case OnConflict.REPLACE:
-            return incoming._replace(
-                seq=holder.seq,
-                token=holder.token,
-                created_at=holder.created_at,
-                attempts=holder.attempts,
-                version=holder.version + 1,
-            )
-        case _:
-            assert_never(on_conflict)
 
 
 @lru_cache(maxsize=1024)
@@ -456,11 +373,10 @@ def read_policy(retry: bytes) -> Retry:
     return Retry.model_validate_json(retry)
 
 
-def parse_id(text: str) -> tuple[int, str] | None:
-    """Take an id apart into `seq` and `token`; None for what cannot be an id."""
-    if len(text) != _ID_DIGITS or text.strip("0123456789abcdef"):
-        return None
-    return int(text[:_SEQ_DIGITS], 16), text[_SEQ_DIGITS:]
+def read_ended_leases(ended_leases: bytes) -> list[list[str]]:
+    """The tokens of leases that are over, each with the answer that ended it, the latest last."""
+    ended: list[list[str]] = orjson.loads(ended_leases) if ended_leases != NO_LEASES else []
+    return ended
 
 
 def _expiry(start: Instant, expires_after: float | None) -> Instant | None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 import signal
 import socket
+from contextlib import AsyncExitStack
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -21,6 +24,7 @@ from app.errors import Exit
 from app.handlers import make_handlers
 from app.job import WORDS, Job
 from app.lanes import Lanes
+from app.leases import Leases
 from app.log import get_logger
 from app.metrics import Metrics
 from app.outcomes import Outcomes
@@ -39,7 +43,7 @@ if TYPE_CHECKING:
     from app.handlers.base import Handler
     from app.stores.base import Store
 
-LOOPBACK = ("localhost", "127.", "::1")
+STRAY_GRACE = 0.25
 
 log = get_logger(__name__)
 
@@ -57,7 +61,8 @@ class Parts:
         self.metrics = Metrics()
         self.alarm = Alarm(now=now)
         self.agenda = Agenda(on_earlier=self.alarm.ring)
-        self.lanes = Lanes(config=config.queues, aging=config.jobs.aging, tick=loop.time)
+        pull_kinds = frozenset(name for name, handler in handlers.items() if handler.type == "pull")
+        self.lanes = Lanes(config=config.queues, aging=config.jobs.aging, tick=loop.time, pull_kinds=pull_kinds)
         self.watchers = Watchers(max_watchers=config.server.max_waiters)
         self.backlog = Backlog(
             store=store,
@@ -107,6 +112,17 @@ class Parts:
             metrics=self.metrics,
             now=now,
         )
+        self.leases = Leases(
+            store=store,
+            lanes=self.lanes,
+            agenda=self.agenda,
+            outcomes=self.outcomes,
+            pull_kinds=pull_kinds,
+            metrics=self.metrics,
+            now=now,
+            changed=self.service.changed,
+            on_change=self._on_change,
+        )
         self.queues = Queues(
             store=store,
             agenda=self.agenda,
@@ -114,10 +130,12 @@ class Parts:
             config=config.queues,
             now=now,
             on_cancel=self.service.changed,
+            on_set=self.backlog.left,
         )
         self.app = make_app(
             service=self.service,
             queues=self.queues,
+            leases=self.leases,
             handlers=handlers,
             config=config,
             metrics=self.metrics,
@@ -125,39 +143,52 @@ class Parts:
             now=now,
         )
         self._duties: list[asyncio.Task[None]] = []
+        self._open = AsyncExitStack()
         self._is_started = False
         self._read_levels()
 
     async def start(self) -> None:
-        await self.store.open()
-        for handler in self.handlers.values():
-            await handler.open()
-        await self.queues.load()
-        waiting = await self.scheduler.load()
-        await self.workers.start()
+        """Open, load, run; what fails half-way closes what it has opened."""
+        async with AsyncExitStack() as opened:
+            await self.store.open()
+            opened.push_async_callback(self.store.close)
+            for handler in self.handlers.values():
+                await handler.open()
+                opened.push_async_callback(handler.close)
+            await self.queues.load()
+            await self.leases.load()
+            waiting = await self.scheduler.load()
+            await self.workers.start()
+            self._open = opened.pop_all()
         self._duties = [
             asyncio.create_task(self.outcomes.run()),
             asyncio.create_task(self.scheduler.run()),
+            asyncio.create_task(self.leases.run()),
             asyncio.create_task(self.scheduler.retain(self.config.store.retention_interval)),
         ]
         self._is_started = True
         log.info("ready", waiting=waiting, kinds=",".join(self.handlers))
 
     async def stop(self) -> None:
-        """Take nothing new, let what runs run on for `drain_timeout`, release the rest, close the store."""
+        """Take nothing new, let what runs run on for `drain_timeout`, release the rest, close what was opened."""
+        await self.finish()
+        await self._open.aclose()
+
+    async def finish(self) -> None:
+        """The work of `stop` without the closing: until that, what is stored can be read."""
+        if not self._is_started:
+            return
+        self._is_started = False
         self.drain()
         released = await self.workers.stop(self.config.server.drain_timeout)
         unsaved = await self.outcomes.flush()
         await end(self._duties)
         self.alarm.close()
-        for handler in self.handlers.values():
-            await handler.close()
-        await self.store.close()
         log.info("stopped", released=released, unsaved=unsaved)
 
     def drain(self) -> None:
-        self.service.is_draining = True
-        self.watchers.close()
+        self.service.drain()
+        self.leases.drain()
 
     def checks(self) -> dict[str, str]:
         """What `/readyz` shows: each part with "ok" or what ails it."""
@@ -193,34 +224,48 @@ def serve(config: Config, folders: Sequence[Path]) -> int:
     refuse_open_door(config)
     handlers = make_handlers(config, folders=folders)
     with asyncio.Runner(loop_factory=_loop_factory(config.server.loop)) as runner:
-        return runner.run(_serve(config, handlers))
+        runner.run(_serve(config, handlers))
+        strays = runner.run(end_strays(STRAY_GRACE))
+        if strays:
+            log.warning("left_behind", tasks=strays)
+            logging.shutdown()
+            os._exit(0)  # what swallows its cancellation would keep the loop, and so the process, for ever
+    return 0
 
 
-async def _serve(config: Config, handlers: Mapping[str, Handler]) -> int:
-    parts = Parts(config=config, store=make_store(config.store), handlers=handlers)
+async def _serve(config: Config, handlers: Mapping[str, Handler]) -> None:
     stopping = asyncio.Event()
     _heed_signals(stopping)
-    await parts.start()
+    with listen(config.server.host, config.server.port) as door:  # before anything is started that this may fail
+        parts = Parts(config=config, store=make_store(config.store), handlers=handlers)
+        await parts.start()
+        try:
+            await _answer(parts, door, stopping)
+        finally:
+            await parts.stop()
+
+
+async def _answer(parts: Parts, door: socket.socket, stopping: asyncio.Event) -> None:
+    """Answer requests until the end; reads go on while what runs is let run on."""
     runner = web.AppRunner(parts.app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
     await runner.setup()
-    site = web.SockSite(runner, listen(config.server.host, config.server.port), backlog=1024)
-    await site.start()
-    host, port = site._sock.getsockname()[:2]
-    log.info("listening", url=f"http://{host}:{port}", process=os.getpid())
-    gc.collect()
-    gc.freeze()
-    await stopping.wait()
-    log.info("draining", timeout=config.server.drain_timeout)
-    parts.drain()
-    await parts.stop()
-    await runner.cleanup()
-    return 0
+    try:
+        await web.SockSite(runner, door, backlog=1024).start()
+        host, port = door.getsockname()[:2]
+        log.info("listening", url=f"http://{host}:{port}", process=os.getpid())
+        gc.collect()
+        gc.freeze()
+        await stopping.wait()
+        log.info("draining", timeout=parts.config.server.drain_timeout)
+        await parts.finish()
+    finally:
+        await runner.cleanup()
 
 
 def refuse_open_door(config: Config) -> None:
     """Anybody who reaches the port may do anything, so beyond this machine that must be said out loud."""
     host = config.server.host
-    if not host.startswith(LOOPBACK) and not config.auth.allow_anonymous:
+    if not is_loopback(host) and not config.auth.allow_anonymous:
         raise ConfigError(
             [
                 f"server.host = {host!r} is open to others and there are no keys: listen on 127.0.0.1, or set "
@@ -229,14 +274,27 @@ def refuse_open_door(config: Config) -> None:
         )
 
 
+def is_loopback(host: str) -> bool:
+    """A name but localhost is not: it is what the resolver says, and may be another tomorrow."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def listen(host: str, port: int) -> socket.socket:
+    """Take the address; nobody is let in before the site is started."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         door = socket.socket(family, kind, protocol)
-        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        door.bind(address)
+        try:
+            door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            door.bind(address)
+        except OSError:
+            door.close()
+            raise
     except OSError as error:
         raise Exit(f"cannot listen on {host} port {port}: {error.strerror}; name another with --port") from error
     return door
@@ -269,3 +327,11 @@ async def end(tasks: Sequence[asyncio.Task[None]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def end_strays(grace: float) -> int:
+    """Cancel what still runs on this loop, abandoned attempts and what handlers began; how many do not end."""
+    strays = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in strays:
+        task.cancel()
+    return len((await asyncio.wait(strays, timeout=grace))[1]) if strays else 0

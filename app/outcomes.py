@@ -6,11 +6,12 @@ import asyncio
 import random
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from app import retry
-from app.job import End, Job, Outcome, State
+from app.job import Job, State
 from app.log import get_logger
+from app.outcome import End, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +28,14 @@ STORE_PAUSE = 0.5
 FLUSH_TIME = 5.0
 
 log = get_logger(__name__)
+
+
+class Ending(NamedTuple):
+    """An attempt that is over: its job while it ran, how it ended, and its job as it is to be stored."""
+
+    running: Job
+    outcome: Outcome
+    after: Job
 
 
 class Outcomes:
@@ -52,7 +61,7 @@ class Outcomes:
         self._metrics = metrics
         self._now = now
         self._on_change = on_change
-        self._unsaved: deque[tuple[Job, Outcome]] = deque()
+        self._unsaved: deque[Ending] = deque()
         self._has_some = asyncio.Event()
         self._is_clear = asyncio.Event()
         self._is_clear.set()
@@ -68,7 +77,7 @@ class Outcomes:
 
     def add(self, job: Job, outcome: Outcome, now: Instant) -> None:
         """Take the outcome of a running job's attempt."""
-        self._unsaved.append((_finish(job, outcome, now), outcome))
+        self._unsaved.append(Ending(job, outcome, _finish(job, outcome, now)))
         self._has_some.set()
         self._is_clear.clear()
 
@@ -99,14 +108,14 @@ class Outcomes:
     async def _save_some(self) -> int:
         """Save the oldest; they stay in line until they are on the disk."""
         batch = [self._unsaved[index] for index in range(min(len(self._unsaved), MAX_SAVE))]
-        verdicts = await self._store.save([job for job, _ in batch])
+        verdicts = await self._store.save([ending.after for ending in batch])
         was_full = self.is_full
-        for (job, outcome), verdict in zip(batch, verdicts, strict=True):
+        for ending, verdict in zip(batch, verdicts, strict=True):
             self._unsaved.popleft()
             if verdict.is_saved:
-                self._saved(job)
+                self._saved(ending.after)
             else:
-                self._lost_race(job, outcome, verdict.job)
+                self._lost_race(ending, verdict.job)
         if was_full and not self.is_full:
             self.on_room()
         return len(batch)
@@ -118,14 +127,15 @@ class Outcomes:
             self._metrics.finished.values[job.kind, job.state.word] += 1
         self._on_change(job)
 
-    def _lost_race(self, job: Job, outcome: Outcome, stored: Job | None) -> None:
+    def _lost_race(self, ending: Ending, stored: Job | None) -> None:
         """Somebody changed the job meanwhile: if only to ask for its end, the outcome counts on top of that."""
-        attempt = job.attempt + (outcome.end is End.RELEASED)
-        if stored is not None and stored.state is State.RUNNING and stored.attempt == attempt:
+        running, outcome, _ = ending
+        if stored is not None and stored.state is State.RUNNING and stored.attempt == running.attempt:
             self.add(stored, outcome, self._now())
             return
         self._metrics.outdated.values[()] += 1
-        log.warning("outcome_dropped", job=job.id, outcome=outcome.end, state=stored.state.word if stored else "gone")
+        state = stored.state.word if stored else "gone"
+        log.warning("outcome_dropped", job=running.id, outcome=outcome.end, state=state)
 
 
 def _finish(job: Job, outcome: Outcome, now: Instant) -> Job:

@@ -41,7 +41,9 @@ class Queue:
 
 
 class Queues:
-    """The one door to queues. `on_cancel` hears of each job that a purge ends, as it was and as it is."""
+    """The one door to queues. `on_cancel` hears of each job that a purge ends, as it was and as it is; `on_set` of each
+    queue whose settings have changed.
+    """
 
     def __init__(
         self,
@@ -52,6 +54,7 @@ class Queues:
         config: Mapping[str, QueueSettings],
         now: Now,
         on_cancel: Callable[[Job, Job], None],
+        on_set: Callable[[str], None],
     ) -> None:
         self._store = store
         self._agenda = agenda
@@ -59,6 +62,7 @@ class Queues:
         self._config = config
         self._now = now
         self._on_cancel = on_cancel
+        self._on_set = on_set
         self._overrides: dict[str, Override] = {}
         self._writing = asyncio.Lock()
 
@@ -75,12 +79,11 @@ class Queues:
             self._lanes.pause(queue, override.paused)
 
     async def all(self) -> list[Queue]:
-        names = {queue for queue, _, _ in dict(self._store.counts())} | {*self._config, *self._overrides}
+        names = {queue for (queue, _, _), jobs in self._groups().items() if jobs} | {*self._config, *self._overrides}
         return [await self._queue(name) for name in sorted(names)]
 
     async def get(self, name: str) -> Queue:
-        if not self._exists(name):
-            raise QueueNotFound(f"no queue {name!r}; it comes to be when a job, a setting or a pause names it")
+        self._check(name)
         return await self._queue(name)
 
     async def put(self, name: str, settings: QueueSettings) -> Queue:
@@ -88,7 +91,7 @@ class Queues:
         text = settings.model_dump_json(exclude_unset=True).encode()
         async with self._writing:
             await self._store_override(name, self._override(name)._replace(settings=text))
-            self._put_again(self._lanes.configure(name, settings))
+            self._configure(name, settings)
         return await self._queue(name)
 
     async def drop(self, name: str) -> None:
@@ -99,10 +102,12 @@ class Queues:
             raise QueueInUse(f"{busy} jobs wait or run in queue {name!r}; purge it or let them finish first")
         async with self._writing:
             await self._store_override(name, None)
-            self._put_again(self._lanes.configure(name, None))
+            self._configure(name, None)
             self._lanes.pause(name, False)
 
     async def pause(self, name: str, is_paused: bool) -> Queue:
+        if not is_paused:
+            self._check(name)
         async with self._writing:
             await self._store_override(name, self._override(name)._replace(paused=is_paused))
             self._lanes.pause(name, is_paused)
@@ -110,7 +115,7 @@ class Queues:
 
     async def purge(self, name: str) -> int:
         """Cancel all waiting jobs, in slices; how many comes back."""
-        await self.get(name)
+        self._check(name)
         cancelled = 0
         query = Query(states=frozenset({State.SCHEDULED}), queues=frozenset({name}), limit=PURGE_SLICE, is_full=True)
         newest = await self._store.list(query)
@@ -127,8 +132,10 @@ class Queues:
             )
         return cancelled
 
-    def _exists(self, name: str) -> bool:
-        return name in self._config or name in self._overrides or any(name == group[0] for group in self._groups())
+    def _check(self, name: str) -> None:
+        is_known = name in self._config or name in self._overrides
+        if not is_known and not any(jobs and name == queue for (queue, _, _), jobs in self._groups().items()):
+            raise QueueNotFound(f"no queue {name!r}; it comes to be when a job, a setting or a pause names it")
 
     def _groups(self) -> dict[tuple[str, str, State], int]:
         return dict(self._store.counts())
@@ -163,7 +170,8 @@ class Queues:
         else:
             self._overrides[name] = override
 
-    def _put_again(self, seqs: list[int]) -> None:
-        """Let the scheduler read these anew and put them where they now belong."""
+    def _configure(self, name: str, settings: QueueSettings | None) -> None:
+        """Let the scheduler read those anew whose place in the queue has changed."""
         now = self._now()
-        self._agenda.extend([(now, seq) for seq in seqs])
+        self._agenda.extend([(now, seq) for seq in self._lanes.configure(name, settings)])
+        self._on_set(name)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from app.alarm import Wake
 from app.errors import Problem
-from app.job import SECOND, End, Job, Outcome, State
+from app.job import SECOND, Job, State
 from app.log import get_logger
+from app.outcome import End, Outcome
 from app.stores.base import Query
 
 if TYPE_CHECKING:
@@ -72,13 +73,13 @@ class Scheduler:
         return len(self._agenda)
 
     async def _running(self) -> list[Job]:
-        """What the store has as running; as nothing does at the start, all of it is lost."""
+        """What the store has as running here; as nothing does at the start, all of it is lost."""
         running: list[Job] = []
         page, after = PURGE_SLICE, None
         while page == PURGE_SLICE:
             query = Query(states=frozenset({State.RUNNING}), limit=PURGE_SLICE, is_full=True, after=after)
             jobs = await self._store.list(query)
-            running += jobs
+            running += [job for job in jobs if job.lease is None]  # what is lent goes on outside
             page = len(jobs)
             after = (0, jobs[-1].seq) if jobs else None
         return running

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from app import job as jobs
 from app.config import merged
+from app.conflict import OnConflict
 from app.errors import Draining, Fault, Invalid, JobNotFound, KeyTaken, VersionMismatch, WrongState
-from app.job import Job, OnConflict, State
+from app.ids import Tokens, parse_id
+from app.job import Job, State
 from app.stores.base import Fate, Offer
 
 if TYPE_CHECKING:
@@ -27,8 +29,6 @@ if TYPE_CHECKING:
     from app.stores.base import Added, Memo, Query, Receipt, Store
     from app.watchers import Watchers
     from app.workers import Workers
-
-DRAIN_RETRY_AFTER = 10.0
 
 
 class Submission(NamedTuple):
@@ -91,7 +91,7 @@ class Service:
         self._metrics = metrics
         self._now = now
         self._policies: dict[tuple[str, int], tuple[QueueSettings, bytes]] = {}
-        self._tokens = jobs.Tokens()
+        self._tokens = Tokens()
         self.is_draining = False
 
     # submitting
@@ -126,8 +126,11 @@ class Service:
     ) -> Receipt:
         """Store drafts; when it returns they are durable and on the agenda."""
         self.refuse_when_draining()
+        if memo is not None and (receipt := await self._store.recall(memo, now=now)) is not None:
+            return receipt  # before it would need room
         room = await self._backlog.take_room(offers)
         try:
+            self.refuse_when_draining()  # there may have been a wait
             receipt = await self._store.add(offers, now=now, is_whole=is_whole, memo=memo)
         finally:
             self._backlog.give_back(room)
@@ -154,14 +157,20 @@ class Service:
         else:
             self._agenda.extend(instants)
 
+    def drain(self) -> None:
+        """Take no new work from now on, and let all go that wait."""
+        self.is_draining = True
+        self._watchers.close()
+        self._backlog.close()
+
     def refuse_when_draining(self) -> None:
         if self.is_draining:
-            raise Draining("the service is stopping and takes no new work", retry_after=DRAIN_RETRY_AFTER)
+            raise Draining("the service is stopping and takes no new work")
 
     # asking
 
     async def get(self, id: str) -> Job:
-        name = jobs.parse_id(id)
+        name = parse_id(id)
         if name is not None:
             seq, token = name
             job = (await self._store.get([seq])).get(seq)
@@ -174,7 +183,7 @@ class Service:
 
     async def wait(self, id: str, seconds: float, known: frozenset[int] | None = None) -> Job:
         """The job as soon as it is final, or not one of the known versions; or as it is when the time is up."""
-        name = jobs.parse_id(id)
+        name = parse_id(id)
         with self._watchers.watch(name[0] if name else 0) as event, suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while event is not None and not self._watchers.is_closed:
@@ -276,8 +285,7 @@ class Service:
             self._check_params(self._handlers.get(job.kind), change.params)
         retry = job.retry
         if "retry" in given:
-            cleared = self._policy(job.kind, settings, None)
-            retry = merged(job.policy, change.retry).model_dump_json().encode() if change.retry else cleared
+            retry = self._changed_policy(job, settings, change.retry)
         return {
             "params": change.params if "params" in given else job.params,
             "labels": change.labels if "labels" in given else job.labels,
@@ -285,6 +293,15 @@ class Service:
             "timeout": self._timeout(job.kind, settings, change.timeout) if "timeout" in given else job.timeout,
             "retry": retry,
         }
+
+    def _changed_policy(self, job: Job, settings: QueueSettings, patch: RetryPatch | None) -> bytes:
+        """Lay a patch over the policy of a job; what it names as null goes back to what a new job would get."""
+        cleared = self._policy(job.kind, settings, None)
+        if patch is None:
+            return cleared
+        nulls = {name for name in patch.model_fields_set if getattr(patch, name) is None}
+        base = job.policy.model_copy(update=jobs.read_policy(cleared).model_dump(include=nulls))
+        return merged(base, patch).model_dump_json().encode()
 
     # what is checked and filled in
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from app.attempts import Reason, attempt_of, failed, stopped, succeeded
+from app.attempts import Reason, attempt_of, raised, stopped, succeeded, unknown_kind
 from app.errors import Problem
-from app.handlers.base import AttemptFailed, GiveUp, Stop
+from app.handlers.base import Stop
 from app.job import SECOND
 from app.log import get_logger
 
@@ -17,12 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from app.agenda import Agenda
-    from app.clock import Now
+    from app.clock import Instant, Now
     from app.config import WorkersSection
     from app.handlers.base import Handler
-    from app.job import Job, Outcome
-    from app.lanes import Lanes, Slot
+    from app.job import Job
+    from app.lane import Slot
+    from app.lanes import Lanes
     from app.metrics import Metrics
+    from app.outcome import Outcome
     from app.outcomes import Outcomes
     from app.stores.base import Claim, Store
 
@@ -82,10 +85,10 @@ class Workers:
         self._todo: deque[tuple[Job, Slot]] = deque()
         self._idle: list[Worker] = []
         self._busy: dict[int, Worker] = {}
-        self._unwanted: set[int] = set()
+        self._claiming: frozenset[int] = frozenset()
+        self._unwanted: set[int] = set()  # of those that are being claimed
         self._lost: set[Worker] = set()
         self._workers: set[Worker] = set()
-        self._claiming = 0
         self._ready = asyncio.Event()
         self._is_still = asyncio.Event()
         self._is_stopping = False
@@ -103,11 +106,15 @@ class Workers:
     async def stop(self, drain_timeout: float) -> int:
         """Begin nothing more, let what runs run on for a while, release the rest; how many comes back."""
         self._is_stopping = True
+        released = len(self._todo)
+        while self._todo:
+            job, slot = self._todo.popleft()
+            self._end(job, slot, stopped(Reason.DRAIN, job))
         self._check_still()
         with suppress(TimeoutError):
             async with asyncio.timeout(drain_timeout):
                 await self._is_still.wait()
-        released = len(self._busy)
+        released += len(self._busy)
         await self._release_all()
         tasks = [self._feeder, *(worker.task for worker in self._workers)]
         for task in tasks:
@@ -119,8 +126,6 @@ class Workers:
         return released
 
     async def _release_all(self) -> None:
-        if not self._busy:
-            return
         for worker in list(self._busy.values()):
             self._stop_attempt(worker, Reason.DRAIN)
         with suppress(TimeoutError):
@@ -146,12 +151,16 @@ class Workers:
     def cancel(self, seq: int) -> None:
         """Stop a running attempt as its kind allows; one that is claimed but not begun never begins."""
         worker = self._busy.get(seq)
-        if worker is None or worker.job is None:
-            self._unwanted.add(seq)
-        else:
+        if worker is not None and worker.job is not None:
             handler = self._handlers.get(worker.job.kind)
             if handler is not None and handler.stop is not Stop.NONE:
                 self._stop_attempt(worker, Reason.CANCEL)
+        elif seq in self._claiming:
+            self._unwanted.add(seq)
+        else:
+            for job, slot in [entry for entry in self._todo if entry[0].seq == seq]:
+                self._todo.remove((job, slot))
+                self._end(job, slot, stopped(Reason.CANCEL, job))
 
     # from the lanes to a worker
 
@@ -167,26 +176,32 @@ class Workers:
                     await self._claim(slots)
             except Exception as error:
                 self._metrics.laps_failed.values["feed",] += 1
-                log.error("feed_failed", exc_info=error)
+                if isinstance(error, Problem):
+                    log.warning("claim_failed", problem=error.code, detail=error.detail)
+                else:
+                    log.error("feed_failed", exc_info=error)
                 await asyncio.sleep(STORE_PAUSE)
                 self._ready.set()
             self._arm_thaw()
 
     async def _claim(self, slots: list[Slot]) -> None:
         now = self._now()
-        self._claiming = len(slots)
+        self._claiming, self._unwanted = frozenset([slot.seq for slot in slots]), set()
         try:
             claim = await self._store.claim([slot.seq for slot in slots], now=now)
-        except Problem as problem:
-            self._agenda.extend([(now + round(STORE_PAUSE * SECOND), slot.seq) for slot in slots])
-            for slot in slots:
-                self._lanes.release(slot)
-            log.warning("claim_failed", problem=problem.code, jobs=len(slots))
-            await asyncio.sleep(STORE_PAUSE)
-            return
-        finally:
-            self._claiming = 0
+        except BaseException:
+            self._claiming = frozenset()
+            self._put_back(slots, now + round(STORE_PAUSE * SECOND))
+            raise
+        self._claiming = frozenset()
         self._dispatch(claim, slots)
+
+    def _put_back(self, slots: list[Slot], due_at: Instant) -> None:
+        """Let the scheduler look again at what could not be claimed."""
+        self._agenda.extend([(due_at, slot.seq) for slot in slots])
+        for slot in slots:
+            self._lanes.release(slot)
+        self._check_still()
 
     def _dispatch(self, claim: Claim, slots: list[Slot]) -> None:
         taken = {job.seq: job for job in claim.jobs}
@@ -194,8 +209,14 @@ class Workers:
             job = taken.pop(slot.seq, None)
             if job is None:
                 self._lanes.release(slot)
+                continue
+            self._note_claim(job)
+            if job.seq in self._unwanted:
+                self._end(job, slot, stopped(Reason.CANCEL, job))
+            elif self._is_stopping:
+                self._end(job, slot, stopped(Reason.DRAIN, job))
             else:
-                self._begin(job, slot)
+                self._todo.append((job, slot))
         if claim.early:
             self._agenda.extend(claim.early)
         for job in claim.spoiled:
@@ -204,12 +225,11 @@ class Workers:
         self._wake_some()
         self._check_still()
 
-    def _begin(self, job: Job, slot: Slot) -> None:
+    def _note_claim(self, job: Job) -> None:
         self._metrics.started.values[job.kind,] += 1
         late_by = job.late_by or 0.0
         self._metrics.late.note(job.kind, late_by)
         self._lanes.note_start(job.queue, late_by)
-        self._todo.append((job, slot))
         self._on_change(job)
 
     def _wake_some(self) -> None:
@@ -227,7 +247,7 @@ class Workers:
     def _free(self) -> int:
         if self._outcomes.is_full:
             return 0
-        return self._config.concurrency - len(self._busy) - len(self._todo) - self._claiming
+        return self._config.concurrency - len(self._busy) - len(self._todo) - len(self._claiming)
 
     def _arm_thaw(self) -> None:
         """Come back when a queue's rate allows its next job; late by a millisecond, since timers may be early."""
@@ -255,59 +275,50 @@ class Workers:
             await self._run(worker, job, slot)
             if worker.is_lost:
                 return
+            if worker.task.cancelling():  # by its own handler, or with the whole loop: of no more use
+                self._workers.discard(worker)
+                self._wake_some()
+                return
             turns += 1
             if turns % TURNS_BEFORE_YIELD == 0:
                 await asyncio.sleep(0)
 
     async def _run(self, worker: Worker, job: Job, slot: Slot) -> None:
-        worker.begin(job, slot, self._loop.time() + job.timeout)
+        worker.begin(job, slot, self._deadline(job, job.timeout))
         self._busy[job.seq] = worker
         if self._look is None or worker.deadline < self._look.when():
             self._arm_look(worker.deadline)
-        if job.seq in self._unwanted:
-            outcome = stopped(Reason.CANCEL, job)
-        else:
-            outcome = await self._attempt(worker, job)
+        outcome = await self._attempt(worker, job)
         if worker.reason is not None:
             worker.task.uncancel()
         if not worker.is_lost:
-            self._end(worker, outcome)
+            self._leave(worker)
+            self._end(job, slot, outcome)
 
     async def _attempt(self, worker: Worker, job: Job) -> Outcome:
         """Run the handler; whatever it does, an outcome comes back."""
         try:
             handler = self._handlers.get(job.kind)
             if handler is None:
-                return failed("exception", f"no kind {job.kind!r} is declared; declare it in [kinds] and restart")
-            result = await handler.run(job.params, attempt_of(job))
-        except AttemptFailed as error:
-            return failed(error.type, error.message, retryable=error.retryable, delay=error.delay)
-        except GiveUp as error:
-            return failed("give_up", str(error) or "the handler gave up", retryable=False)
-        except asyncio.CancelledError:
-            if worker.reason is None and not self._is_self_cancelled(worker):
-                raise
-            return stopped(worker.reason, job)
-        except GeneratorExit:
-            raise
-        except BaseException as error:  # noqa: BLE001 - SystemExit in a task would end the loop
-            return failed("exception", f"{type(error).__name__}: {error}")
-        if worker.reason is not None:
-            return stopped(worker.reason, job)
-        return succeeded(result, self._max_result)
+                return unknown_kind(job.kind)
+            outcome = succeeded(await handler.run(job.params, attempt_of(job)), self._max_result)
+        except BaseException as error:  # SystemExit in a task would end the loop
+            if isinstance(error, GeneratorExit) and asyncio.current_task(self._loop) is not worker.task:
+                raise  # nobody raised it: the coroutine is being thrown away
+            outcome = raised(error)
+        return outcome if worker.reason is None else stopped(worker.reason, job)
 
-    def _is_self_cancelled(self, worker: Worker) -> bool:
-        """A handler may raise CancelledError by itself; nobody asked this task to end, so that is its failure."""
-        return worker.task.cancelling() == 0
-
-    def _end(self, worker: Worker, outcome: Outcome) -> None:
-        """The attempt is over: its slot is free at once, its outcome goes to the disk with others."""
+    def _leave(self, worker: Worker) -> tuple[Job, Slot]:
+        """Take a worker off the attempt that it is at."""
         job, slot = worker.job, worker.slot
         assert job is not None
         assert slot is not None
         del self._busy[job.seq]
-        self._unwanted.discard(job.seq)
         worker.job = worker.slot = None
+        return job, slot
+
+    def _end(self, job: Job, slot: Slot, outcome: Outcome) -> None:
+        """The attempt is over: its slot is free at once, its outcome goes to the disk with others."""
         now = self._now()
         self._metrics.ended.values[job.kind, outcome.end] += 1
         self._metrics.duration.note(job.kind, max(0, now - (job.started_at or now)) / SECOND)
@@ -318,10 +329,15 @@ class Workers:
 
     # stopping attempts
 
+    def _deadline(self, job: Job, seconds: float) -> float:
+        """When to step in; never for a handler that is sure to end what it runs by itself."""
+        handler = self._handlers.get(job.kind)
+        return math.inf if handler is not None and handler.stop is Stop.KILL else self._loop.time() + seconds
+
     def _arm_look(self, at: float) -> None:
         if self._look is not None:
             self._look.cancel()
-        self._look = self._loop.call_at(at, self._look_at_deadlines)
+        self._look = self._loop.call_at(at, self._look_at_deadlines) if at < math.inf else None
 
     def _look_at_deadlines(self) -> None:
         """One timer for all: stop what is over its time, give up on what does not stop, sleep until the next."""
@@ -338,29 +354,25 @@ class Workers:
             self._arm_look(min(worker.deadline for worker in self._busy.values()))
 
     def _stop_attempt(self, worker: Worker, reason: Reason) -> None:
-        if worker.reason is not None:
+        if worker.reason is not None or worker.job is None:
             return
         worker.reason = reason
-        worker.deadline = self._loop.time() + self._config.grace
+        worker.deadline = self._deadline(worker.job, self._config.grace)
         worker.task.cancel()
         if self._look is None or worker.deadline < self._look.when():
             self._arm_look(worker.deadline)
 
     def _abandon(self, worker: Worker) -> None:
         """End an attempt whose handler does not: its task runs on, counted, and its place is taken by another."""
-        job = worker.job
-        assert job is not None
+        assert worker.reason is not None
+        job, slot = self._leave(worker)
         log.warning("attempt_abandoned", job=job.id, kind=job.kind, reason=worker.reason)
-        outcome = stopped(worker.reason, job)
         worker.is_lost = True
         self._workers.discard(worker)
         self._lost.add(worker)
         worker.task.add_done_callback(lambda _: self._lost.discard(worker))
-        self._end(worker, outcome)
+        self._end(job, slot, stopped(worker.reason, job))
 
     def _check_still(self) -> None:
-        if self._busy or self._todo or self._claiming:
-            return
-        self._unwanted.clear()
-        if self._is_stopping:
+        if self._is_stopping and not (self._busy or self._todo or self._claiming):
             self._is_still.set()

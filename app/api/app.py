@@ -2,73 +2,132 @@
 
 from __future__ import annotations
 
-import secrets
+import random
+from collections.abc import Awaitable, Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import orjson
 from aiohttp import web
 
 from app.api import headers
 from app.api.batches import BatchRoutes
 from app.api.bodies import Bodies
-from app.api.errors import from_http, problem_response
+from app.api.errors import REQUEST_ID, STREAM, from_http, problem_line, problem_response
 from app.api.jobs import JobRoutes
+from app.api.leases import LeaseRoutes
 from app.api.openapi import document
 from app.api.ops import OpsRoutes
 from app.api.queues import QueueRoutes
-from app.api.schemas import BatchIn, CancelIn, JobIn, ListIn, PatchIn, ReadIn
+from app.api.schemas import (
+    BatchIn,
+    CancelIn,
+    EmptyIn,
+    ExtendIn,
+    FailIn,
+    FinishIn,
+    JobIn,
+    LeaseIn,
+    ListIn,
+    PatchIn,
+    ReadIn,
+)
 from app.config import QueueSettings
-from app.errors import Internal, Problem
+from app.errors import (
+    BacklogFull,
+    BadCursor,
+    BadHeader,
+    Draining,
+    IdempotencyMismatch,
+    Internal,
+    JobNotFound,
+    KeyTaken,
+    LeaseLost,
+    LeaseNotFound,
+    Problem,
+    QueueInUse,
+    QueueNotFound,
+    StorageFull,
+    StoreUnavailable,
+    VersionMismatch,
+    WrongState,
+)
 from app.log import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Mapping
 
     from pydantic import BaseModel
 
     from app.clock import Now
     from app.config import Config
     from app.handlers.base import Handler
+    from app.job import Job
+    from app.leases import Leases
     from app.metrics import Metrics
     from app.queues import Queues
     from app.service import Service
 
+CLIENT_GONE = 499  # nobody reads it; the metrics show it
+
 log = get_logger(__name__)
 
 
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+READS = (StoreUnavailable,)
+ASKS = (*READS, BadHeader, JobNotFound)
+WRITES = (StoreUnavailable, StorageFull)
+SUBMITS = (*WRITES, BadHeader, JobNotFound, KeyTaken, IdempotencyMismatch, BacklogFull, Draining)
+STEPS = (*WRITES, BadHeader, JobNotFound, WrongState, VersionMismatch)
+LENDS = (*WRITES, LeaseNotFound, LeaseLost)
+REVIVES = (*STEPS, KeyTaken, Draining)
+
+
 class Route(NamedTuple):
-    """One thing that can be asked: what it does and what it takes."""
+    """One thing that can be asked: how, what answers, with which statuses and view, what it refuses and takes."""
 
     method: str
     path: str
-    answer: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    answer: Answer
     summary: str
+    gives: str
+    refuses: tuple[type[Problem], ...] = ()
     body: type[BaseModel] | None = None
     query: type[BaseModel] | None = None
 
 
-def routes(jobs: JobRoutes, batches: BatchRoutes, queues: QueueRoutes, ops: OpsRoutes) -> list[Route]:
+def routes(
+    jobs: JobRoutes, batches: BatchRoutes, queues: QueueRoutes, leases: LeaseRoutes, ops: OpsRoutes
+) -> list[Route]:
+    in_use, unknown = (*WRITES, QueueNotFound, QueueInUse), (*WRITES, QueueNotFound)
     return [
-        Route("POST", "/v1/jobs", jobs.create, "Submit a job", JobIn),
-        Route("POST", "/v1/jobs/batch", batches.create, "Submit many jobs", BatchIn),
-        Route("GET", "/v1/jobs", jobs.list, "List jobs", query=ListIn),
-        Route("GET", "/v1/jobs/{id}", jobs.read, "Read a job, or wait for its end", query=ReadIn),
-        Route("PATCH", "/v1/jobs/{id}", jobs.patch, "Change a scheduled job", PatchIn),
-        Route("DELETE", "/v1/jobs/{id}", jobs.delete, "Forget a job that is not running"),
-        Route("POST", "/v1/jobs/{id}/cancel", jobs.cancel, "Cancel a waiting job, stop a running one", CancelIn),
-        Route("POST", "/v1/jobs/{id}/run", jobs.run, "Make a scheduled job due now"),
-        Route("POST", "/v1/jobs/{id}/retry", jobs.retry, "Start a job that ended badly afresh"),
-        Route("GET", "/v1/queues", queues.list, "List queues"),
-        Route("GET", "/v1/queues/{queue}", queues.read, "Read a queue"),
-        Route("PUT", "/v1/queues/{queue}", queues.put, "Replace a queue's settings", QueueSettings),
-        Route("DELETE", "/v1/queues/{queue}", queues.drop, "Drop a queue's settings and pause"),
-        Route("POST", "/v1/queues/{queue}/pause", queues.pause, "Start nothing more of a queue"),
-        Route("POST", "/v1/queues/{queue}/resume", queues.resume, "Go on with a queue"),
-        Route("POST", "/v1/queues/{queue}/purge", queues.purge, "Cancel all waiting jobs of a queue"),
-        Route("GET", "/v1/kinds", ops.kinds, "List kinds and their schemas"),
-        Route("GET", "/livez", ops.livez, "Is the process alive?"),
-        Route("GET", "/readyz", ops.readyz, "Does the service take work?"),
-        Route("GET", "/metrics", ops.metrics, "Metrics for Prometheus"),
-        Route("GET", "/openapi.json", ops.openapi, "This document"),
+        Route("POST", "/v1/jobs", jobs.create, "Submit a job", "201 200 Job", SUBMITS, JobIn),
+        Route("POST", "/v1/jobs/batch", batches.create, "Submit many jobs", "201 200 Tickets", SUBMITS, BatchIn),
+        Route("GET", "/v1/jobs", jobs.list, "List jobs", "200 Jobs", (*READS, BadCursor), query=ListIn),
+        Route("GET", "/v1/jobs/{id}", jobs.read, "Read a job, or wait for it", "200 304 Job", ASKS, query=ReadIn),
+        Route("PATCH", "/v1/jobs/{id}", jobs.patch, "Change a scheduled job", "200 Job", STEPS, PatchIn),
+        Route("DELETE", "/v1/jobs/{id}", jobs.delete, "Forget a job that is not running", "204", STEPS),
+        Route("POST", "/v1/jobs/{id}/cancel", jobs.cancel, "Cancel or stop a job", "200 202 Job", STEPS, CancelIn),
+        Route("POST", "/v1/jobs/{id}/run", jobs.run, "Make a job due now", "200 Job", (*STEPS, Draining), EmptyIn),
+        Route("POST", "/v1/jobs/{id}/retry", jobs.retry, "Start an ended job afresh", "200 Job", REVIVES, EmptyIn),
+        Route("GET", "/v1/queues", queues.list, "List queues", "200 Queues", READS),
+        Route("GET", "/v1/queues/{queue}", queues.read, "Read a queue", "200 Queue", (*READS, QueueNotFound)),
+        Route("PUT", "/v1/queues/{queue}", queues.put, "Replace settings", "200 Queue", WRITES, QueueSettings),
+        Route("DELETE", "/v1/queues/{queue}", queues.drop, "Drop settings and pause", "204", in_use),
+        Route("POST", "/v1/queues/{queue}/pause", queues.pause, "Start nothing more", "200 Queue", WRITES, EmptyIn),
+        Route("POST", "/v1/queues/{queue}/resume", queues.resume, "Go on", "200 Queue", unknown, EmptyIn),
+        Route("POST", "/v1/queues/{queue}/purge", queues.purge, "Cancel what waits", "200 Purged", unknown, EmptyIn),
+        Route("POST", "/v1/leases", leases.lend, "Take jobs of pull kinds", "200 Leases", (*WRITES, Draining), LeaseIn),
+        Route("POST", "/v1/leases/{token}/extend", leases.extend, "Keep a job", "200 Extended", LENDS, ExtendIn),
+        Route("POST", "/v1/leases/{token}/finish", leases.finish, "Say it is done", "200 Job", LENDS, FinishIn),
+        Route("POST", "/v1/leases/{token}/fail", leases.fail, "Say it failed", "200 Job", LENDS, FailIn),
+        Route("POST", "/v1/leases/{token}/release", leases.release, "Give it back unrun", "200 Job", LENDS, EmptyIn),
+        Route("GET", "/v1/kinds", ops.kinds, "List kinds and their schemas", "200 Kinds"),
+        Route("GET", "/livez", ops.livez, "Is the process alive?", "200 Live"),
+        Route("GET", "/readyz", ops.readyz, "Does the service take work?", "200 503 Ready"),
+        Route("GET", "/metrics", ops.metrics, "Metrics for Prometheus", "200 Text"),
+        Route("GET", "/openapi.json", ops.openapi, "This document", "200 Any"),
     ]
 
 
@@ -76,6 +135,7 @@ def make_app(
     *,
     service: Service,
     queues: Queues,
+    leases: Leases,
     handlers: Mapping[str, Handler],
     config: Config,
     metrics: Metrics,
@@ -86,35 +146,60 @@ def make_app(
     jobs = JobRoutes(service=service, bodies=bodies, config=config, now=now)
     batches = BatchRoutes(service=service, bodies=bodies, jobs=jobs, limits=config.server, now=now)
     queue_routes = QueueRoutes(queues=queues, bodies=bodies, config=config)
-    ops = OpsRoutes(handlers=handlers, metrics=metrics, checks=checks, document=lambda: document(table, handlers))
-    table = routes(jobs, batches, queue_routes, ops)
-    app = web.Application(middlewares=[_boundary(metrics)])
+    text = cache(lambda: orjson.dumps(document(table, handlers)))
+    ops = OpsRoutes(handlers=handlers, metrics=metrics, checks=checks, document=text)
+    lease_routes = LeaseRoutes(leases=leases, bodies=bodies, jobs=jobs, limits=config.server)
+    table = routes(jobs, batches, queue_routes, lease_routes, ops)
+    app = web.Application(middlewares=[_boundary(metrics, jobs.view)])
     for route in table:
+        takes_query = route.query is not None or not route.path.startswith("/v1/")
+        answer = route.answer if takes_query else _without_query(route.answer)
         if route.method == "GET":
-            app.router.add_get(route.path, route.answer)  # and HEAD
+            app.router.add_get(route.path, answer)  # and HEAD
         else:
-            app.router.add_route(route.method, route.path, route.answer)
+            app.router.add_route(route.method, route.path, answer)
     return app
 
 
-def _boundary(metrics: Metrics) -> Any:
+def _without_query(answer: Answer) -> Answer:
+    async def checked(request: web.Request) -> web.StreamResponse:
+        if request.query_string:
+            headers.read_query(request, EmptyIn)
+        return await answer(request)
+
+    return checked
+
+
+def _boundary(metrics: Metrics, show: Callable[[Job], dict[str, Any]]) -> Any:
     requests = metrics.requests.values
+
+    async def refuse(request: web.Request, problem: Problem) -> web.StreamResponse:
+        stream: web.StreamResponse | None = request.get(STREAM)
+        if stream is None:
+            return problem_response(problem, request[REQUEST_ID], show)
+        stream.force_close()
+        await stream.write(problem_line(problem, request[REQUEST_ID], show))
+        return stream
 
     @web.middleware
     async def boundary(request: web.Request, handler: Any) -> web.StreamResponse:
         """Give each request an id and an answer, whatever happens."""
         given = request.headers.get("X-Request-Id")
-        request_id = given if given and headers.is_request_id(given) else secrets.token_hex(8)
-        request["id"] = request_id
+        request_id = given if given and headers.is_request_id(given) else f"{random.getrandbits(64):016x}"
+        request[REQUEST_ID] = request_id
         try:
             response: web.StreamResponse = await handler(request)
         except Problem as problem:
-            response = problem_response(problem, request_id)
+            response = await refuse(request, problem)
         except web.HTTPException as error:
-            response = problem_response(from_http(error, request), request_id)
+            response = await refuse(request, from_http(error, request))
         except Exception as error:
-            log.error("request_failed", exc_info=error, request=request_id, method=request.method, path=request.path)
-            response = problem_response(Internal(f"something failed; the log has it as {request_id}"), request_id)
+            if isinstance(error, OSError) and (request.transport is None or request.transport.is_closing()):
+                response = web.Response(status=CLIENT_GONE)
+            else:
+                fields = {"request": request_id, "method": request.method, "path": request.path}
+                log.error("request_failed", exc_info=error, **fields)
+                response = await refuse(request, Internal(f"something failed; the log has it as {request_id}"))
         if not response.prepared:
             response.headers["X-Request-Id"] = request_id
             response.headers["Server"] = "erelong"

@@ -10,12 +10,12 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from app.api import headers
-from app.api.bodies import JSON, NDJSON, check_type
-from app.api.errors import invalid, problem_body
+from app.api.bodies import JSON, NDJSON
+from app.api.errors import REQUEST_ID, STREAM, invalid, problem_line
 from app.api.jobs import json_response, taken
 from app.api.schemas import BatchIn
 from app.api.views import ticket_view
-from app.errors import BacklogFull, Fault, Invalid, JobNotFound, KeyTaken, Problem, TooLarge
+from app.errors import BacklogFull, BadHeader, Fault, Invalid, JobNotFound, KeyTaken, Problem, TooLarge
 from app.stores.base import Added, Fate, Offer
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from app.service import Service
 
 MAX_LINES = 500  # a group: parsing more would keep others waiting
+MAX_UNREAD = 1 << 24  # bytes of answers kept for a client that reads none before it has sent all
+WRAPPING = 2  # levels of a JSON batch around a job
 
 
 class Line(NamedTuple):
@@ -49,10 +51,10 @@ class BatchRoutes:
 
     async def create(self, request: web.Request) -> web.StreamResponse:
         self._service.refuse_when_draining()
-        check_type(request, (JSON, NDJSON))
         if request.content_type == NDJSON:
             return await self._stream(request)
-        body = await self._bodies.json(request, max_size=self._limits.max_batch_body)
+        limit = self._limits.max_batch_body
+        body = await self._bodies.json(request, max_size=limit, types=(JSON, NDJSON), wrapped=WRAPPING)
         now = self._now()
         offers = await self._offers(body, now)
         memo = headers.idempotency_memo(request, body)
@@ -64,7 +66,7 @@ class BatchRoutes:
         if len(entries) < len(receipt.entries):
             raise JobNotFound("jobs that this Idempotency-Key made have been deleted; take a new key to make others")
         if not receipt.replayed:
-            _refuse_conflicts(entries)
+            _refuse_conflicts(entries)  # nothing is stored then
         views = [ticket_view(entry.job, entry.fate is Fate.ADDED) for entry in entries]
         response = json_response({"jobs": views}, status=200 if receipt.replayed else 201)
         if receipt.replayed:
@@ -78,19 +80,28 @@ class BatchRoutes:
             raise invalid(error, "the batch cannot be taken") from None
         limit = self._limits.max_batch_jobs
         if len(asked.jobs) > limit:
-            raise TooLarge(f"{len(asked.jobs)} jobs; at most {limit} in a JSON batch. A stream of lines has no limit")
+            detail = f"{len(asked.jobs)} jobs; at most {limit} in a JSON batch, a stream of lines has no limit"
+            raise Invalid("the batch cannot be taken", faults=[Fault("/jobs", detail)])
         faults: list[Fault] = []
         offers = []
         for index, item in enumerate(asked.jobs):
             try:
+                self._refuse_large(item)
                 offers.append(self._offer(item, now))
             except Invalid as problem:
                 faults += [fault.under(f"/jobs/{index}") for fault in problem.faults]
+                await asyncio.sleep(0)  # what is wrong can be wrong in very many places
             if index % MAX_LINES == MAX_LINES - 1:
                 await asyncio.sleep(0)
         if faults:
             raise Invalid("nothing of the batch was taken", faults=faults)
         return offers
+
+    def _refuse_large(self, item: Any) -> None:
+        """What is too large alone, or as a line, is so in a batch."""
+        size, limit = len(orjson.dumps(item)), self._limits.max_body
+        if size > limit:
+            raise Invalid("the job cannot be taken", faults=[Fault("", f"{size} bytes; at most {limit} are taken")])
 
     def _offer(self, item: Any, now: Instant) -> Offer:
         asked = self._jobs.shape(item, now).to_submission()
@@ -100,20 +111,31 @@ class BatchRoutes:
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         """Answer each group of lines when it is on the disk, while the next ones come in."""
-        request_id: str = request["id"]
+        if "Idempotency-Key" in request.headers:
+            raise BadHeader("Idempotency-Key: a stream takes none; give its jobs keys, or send a JSON batch")
+        request_id = request[REQUEST_ID]
         response = web.StreamResponse(headers={"Content-Type": NDJSON, "X-Request-Id": request_id, "Server": "erelong"})
         await response.prepare(request)
-        try:
-            async for texts in self._bodies.lines(request):
-                for start in range(0, len(texts), MAX_LINES):
-                    lines = self._read(texts[start : start + MAX_LINES])
-                    await response.write(b"".join(await self._take(lines, request_id)))
-                    await asyncio.sleep(0)
-        except Problem as problem:
-            await response.write(_problem_line(problem, request_id))
-            response.force_close()
+        request[STREAM] = response
+        if request.transport is not None:
+            request.transport.set_write_buffer_limits(high=MAX_UNREAD)
+        async for texts in self._bodies.lines(request):
+            for start in range(0, len(texts), MAX_LINES):
+                lines = self._read(texts[start : start + MAX_LINES])
+                await self._write(request, response, b"".join(await self._take(lines, request_id)))
+                await asyncio.sleep(0)
         await response.write_eof()
         return response
+
+    async def _write(self, request: web.Request, response: web.StreamResponse, text: bytes) -> None:
+        """Send an answer, or end the connection of a client that goes on without reading any."""
+        try:
+            async with asyncio.timeout(self._limits.body_timeout):
+                await response.write(text)
+        except TimeoutError:
+            if request.transport is not None:
+                request.transport.abort()
+            raise ConnectionResetError(f"{MAX_UNREAD} bytes of answers wait and are not read") from None
 
     def _read(self, texts: Sequence[bytes | None]) -> list[Line]:
         now = self._now()
@@ -131,27 +153,54 @@ class BatchRoutes:
         """Store what can be, and say for each line what became of it, in order."""
         offers = [line.offer for line in lines if line.offer is not None]
         answers = iter(await self._add(offers) if offers else ())
-        return [
-            _entry_line(next(answers), request_id) if line.problem is None else _problem_line(line.problem, request_id)
-            for line in lines
-        ]
+        return [self._line_of(line.problem or next(answers), request_id) for line in lines]
 
     async def _add(self, offers: list[Offer]) -> Sequence[Added | Problem | None]:
         try:
             return (await self._service.add(offers, now=self._now())).entries
         except BacklogFull as problem:
-            if len(offers) == 1:
-                return [problem]
-            return [answer for offer in offers for answer in await self._add([offer])]
+            return [problem] if len(offers) == 1 else await self._add_each(offers)
         except Problem as problem:
             return [problem] * len(offers)
 
+    async def _add_each(self, offers: list[Offer]) -> list[Added | Problem | None]:
+        """Fill the room there is; when a queue has none, ask again only for jobs that may need none."""
+        full: dict[str, Problem] = {}
+        answers: list[Added | Problem | None] = []
+        for offer in offers:
+            problem = full.get(offer.job.queue) if offer.job.key is None else None
+            answer = problem or (await self._add([offer]))[0]
+            if isinstance(answer, BacklogFull):
+                full[offer.job.queue] = answer
+            answers.append(answer)
+        return answers
+
+    def _line_of(self, answer: Added | Problem | None, request_id: str) -> bytes:
+        assert answer is not None  # None is for replays, and a stream has none
+        if isinstance(answer, Added) and answer.fate is Fate.CONFLICT:
+            answer = taken(answer.job)
+        if isinstance(answer, Problem):
+            return problem_line(answer, request_id, self._jobs.view)
+        view = {"id": answer.job.id, "created": answer.fate is Fate.ADDED}
+        return orjson.dumps(view, option=orjson.OPT_APPEND_NEWLINE)
+
 
 def _refuse_conflicts(entries: Sequence[Added]) -> None:
-    conflicts = [(index, entry.job) for index, entry in enumerate(entries) if entry.fate is Fate.CONFLICT]
-    if conflicts:
-        faults = [Fault(f"/jobs/{index}/key", taken(job).detail) for index, job in conflicts]
-        raise KeyTaken("nothing of the batch was taken: keys are held", faults=faults, job=conflicts[0][1])
+    """Name the lines whose keys are held: by stored jobs, or by lines before them that are now not stored either."""
+    first = {entry.job.seq: index for index, entry in reversed([*enumerate(entries)]) if entry.fate is Fate.ADDED}
+    faults, holders = [], []
+    for index, entry in enumerate(entries):
+        if entry.fate is not Fate.CONFLICT:
+            continue
+        if entry.job.seq in first:
+            detail = f"/jobs/{first[entry.job.seq]} has the key {entry.job.key!r} as well"
+        else:
+            detail = taken(entry.job).detail
+            holders.append(entry.job)
+        faults.append(Fault(f"/jobs/{index}/key", detail))
+    if faults:
+        holder = holders[0] if holders else None
+        raise KeyTaken("nothing of the batch was taken: keys are held", faults=faults, job=holder)
 
 
 def _full(offers: Sequence[Offer], problem: BacklogFull) -> list[Fault]:
@@ -160,16 +209,3 @@ def _full(offers: Sequence[Offer], problem: BacklogFull) -> list[Fault]:
         for index, offer in enumerate(offers)
         if offer.job.queue == problem.queue
     ]
-
-
-def _entry_line(entry: Added | Problem | None, request_id: str) -> bytes:
-    if isinstance(entry, Problem):
-        return _problem_line(entry, request_id)
-    assert entry is not None
-    if entry.fate is Fate.CONFLICT:
-        return _problem_line(taken(entry.job), request_id)
-    return orjson.dumps({"id": entry.job.id, "created": entry.fate is Fate.ADDED}) + b"\n"
-
-
-def _problem_line(problem: Problem, request_id: str) -> bytes:
-    return orjson.dumps({"problem": problem_body(problem, request_id)}) + b"\n"

@@ -28,20 +28,25 @@ class Bodies:
     def __init__(self, *, limits: ServerSection) -> None:
         self._limits = limits
 
-    async def json(self, request: web.Request, *, max_size: int | None = None, types: tuple[str, ...] = (JSON,)) -> Any:
-        """The body as JSON; an empty one, where there is none, as an empty object."""
+    async def json(
+        self, request: web.Request, *, max_size: int | None = None, types: tuple[str, ...] = (JSON,), wrapped: int = 0
+    ) -> Any:
+        """The body as JSON; its outer `wrapped` levels do not count as depth."""
         if not request.body_exists:
-            return {}
-        check_type(request, types)
-        body = await self._read(request, max_size or self._limits.max_body)
-        return self.parse(body) if body.strip() else {}
+            raise MalformedJson("there is no body; send a JSON object")
+        _check_type(request, types)
+        return self.parse(await self._read(request, max_size or self._limits.max_body), wrapped)
 
-    def parse(self, body: bytes) -> Any:
+    async def json_if_any(self, request: web.Request, *, max_size: int | None = None) -> Any:
+        """The body as JSON; none as an empty object."""
+        return await self.json(request, max_size=max_size) if request.body_exists else {}
+
+    def parse(self, body: bytes, wrapped: int = 0) -> Any:
         try:
             value = orjson.loads(body)
         except orjson.JSONDecodeError as error:
             raise MalformedJson(f"the body is not JSON: {error}") from None
-        limit = self._limits.max_depth
+        limit = self._limits.max_depth + wrapped
         if body.count(b"{") + body.count(b"[") > limit and _is_deeper(value, limit):
             raise MalformedJson(f"the body is nested more than {limit} deep")
         return value
@@ -74,7 +79,7 @@ class Bodies:
             try:
                 body = content.read_nowait()
             except UNREADABLE as error:
-                raise _unreadable(error) from None
+                raise _unreadable(request, error) from None
             if len(body) > limit:
                 raise _too_large(limit)
             return body
@@ -98,11 +103,11 @@ class Bodies:
                     f"no byte of the body came for {limit:g} s", headers={"Connection": "close"}
                 ) from None
             except UNREADABLE as error:
-                raise _unreadable(error) from None
+                raise _unreadable(request, error) from None
             yield chunk
 
 
-def check_type(request: web.Request, types: tuple[str, ...]) -> None:
+def _check_type(request: web.Request, types: tuple[str, ...]) -> None:
     if request.content_type not in types and "Content-Type" in request.headers:
         given = request.headers["Content-Type"]
         raise UnsupportedMediaType(f"Content-Type {given!r} is not taken here; send {' or '.join(types)}")
@@ -112,13 +117,15 @@ def _too_large(limit: int) -> TooLarge:
     return TooLarge(f"the body is larger than {limit} bytes", headers={"Connection": "close"})
 
 
-def _unreadable(error: Exception) -> MalformedJson:
-    return MalformedJson(f"the body cannot be read: {type(error).__name__}; is its encoding what the headers say?")
+def _unreadable(request: web.Request, error: Exception) -> MalformedJson:
+    request.content.feed_eof()  # or the library reads on after the answer, meets the error again and logs it
+    detail = f"the body cannot be read: {type(error).__name__}; is its encoding what the headers say?"
+    return MalformedJson(detail, headers={"Connection": "close"})
 
 
 def _is_deeper(value: Any, limit: int) -> bool:
     level = [value]
-    for _ in range(limit + 1):
+    for _ in range(limit):
         level = [
             inner
             for outer in level

@@ -7,23 +7,26 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from aiohttp import web
 
-from app.api.views import job_view
 from app.errors import Fault, Internal, Invalid, MethodNotAllowed, NoSuchRoute, Problem, TooLarge
 from app.job import Job
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pydantic import ValidationError
     from pydantic_core import ErrorDetails
 
 CONTENT_TYPE = "application/problem+json"
-MAX_FAULTS = 100
+REQUEST_ID = web.RequestKey("request_id", str)
+STREAM = web.RequestKey("stream", web.StreamResponse)  # the answer to a request, once it has begun
+MAX_FAULTS = 20  # of one job: of a batch all jobs are named, and one body can hold thousands of unknown names
 
-_REMEDIES = {"extra_forbidden": "no such field", "missing": "this field is needed"}
+_SENTENCES = {"extra_forbidden": "no such field", "missing": "this field is needed"}
+_WISHES = {"model_type": "should be an object", "dict_type": "should be an object"}
 
 
-def problem_body(problem: Problem, request_id: str) -> dict[str, Any]:
+def problem_body(problem: Problem, request_id: str, show: Callable[[Job], dict[str, Any]]) -> dict[str, Any]:
+    """What is told of a problem; `show` makes the view of a job that goes with it."""
     body: dict[str, Any] = {
         "type": f"/problems/{problem.code}",
         "title": problem.title,
@@ -33,19 +36,27 @@ def problem_body(problem: Problem, request_id: str) -> dict[str, Any]:
         "request_id": request_id,
     }
     if problem.faults:
-        body["errors"] = [{"pointer": fault.pointer, "detail": fault.detail} for fault in problem.faults[:MAX_FAULTS]]
+        body["errors"] = [{"pointer": fault.pointer, "detail": fault.detail} for fault in problem.faults]
     if isinstance(problem.job, Job):
-        body["job"] = job_view(problem.job, None)
+        body["job"] = show(problem.job)
     return body
 
 
-def problem_response(problem: Problem, request_id: str) -> web.Response:
-    return web.Response(
+def problem_response(problem: Problem, request_id: str, show: Callable[[Job], dict[str, Any]]) -> web.Response:
+    response = web.Response(
         status=problem.status,
-        body=orjson.dumps(problem_body(problem, request_id)),
+        body=orjson.dumps(problem_body(problem, request_id, show)),
         content_type=CONTENT_TYPE,
         headers=problem.headers,
     )
+    if problem.headers.get("Connection") == "close":
+        response.force_close()
+    return response
+
+
+def problem_line(problem: Problem, request_id: str, show: Callable[[Job], dict[str, Any]]) -> bytes:
+    """A problem as one line of a stream."""
+    return orjson.dumps({"problem": problem_body(problem, request_id, show)}, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def from_http(error: web.HTTPException, request: web.Request) -> Problem:
@@ -66,7 +77,7 @@ def invalid(error: ValidationError, what: str = "the request cannot be taken") -
 
 
 def faults_of(details: Sequence[ErrorDetails], prefix: str = "") -> list[Fault]:
-    return [Fault(prefix + _pointer(detail), _sentence(detail)) for detail in details]
+    return [Fault(prefix + _pointer(detail), _sentence(detail)) for detail in details[:MAX_FAULTS]]
 
 
 def _pointer(detail: ErrorDetails) -> str:
@@ -75,10 +86,10 @@ def _pointer(detail: ErrorDetails) -> str:
 
 
 def _sentence(detail: ErrorDetails) -> str:
-    remedy = _REMEDIES.get(detail["type"])
-    if remedy is not None:
-        return remedy
-    message = detail["msg"].removeprefix("Input ").removeprefix("Value error, ")
+    sentence = _SENTENCES.get(detail["type"])
+    if sentence is not None:
+        return sentence
+    message = _WISHES.get(detail["type"]) or detail["msg"].removeprefix("Input ").removeprefix("Value error, ")
     if detail["type"] in ("instant", "duration", "field"):  # these name the value themselves
         return message
     return f"{_shown(detail['input'])}: {message}"

@@ -6,7 +6,7 @@ import base64
 import binascii
 import re
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_origin
 
 import orjson
 from pydantic import BaseModel, ValidationError
@@ -16,19 +16,17 @@ from app.errors import BadCursor, BadHeader, Fault, Invalid
 from app.stores.base import Memo
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Mapping
 
     from aiohttp import web
+    from pydantic.fields import FieldInfo
 
 M = TypeVar("M", bound=BaseModel)
 
-LABEL_PREFIX = "label."
-
-_TAG = re.compile(r'\s*(?:W/)?"(\d{1,18})"\s*')
+_TAG = re.compile(r'\s*(?:W/)?"([0-9]{1,18})"\s*')
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _IDEMPOTENCY_KEY = re.compile(r"[\x20-\x7e]{1,255}")
-_WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,9})\"?\s*(?:$|[,;])")
-_NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?")
+_WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?([0-9]{1,9})\"?\s*(?:$|[,;])", re.IGNORECASE)
 
 
 def is_request_id(text: str) -> bool:
@@ -46,8 +44,10 @@ def known_versions(request: web.Request) -> frozenset[int] | None:
 
 
 def _versions(request: web.Request, name: str) -> frozenset[int] | None:
-    text = request.headers.get(name)
-    if text is None or text.strip() == "*":
+    if name not in request.headers:
+        return None
+    text = ",".join(request.headers.getall(name))
+    if text.strip() == "*":
         return None
     tags = [_TAG.fullmatch(part) for part in text.split(",")]
     if not all(tags):
@@ -57,36 +57,42 @@ def _versions(request: web.Request, name: str) -> frozenset[int] | None:
 
 def preferred_wait(request: web.Request) -> float | None:
     """The seconds of `Prefer: wait=…`; preferences that are not understood are to be ignored."""
-    found = _WAIT.search(request.headers.get("Prefer", ""))
+    found = _WAIT.search(",".join(request.headers.getall("Prefer", ())))
     return float(found[1]) if found else None
 
 
 def idempotency_memo(request: web.Request, body: Any) -> Memo | None:
     """What is remembered of a submit that carries an `Idempotency-Key`: equal JSON values are the same body."""
-    key = request.headers.get("Idempotency-Key")
-    if key is None:
+    keys = request.headers.getall("Idempotency-Key", ())
+    if not keys:
         return None
-    if not _IDEMPOTENCY_KEY.fullmatch(key):
-        raise BadHeader("Idempotency-Key: 1 to 255 printable ASCII characters are taken")
+    key = keys[0]
+    if len(keys) > 1 or not _IDEMPOTENCY_KEY.fullmatch(key):
+        raise BadHeader("Idempotency-Key: one key of 1 to 255 printable ASCII characters is taken")
     text = request.path.encode() + b"\0" + orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
     return Memo(caller="", key=key, digest=sha256(text).digest())
 
 
 def read_query(request: web.Request, model: type[M], *, context: dict[str, Any] | None = None) -> M:
-    """The query as its model says; unknown names are refused, a lone value of a list is a list."""
+    """The query as its model says; unknown names are refused, a lone value of a list is a list.
+
+    A parameter `label.tenant` is what the field `label`, a dict, has under `tenant`.
+    """
+    known = {name: _form(field) for name, field in model.model_fields.items()}
     values: dict[str, Any] = {}
     faults: list[Fault] = []
     for name in dict.fromkeys(request.query):
         given = request.query.getall(name)
-        field = model.model_fields.get(name)
-        if field is None:
-            faults.append(Fault(f"/{name}", f"no such parameter; known: {', '.join(model.model_fields)}"))
-        elif str(field.annotation).startswith("list"):
-            values[name] = given
-        elif len(given) > 1:
+        stem, dot, part = name.partition(".")
+        form = known.get(stem) if dot else known.get(name)
+        if form is None or (form is dict) is not bool(dot):
+            faults.append(Fault(f"/{name}", f"no such parameter; known: {_names(known)}"))
+        elif len(given) > 1 and form is not list:
             faults.append(Fault(f"/{name}", "given more than once"))
+        elif form is dict:
+            values.setdefault(stem, {})[part] = given[0]
         else:
-            values[name] = _as_number(given[0])
+            values[name] = given if form is list else given[0]
     try:
         checked = model.model_validate(values, context=context)
     except ValidationError as error:
@@ -96,20 +102,20 @@ def read_query(request: web.Request, model: type[M], *, context: dict[str, Any] 
     return checked
 
 
-def take_labels(request: web.Request) -> tuple[web.Request, dict[str, str]]:
-    """Take the `label.<name>` parameters out of the query."""
-    labels = {name[len(LABEL_PREFIX) :]: text for name, text in request.query.items() if name.startswith(LABEL_PREFIX)}
-    if not labels:
-        return request, labels
-    rest = [(name, text) for name, text in request.query.items() if not name.startswith(LABEL_PREFIX)]
-    return request.clone(rel_url=request.rel_url.with_query(rest)), labels
+def _names(known: Mapping[str, type]) -> str:
+    return ", ".join(f"{name}.<name>" if form is dict else name for name, form in known.items()) or "none"
 
 
-def write_cursor(filters: Collection[Any], position: tuple[int, int]) -> str:
+def _form(field: FieldInfo) -> type:
+    origin = get_origin(field.annotation)
+    return origin if origin in (list, dict) else str
+
+
+def write_cursor(filters: Mapping[str, Any], position: tuple[int, int]) -> str:
     return base64.urlsafe_b64encode(orjson.dumps([_bound(filters), *position])).decode().rstrip("=")
 
 
-def read_cursor(text: str, filters: Collection[Any]) -> tuple[int, int]:
+def read_cursor(text: str, filters: Mapping[str, Any]) -> tuple[int, int]:
     """The position of a cursor made for these filters."""
     try:
         bound, at, seq = orjson.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
@@ -121,11 +127,5 @@ def read_cursor(text: str, filters: Collection[Any]) -> tuple[int, int]:
     return position
 
 
-def _bound(filters: Collection[Any]) -> str:
-    return sha256(orjson.dumps(filters)).hexdigest()[:12]
-
-
-def _as_number(text: str) -> Any:
-    if not _NUMBER.fullmatch(text):
-        return text
-    return int(text) if text.lstrip("-").isdigit() and len(text) < 16 else float(text)
+def _bound(filters: Mapping[str, Any]) -> str:
+    return sha256(orjson.dumps(filters, option=orjson.OPT_SORT_KEYS)).hexdigest()[:12]

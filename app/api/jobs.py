@@ -50,7 +50,7 @@ class JobRoutes:
             raise JobNotFound("the job that this Idempotency-Key made has been deleted; take a new key to make another")
         if entry.fate is Fate.CONFLICT:
             raise taken(entry.job)
-        response = self._answer(entry.job, status=201 if entry.fate is Fate.ADDED else 200)
+        response = self.answer(entry.job, status=201 if entry.fate is Fate.ADDED else 200)
         response.headers["Location"] = f"/v1/jobs/{entry.job.id}"
         if receipt.replayed:
             response.headers["Idempotency-Replayed"] = "true"
@@ -60,31 +60,26 @@ class JobRoutes:
         id = request.match_info["id"]
         known = headers.known_versions(request)
         preferred = headers.preferred_wait(request)
-        seconds = headers.read_query(request, ReadIn).wait if request.query_string else None
-        if seconds is None:
-            seconds = preferred
-        if seconds:
-            job = await self._service.wait(id, min(seconds, self._config.server.max_wait), known)
-        else:
-            job = await self._service.get(id)
+        asked = headers.read_query(request, ReadIn).wait if request.query_string else None
+        seconds = min(preferred or 0.0 if asked is None else asked, self._config.server.max_wait)
+        job = await self._service.wait(id, seconds, known) if seconds else await self._service.get(id)
         is_same = known is not None and job.version in known
-        response = web.Response(status=304, headers=_tag(job)) if is_same else self._answer(job)
-        if preferred is not None and seconds == preferred:
-            response.headers["Preference-Applied"] = f"wait={preferred:g}"
+        response = web.Response(status=304, headers=_tag(job)) if is_same else self.answer(job)
+        if preferred is not None and asked in (None, preferred):
+            response.headers["Preference-Applied"] = f"wait={int(seconds)}"
         return response
 
     async def list(self, request: web.Request) -> web.Response:
         now = self._now()
-        request_, labels = headers.take_labels(request)
-        asked = headers.read_query(request_, ListIn, context=self._context(now))
-        filters: Any = asked.model_dump(exclude={"limit", "cursor", "view"}) | {"labels": sorted(labels.items())}
+        asked = headers.read_query(request, ListIn, context=self._context(now))
+        filters = asked.model_dump(exclude={"limit", "cursor", "view"})
         is_full = asked.view == "full"
         query = Query(
             states=frozenset(STATES[word] for word in asked.state),
             queues=frozenset(asked.queue),
             kinds=frozenset(asked.kind),
             key=asked.key,
-            labels=labels,
+            labels=asked.label,
             due_after=asked.due_after,
             due_before=asked.due_before,
             order=Order(asked.order),
@@ -109,23 +104,23 @@ class JobRoutes:
             change = PatchIn.model_validate(body, context=self._context(self._now())).to_change()
         except ValidationError as error:
             raise invalid(error, "the job cannot be changed so") from None
-        return self._answer(await self._service.patch(request.match_info["id"], change, expect))
+        return self.answer(await self._service.patch(request.match_info["id"], change, expect))
 
     async def cancel(self, request: web.Request) -> web.Response:
         expect = headers.expected_versions(request)
-        asked = read_body(CancelIn, await self._bodies.json(request))
+        asked = read_body(CancelIn, await self._bodies.json_if_any(request))
         job = await self._service.cancel(request.match_info["id"], asked.reason, expect)
-        return self._answer(job, status=200 if job.state is State.CANCELLED else 202)
+        return self.answer(job, status=200 if job.state is State.CANCELLED else 202)
 
     async def run(self, request: web.Request) -> web.Response:
         expect = headers.expected_versions(request)
-        read_body(EmptyIn, await self._bodies.json(request))
-        return self._answer(await self._service.run(request.match_info["id"], expect))
+        read_body(EmptyIn, await self._bodies.json_if_any(request))
+        return self.answer(await self._service.run(request.match_info["id"], expect))
 
     async def retry(self, request: web.Request) -> web.Response:
         expect = headers.expected_versions(request)
-        read_body(EmptyIn, await self._bodies.json(request))
-        return self._answer(await self._service.retry(request.match_info["id"], expect))
+        read_body(EmptyIn, await self._bodies.json_if_any(request))
+        return self.answer(await self._service.retry(request.match_info["id"], expect))
 
     async def delete(self, request: web.Request) -> web.Response:
         await self._service.delete(request.match_info["id"], headers.expected_versions(request))
@@ -140,9 +135,11 @@ class JobRoutes:
     def _context(self, now: Instant) -> dict[str, Any]:
         return {"now": now, "max_horizon": self._config.jobs.max_horizon}
 
-    def _answer(self, job: Job, *, status: int = 200) -> web.Response:
-        view = job_view(job, self._service.waiting_for(job, self._now()))
-        return web.Response(status=status, body=orjson.dumps(view), content_type=JSON, headers=_tag(job))
+    def view(self, job: Job) -> dict[str, Any]:
+        return job_view(job, self._service.waiting_for(job, self._now()))
+
+    def answer(self, job: Job, *, status: int = 200) -> web.Response:
+        return web.Response(status=status, body=orjson.dumps(self.view(job)), content_type=JSON, headers=_tag(job))
 
 
 def json_response(value: Any, *, status: int = 200) -> web.Response:

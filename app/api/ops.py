@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
+from app.api.bodies import JSON
 from app.api.jobs import json_response
 from app.metrics import CONTENT_TYPE
 
@@ -25,7 +26,7 @@ class OpsRoutes:
         handlers: Mapping[str, Handler],
         metrics: Metrics,
         checks: Callable[[], dict[str, str]],
-        document: Callable[[], dict[str, Any]],
+        document: Callable[[], bytes],
     ) -> None:
         self._handlers = handlers
         self._metrics = metrics
@@ -47,7 +48,7 @@ class OpsRoutes:
         return web.Response(body=self._metrics.page(), headers={"Content-Type": CONTENT_TYPE})
 
     async def openapi(self, _: web.Request) -> web.Response:
-        return json_response(self._document())
+        return web.Response(body=self._document(), content_type=JSON)
 
 
 def _kind_view(name: str, handler: Handler) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 from pydantic import ValidationError
@@ -41,7 +41,7 @@ class QueueRoutes:
         name = _new_name(request)
         body = await self._bodies.json(request)
         try:
-            settings = QueueSettings.model_validate(body)
+            settings = QueueSettings.model_validate(_without_nulls(body))
         except ValidationError as error:
             raise invalid(error, "these settings cannot be taken") from None
         limit = self._config.jobs.max_timeout
@@ -61,13 +61,25 @@ class QueueRoutes:
         return await self._pause(request, is_paused=False)
 
     async def purge(self, request: web.Request) -> web.Response:
-        read_body(EmptyIn, await self._bodies.json(request))
+        read_body(EmptyIn, await self._bodies.json_if_any(request))
         return json_response({"cancelled": await self._queues.purge(request.match_info["queue"])})
 
     async def _pause(self, request: web.Request, *, is_paused: bool) -> web.Response:
         name = _new_name(request)
-        read_body(EmptyIn, await self._bodies.json(request))
+        read_body(EmptyIn, await self._bodies.json_if_any(request))
         return json_response(queue_view(await self._queues.pause(name, is_paused)))
+
+
+def _without_nulls(body: Any) -> Any:
+    """A null is the same as not given, but where it is a value: no rate, no label limit."""
+    if not isinstance(body, dict):
+        return body
+    fields = QueueSettings.model_fields
+    return {
+        name: {part: inner for part, inner in value.items() if inner is not None} if isinstance(value, dict) else value
+        for name, value in body.items()
+        if value is not None or name not in fields or fields[name].default is None
+    }
 
 
 def _new_name(request: web.Request) -> str:

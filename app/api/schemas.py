@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -19,7 +20,8 @@ from pydantic_core import PydanticCustomError
 
 from app.clock import Duration, PositiveDuration, parse_instant
 from app.config import Name, RetryPatch
-from app.job import NOTHING, STATES, OnConflict
+from app.conflict import OnConflict
+from app.job import NOTHING, STATES
 from app.service import Change, Submission
 
 MAX_LABELS = 16
@@ -43,6 +45,15 @@ def _refused(reason: str) -> PydanticCustomError:
     return PydanticCustomError("field", "{reason}", {"reason": reason})
 
 
+def _number(text: object) -> object:
+    """Everything in a query is text; what looks like a number is one."""
+    if not isinstance(text, str) or not _NUMBER.fullmatch(text):
+        return text
+    return int(text) if text.lstrip("-").isdigit() and len(text) < 16 else float(text)
+
+
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+OfQuery = BeforeValidator(_number)
 InstantIn = Annotated[
     int,
     BeforeValidator(_instant),
@@ -62,6 +73,9 @@ Labels = Annotated[
 Key = Annotated[str, Field(pattern=r"^[\x20-\x7e]{1,255}$", description="Names a live job, unique in its queue.")]
 ExpiresAfter = Annotated[
     Duration, Field(description="Counted from the later of execute_at and now: not begun by then, it is `expired`.")
+]
+LeaseTime = Annotated[
+    Duration, Field(ge=1, le=43_200, description="Seconds until the job is taken back if nothing is heard.")
 ]
 Params = Annotated[dict[str, Any], Field(description="What the kind's schema says (`GET /v1/kinds`).")]
 StateWord = Literal["scheduled", "running", "succeeded", "failed", "cancelled", "expired"]
@@ -84,6 +98,9 @@ class Timed(Body):
     def _one_time(cls, delay: float, info: ValidationInfo) -> float:
         if info.data.get("execute_at") is not None:
             raise _refused("give execute_at or delay, not both")
+        max_horizon = (info.context or {})["max_horizon"]
+        if delay > max_horizon:
+            raise _refused(f"{delay:.12g} s is too far ahead; at most {max_horizon:.12g} s (max_horizon)")
         return delay
 
 
@@ -130,7 +147,7 @@ class JobIn(Timed):
 class BatchIn(Body):
     """Jobs that are taken all or not at all."""
 
-    jobs: list[dict[str, Any]] = Field(min_length=1, description="Each as for `POST /v1/jobs`.")
+    jobs: list[Any] = Field(min_length=1, description="Each as for `POST /v1/jobs`.")
 
 
 class PatchIn(Timed):
@@ -167,25 +184,63 @@ class EmptyIn(Body):
     """A body with nothing in it."""
 
 
+class LeaseIn(Body):
+    """Which jobs a worker outside would take."""
+
+    kinds: list[Name] = Field(min_length=1, max_length=100, description="Pull kinds.")
+    queues: list[Name] | None = Field(None, max_length=100, description="Of these queues; all if not given.")
+    max: Annotated[int, Field(ge=1, le=1_000)] = 1
+    wait: Duration = Field(0.0, description="Seconds to wait for a job; capped.")
+    lease: LeaseTime = 30.0
+
+
+class ExtendIn(Body):
+    """For how long, from now, a job is to be kept."""
+
+    lease: LeaseTime = 30.0
+
+
+class FinishIn(Body):
+    """What came of the work."""
+
+    result: Any = Field(None, description="Any JSON; kept up to 64 KiB.")
+
+
+class ErrorIn(Body):
+    """Why the work failed."""
+
+    type: Name = "exception"
+    message: Annotated[str, Field(max_length=2_000)] = ""
+
+
+class FailIn(Body):
+    """Why the work failed, and whether and when to try again."""
+
+    error: ErrorIn = ErrorIn()
+    retryable: bool = True
+    delay: Duration | None = Field(None, description="Seconds until the next attempt; by the policy if not given.")
+
+
 class ReadIn(Body):
     """How to read a job."""
 
-    wait: Duration | None = Field(None, description="Seconds to wait until it is final; capped.")
+    wait: Annotated[Duration, OfQuery] | None = Field(None, description="Seconds to wait until it is final; capped.")
 
 
 class ListIn(Body):
-    """What to list; beside these, `label.<name>=<value>`."""
+    """What to list."""
 
     state: list[StateWord] = Field([], description="Any of these states.")
     queue: list[Name] = Field([], description="Any of these queues.")
     kind: list[Name] = Field([], description="Any of these kinds.")
     key: Key | None = None
-    due_after: InstantIn | None = Field(None, description="due_at is this or later.")
-    due_before: InstantIn | None = Field(None, description="due_at is before this.")
+    due_after: Annotated[InstantIn, OfQuery] | None = Field(None, description="due_at is this or later.")
+    due_before: Annotated[InstantIn, OfQuery] | None = Field(None, description="due_at is before this.")
     order: Literal["created", "due_at"] = Field("created", description="Newest first, or waiting jobs by time.")
-    limit: Annotated[int, Field(ge=1, le=1_000)] = 100
+    limit: Annotated[int, Field(ge=1, le=1_000), OfQuery] = Field(100, description="Jobs of one page.")
     cursor: Annotated[str, Field(max_length=200)] | None = Field(None, description="`next` of the page before.")
     view: Literal["brief", "full"] = Field("brief", description="`full`: with params, result and attempts.")
+    label: Labels = Field({}, description="`label.<name>=<value>`: jobs that have all of these.")
 
 
 assert set(StateWord.__args__) == set(STATES)  # type: ignore[attr-defined]  # Literal has its values there

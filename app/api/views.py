@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from app.clock import format_instant
-from app.job import WORDS
+from app.job import MAX_ATTEMPTS_KEPT, WORDS
+from app.outcome import End
 
 if TYPE_CHECKING:
     from app.clock import Instant
@@ -72,3 +73,121 @@ def _instant(instant: Instant | None) -> str | None:
 
 def _json(text: bytes | None) -> orjson.Fragment | None:
     return None if text is None else orjson.Fragment(text)
+
+
+# The same for OpenAPI; tests hold every answer against these.
+
+_TIME = {"type": "string", "format": "date-time", "description": "RFC 3339, UTC, milliseconds, rounded up."}
+_TIME_OR_NULL = {"type": ["string", "null"], "format": "date-time"}
+_SECONDS_OR_NULL = {"type": ["number", "null"], "minimum": 0}
+_TEXT_OR_NULL = {"type": ["string", "null"]}
+_COUNT = {"type": "integer", "minimum": 0}
+_STATE = {"type": "string", "enum": list(WORDS)}
+_JSON_SCHEMA = {"type": "object", "description": "A JSON Schema."}
+
+
+def _ref(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _list(of: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": of}
+
+
+def _object(properties: dict[str, Any], optional: tuple[str, ...] = ()) -> dict[str, Any]:
+    required = [name for name in properties if name not in optional]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+_ERROR = _object(
+    {
+        "type": {"type": "string", "examples": ["timeout", "http_status", "give_up", "exception", "cancelled"]},
+        "message": {"type": "string"},
+        "retryable": {"type": "boolean"},
+    }
+)
+_ATTEMPT = _object(
+    {
+        "number": {"type": "integer", "minimum": 1},
+        "started_at": _TIME,
+        "finished_at": _TIME,
+        "late_by": _SECONDS_OR_NULL,
+        "outcome": {"type": "string", "enum": list(End)},
+        "error": {"anyOf": [_ref("Error"), {"type": "null"}]},
+    }
+)
+_JOB = {
+    "id": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,40}$", "description": "Opaque; sorts by creation."},
+    "state": _STATE,
+    "kind": {"type": "string"},
+    "queue": {"type": "string"},
+    "params": {"type": "object"},
+    "key": _TEXT_OR_NULL,
+    "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+    "priority": {"type": "integer"},
+    "timeout": {"type": "number", "exclusiveMinimum": 0, "description": "Seconds of one attempt."},
+    "execute_at": _TIME | {"description": "What the caller asked for."},
+    "due_at": _TIME_OR_NULL | {"description": "When the next attempt may start; null once final."},
+    "expires_at": _TIME_OR_NULL,
+    "retry": _ref("Retry"),
+    "attempt": _COUNT | {"description": "Attempts begun since submit or the last retry call."},
+    "cancel_requested": {"type": "boolean"},
+    "created_at": _TIME,
+    "started_at": _TIME_OR_NULL,
+    "finished_at": _TIME_OR_NULL,
+    "late_by": _SECONDS_OR_NULL | {"description": "Seconds from due_at to the start of the latest attempt."},
+    "waiting_for": {
+        "enum": ["time", "pause", "worker", "rate", "label", "slot", None],
+        "description": "Why a scheduled job does not run: the first that holds.",
+    },
+    "result": {"description": "What the handler returned."},
+    "error": {"anyOf": [_ref("Error"), {"type": "null"}]},
+    "attempts": _list(_ref("Attempt")) | {"maxItems": MAX_ATTEMPTS_KEPT, "description": "The latest attempts."},
+    "version": {"type": "integer", "minimum": 1, "description": "Counts every change; also the ETag."},
+    "result_truncated": {"const": True, "description": "There if the result was too long and is cut."},
+}
+_LISTED = ("params", "result", "attempts", "result_truncated")  # only with view=full
+_QUEUE = _object(
+    {
+        "name": {"type": "string"},
+        "paused": {"type": "boolean"},
+        "settings": _ref("QueueSettings"),
+        "counts": _object(dict.fromkeys(("scheduled", "due", *WORDS[1:]), _COUNT)),
+        "oldest_due_age": _SECONDS_OR_NULL | {"description": "Seconds since the job due first was due."},
+        "late_p99": _SECONDS_OR_NULL | {"description": "Of the starts of the last five minutes."},
+    }
+)
+_KIND = _object(
+    {
+        "name": {"type": "string"},
+        "type": {"type": "string"},
+        "isolation": _TEXT_OR_NULL,
+        "stop": {"enum": ["kill", "cooperative", "none"], "description": "What a timeout or a cancel can do."},
+        "params_schema": _JSON_SCHEMA,
+        "result_schema": {"anyOf": [_JSON_SCHEMA, {"type": "null"}]},
+    }
+)
+_TICKET = _object({"id": _JOB["id"], "state": _STATE, "execute_at": _TIME, "created": {"type": "boolean"}})
+_LINE = {"oneOf": [_object({"id": _JOB["id"], "created": {"type": "boolean"}}), _object({"problem": _ref("Problem")})]}
+_LEASE = _object({"token": {"type": "string"}, "lease_until": _TIME, "job": _ref("Job")})
+_CHECKS = {"type": "object", "additionalProperties": {"type": "string"}}
+
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "Job": _object(_JOB, optional=("result_truncated",)),
+    "ListedJob": _object(_JOB, optional=_LISTED),
+    "Attempt": _ATTEMPT,
+    "Error": _ERROR,
+    "Jobs": _object({"jobs": _list(_ref("ListedJob")), "next": _TEXT_OR_NULL}),
+    "Tickets": _object({"jobs": _list(_TICKET)}),
+    "Line": _LINE,
+    "Queue": _QUEUE,
+    "Queues": _object({"queues": _list(_ref("Queue"))}),
+    "Leases": _object({"leases": _list(_LEASE)}),
+    "Extended": _object({"lease_until": _TIME, "cancel_requested": {"type": "boolean"}}),
+    "Purged": _object({"cancelled": _COUNT}),
+    "Kinds": _object({"kinds": _list(_KIND)}),
+    "Live": _object({"live": {"const": True}}),
+    "Ready": _object({"ready": {"type": "boolean"}, "checks": _CHECKS}),
+    "Text": {"type": "string"},
+    "Any": {},
+}

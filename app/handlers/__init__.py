@@ -1,17 +1,15 @@
-"""The handlers by kind: those built in and one for each kind that the settings declare."""
+"""The handlers by kind: those built in and one for each kind that the settings declare.
+
+Whoever writes a function imports Attempt and GiveUp from here, also in a worker process, which has no use for the rest:
+so what makes handlers is imported when they are made.
+"""
 
 from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING
 
-from app import clock
-from app.config import ConfigError
 from app.handlers.base import Attempt, GiveUp
-from app.handlers.echo import EchoHandler
-from app.handlers.http import HttpHandler
-from app.handlers.python import make_python_handler
-from app.handlers.signature import Unfit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,21 +22,33 @@ if TYPE_CHECKING:
 __all__ = ["Attempt", "GiveUp", "make_handlers"]
 
 
-def make_handlers(config: Config, *, folders: Sequence[Path] = (), now: Now = clock.now) -> dict[str, Handler]:
+def make_handlers(config: Config, *, folders: Sequence[Path] = (), now: Now | None = None) -> dict[str, Handler]:
     """Make the handler of every kind, by name in order; functions are found in `folders` too.
 
     Raise ConfigError with a line for each kind that cannot be made.
     """
+    from app import clock
+    from app.config import ConfigError
+    from app.handlers.declared import DeclaredKinds
+    from app.handlers.echo import EchoHandler
+    from app.handlers.http import HttpHandler
+    from app.handlers.signature import Unfit
+
     _search_in(folders)
-    handlers: dict[str, Handler] = {"echo": EchoHandler(), "http": HttpHandler(config=config.http, now=now)}
+    handlers: dict[str, Handler] = {
+        "echo": EchoHandler(),
+        "http": HttpHandler(config=config.http, now=now or clock.now),
+    }
+    declared = DeclaredKinds(config=config)
     problems = []
     for name, kind in config.kinds.items():
-        if kind.python is None:
+        if name in handlers:
             continue
         try:
-            handlers[name] = make_python_handler(name=name, path=kind.python, isolation=kind.isolation)
+            handlers[name] = declared.make(name, kind)
         except Unfit as error:
-            problems.append(f'kinds.{name}.python = "{kind.python}": {error}')
+            what = f'python = "{kind.python}"' if kind.command is None else "command"
+            problems.append(f"kinds.{name}.{what}: {error}")
     if problems:
         raise ConfigError(problems)
     return dict(sorted(handlers.items()))

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from app.clock import Instant
 
 
 class Stop(StrEnum):
-    """What a timeout or a cancel can do to an attempt of this kind."""
+    """What a timeout or a cancel can do to an attempt of this kind.
+
+    A handler that kills is sure to end what it runs, and keeps the time of its attempts itself: the workers leave to it
+    when an attempt has begun, when it is over its timeout, and how long it may take to end then or after a cancel.
+    """
 
     KILL = "kill"
     COOPERATIVE = "cooperative"
@@ -31,23 +35,40 @@ class Attempt:
     timeout: float
 
 
+class Result(NamedTuple):
+    """What an attempt returns that has more to show than JSON: also what it wrote, for people to read."""
+
+    json: bytes | None
+    output: str = ""
+
+
 class GiveUp(Exception):
     """Raised by a handler: this job will never succeed, do not try again."""
 
 
 class AttemptFailed(Exception):
-    """Raised by a handler that knows more than an exception says: an error type, whether to retry, and when."""
+    """Raised by a handler that knows more than an exception says: an error type, whether to retry, and when.
 
-    def __init__(self, type: str, message: str, *, retryable: bool = True, delay: float = 0.0) -> None:
+    The types "timeout" and "crashed" (what ran the attempt died of it) are also how the attempt ended. `output` is what
+    it wrote until then.
+    """
+
+    def __init__(
+        self, type: str, message: str, *, retryable: bool = True, delay: float = 0.0, output: str = ""
+    ) -> None:
         super().__init__(message)
         self.type = type
         self.message = message
         self.retryable = retryable
         self.delay = delay
+        self.output = output
 
 
 class Handler(Protocol):
-    """A kind of work. `run` is cancelled at its timeout and may be given up on if it does not end then."""
+    """A kind of work. `run` is cancelled at its timeout and may be given up on if it does not end then.
+
+    If it can kill, it is cancelled only for other reasons, and never given up on but at the end of the service.
+    """
 
     @property
     def type(self) -> str: ...
@@ -77,6 +98,6 @@ class Handler(Protocol):
 
     async def close(self) -> None: ...
 
-    async def run(self, params: bytes, attempt: Attempt) -> bytes | None:
+    async def run(self, params: bytes, attempt: Attempt) -> bytes | Result | None:
         """Do the work; the JSON text of its result, or None for none. Any exception is a failed attempt."""
         ...

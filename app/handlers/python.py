@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
-import inspect
-import sys
-import traceback
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ValidationError
 
 from app.handlers.base import AttemptFailed, Stop
 from app.handlers.faults import find_faults, invalid
+from app.handlers.functions import import_function, is_coroutine_function
 from app.handlers.signature import Signature, Unfit, read_signature
 from app.handlers.threads import ThreadPool
 
@@ -26,8 +22,8 @@ if TYPE_CHECKING:
 
 def make_python_handler(*, name: str, path: str, isolation: Literal["async", "thread"] | None) -> Handler:
     """Import the function `path` ("module:function") and wrap it; raise Unfit when it cannot be a kind."""
-    function = _imported(path)
-    is_coroutine = _is_coroutine_function(function)
+    function = import_function(path)
+    is_coroutine = is_coroutine_function(function)
     if isolation == "async" and not is_coroutine:
         raise Unfit('isolation = "async" needs an "async def", and this is a plain function: leave isolation out')
     if isolation == "thread" and is_coroutine:
@@ -36,7 +32,7 @@ def make_python_handler(*, name: str, path: str, isolation: Literal["async", "th
     return make(name=name, function=function, signature=read_signature(function))
 
 
-class _PythonHandler:
+class FunctionHandler:
     """What functions have in common, wherever they are called."""
 
     type = "python"
@@ -75,7 +71,7 @@ class _PythonHandler:
         return invalid(self._name, find_faults(error, params, known))
 
 
-class AsyncHandler(_PythonHandler):
+class AsyncHandler(FunctionHandler):
     """A coroutine function, awaited on the loop."""
 
     isolation = "async"
@@ -99,7 +95,7 @@ class AsyncHandler(_PythonHandler):
         return self._signature.dump(value)
 
 
-class ThreadHandler(_PythonHandler):
+class ThreadHandler(FunctionHandler):
     """A plain function, called in a thread that cannot be stopped."""
 
     isolation = "thread"
@@ -122,37 +118,6 @@ class ThreadHandler(_PythonHandler):
     def _call(self, params: bytes, attempt: Attempt) -> bytes | None:
         positional, named = self._arguments(params, attempt)
         return self._signature.dump(self._function(*positional, **named))
-
-
-def _imported(path: str) -> Callable[..., Any]:
-    module_name, _, attribute = path.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:
-        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
-            raise Unfit(f'no module "{error.name}"; searched in {", ".join(map(repr, sys.path))}') from None
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        raise Unfit(
-            f'importing "{module_name}" failed: {type(error).__name__}: {error} ({where.filename}:{where.lineno})'
-        ) from error
-    try:
-        function = attrgetter(attribute)(module)
-    except AttributeError:
-        source = getattr(module, "__file__", None) or "built in"
-        raise Unfit(f'module "{module_name}" ({source}) has no "{attribute}"') from None
-    _refuse_no_function(function, attribute)
-    return function  # type: ignore[no-any-return]  # checked above as far as it can be
-
-
-def _refuse_no_function(value: object, name: str) -> None:
-    if not callable(value) or inspect.isclass(value):
-        raise Unfit(f'"{name}" is a {"class" if inspect.isclass(value) else type(value).__name__}, not a function')
-    if inspect.isgeneratorfunction(value) or inspect.isasyncgenfunction(value):
-        raise Unfit(f'"{name}" is a generator, which nothing would run: return instead of yield')
-
-
-def _is_coroutine_function(function: Callable[..., Any]) -> bool:
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def _is_being_cancelled() -> bool:

@@ -6,12 +6,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from app.job import Job, OnConflict, State
+from app.conflict import OnConflict
+from app.job import SECOND, Job, State
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from app.clock import Instant
+
+MEMO_LIFE = 24 * 3600 * SECOND
+"""How long an idempotency key is good."""
 
 Group = tuple[str, str, State]
 """Queue, kind and state: what jobs are counted by."""
@@ -130,6 +134,10 @@ class Store(Protocol):
         With a memo seen before (not older than a day) nothing is added and the jobs of then come back as they
         are now; another digest under the same key raises `errors.IdempotencyMismatch`.
         """
+        ...
+
+    async def recall(self, memo: Memo, *, now: Instant) -> Receipt | None:
+        """The answer to an add that had this memo, as `add` would give it again; None if there was none."""
         ...
 
     async def get(self, seqs: Sequence[int]) -> dict[int, Job]:

@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from app.conflict import settle
 from app.errors import IdempotencyMismatch
-from app.job import SECOND, Job, State, settle
-from app.stores.base import Added, Claim, Fate, Memo, Offer, Order, Override, Query, Receipt, Saved
+from app.job import Job, State
+from app.stores.base import MEMO_LIFE, Added, Claim, Fate, Memo, Offer, Order, Override, Query, Receipt, Saved
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from app.clock import Instant
     from app.stores.base import Group, Instants, Verdicts
-
-MEMO_LIFE = 24 * 3600 * SECOND
 
 
 class MemoryStore:
@@ -50,6 +49,9 @@ class MemoryStore:
         elif memo is not None and not has_conflict:
             self._memos[memo.caller, memo.key] = (memo.digest, [entry.job for entry in entries], now)
         return Receipt([*entries])
+
+    async def recall(self, memo: Memo, *, now: Instant) -> Receipt | None:
+        return self._recall(memo, now)
 
     async def get(self, seqs: Sequence[int]) -> dict[int, Job]:
         return {seq: self._jobs[seq] for seq in seqs if seq in self._jobs}
@@ -111,8 +113,8 @@ class MemoryStore:
         return len(ended[:limit])
 
     async def forget_memos(self, *, before: Instant, limit: int) -> int:
-        old = [name for name, (_, _, used_at) in self._memos.items() if used_at < before][:limit]
-        for name in old:
+        old = sorted((used_at, name) for name, (_, _, used_at) in self._memos.items() if used_at < before)[:limit]
+        for _, name in old:
             del self._memos[name]
         return len(old)
 

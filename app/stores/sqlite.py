@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import apsw
 import orjson
 
-from app.errors import IdempotencyMismatch, Problem, StorageFull, StoreCorrupt, StoreFailed, StoreUnavailable
-from app.job import SECOND, Job, State, parse_id, settle
+from app.conflict import settle
+from app.errors import Exit, IdempotencyMismatch, Problem, StorageFull, StoreCorrupt, StoreFailed, StoreUnavailable
+from app.ids import parse_id
+from app.job import Job, State
 from app.log import get_logger
 from app.stores import sqlite_schema as sql
-from app.stores.base import Added, Claim, Fate, Memo, Offer, Override, Query, Receipt, Saved
+from app.stores.base import MEMO_LIFE, Added, Claim, Fate, Memo, Offer, Override, Query, Receipt, Saved
 from app.stores.ownership import Ownership
 from app.stores.sqlite_listing import select_jobs
 from app.stores.threads import Call, GroupThread
@@ -23,8 +25,6 @@ if TYPE_CHECKING:
 
     from app.clock import Instant
     from app.stores.base import Group, Instants, Jobs, Verdicts
-
-MEMO_LIFE = 24 * 3600 * SECOND
 
 log = get_logger(__name__)
 
@@ -52,12 +52,16 @@ class SqliteStore:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._ownership.take()
             self._prepare()
-        except BaseException as error:
+        except (apsw.NotADBError, apsw.CorruptError, apsw.SQLError) as error:
             await self.close()
-            if isinstance(error, apsw.NotADBError | apsw.CorruptError | apsw.SQLError):
-                raise StoreCorrupt(f"{self._path} cannot be read as a database of erelong: {error}") from error
-            if isinstance(error, apsw.Error | OSError):
-                raise StoreFailed(f"{self._path} cannot be opened: {error}; see to the disk and its rights") from error
+            raise StoreCorrupt(f"{self._path} cannot be read as a database of erelong: {error}") from error
+        except (apsw.Error, OSError) as error:
+            await self.close()
+            raise StoreFailed(
+                f"{self._path} cannot be opened: {error}; look at the disk and the permissions"
+            ) from error
+        except Exit:
+            await self.close()
             raise
         for thread in (self._writer, self._reader, self._lister):
             thread.start()
@@ -110,6 +114,9 @@ class SqliteStore:
         self, offers: Sequence[Offer], *, now: Instant, is_whole: bool = False, memo: Memo | None = None
     ) -> Receipt:
         return await self._writer.call(self._add, offers, now, is_whole, memo)
+
+    async def recall(self, memo: Memo, *, now: Instant) -> Receipt | None:
+        return await self._reader.call(self._recall, memo, now, self._quick)
 
     async def get(self, seqs: Sequence[int]) -> dict[int, Job]:
         return await self._reader.call(self._get, seqs)
@@ -197,7 +204,7 @@ class SqliteStore:
     # what the writer thread does
 
     def _add(self, offers: Sequence[Offer], now: Instant, is_whole: bool, memo: Memo | None) -> Receipt:
-        if memo is not None and (receipt := self._recall(memo, now)) is not None:
+        if memo is not None and (receipt := self._recall(memo, now, self._write)) is not None:
             return receipt
         if all(offer.job.key is None for offer in offers):
             entries = [Added(Fate.ADDED, job) for job in self._insert([offer.job for offer in offers])]
@@ -246,15 +253,17 @@ class SqliteStore:
         return numbered
 
     def _claim(self, seqs: Sequence[int], now: Instant) -> Claim:
-        rows = sql.claim_rows(self._write, seqs, now)
+        rows = sql.select_rows(self._write, sql.SELECT_CLAIMABLE, [(seq, now) for seq in dict.fromkeys(seqs)])
         claim = Claim([], [], [])
         for job in map(sql.take_job, rows):
-            self._deltas[job.queue, job.kind, State.SCHEDULED] -= 1
-            self._deltas[job.group] += 1
             if (flaw := sql.flaw(job)) is None:
-                claim.jobs.append(job)
+                self._deltas[job.group] -= 1
+                claim.jobs.append(job.start(now))
+                self._deltas[claim.jobs[-1].group] += 1
             else:
                 claim.spoiled.append(self._spoil(job, flaw, now))
+        started = [(job.attempt, now, job.late_by, job.version, job.seq) for job in claim.jobs]
+        self._write.executemany(sql.START, started)
         if len(rows) < len(seqs):
             self._look_at_losers(dict.fromkeys(seqs), claim, now)
         return claim
@@ -291,7 +300,7 @@ class SqliteStore:
 
     def _update(self, job: Job, group: Group, labels: bytes | None) -> None:
         """Write a job over a row of which the group and labels are given."""
-        self._write.execute(sql.UPDATE, job)
+        self._write.execute(sql.UPDATE, tuple(job))  # of a named one apsw asks first if it is a mapping: 2 µs more
         self._deltas[group] -= 1
         self._deltas[job.group] += 1
         if job.labels != labels:
@@ -316,15 +325,15 @@ class SqliteStore:
             self._deltas[queue, kind, state] -= 1
             self._label(seq, labels, sql.DELETE_LABEL)
 
-    def _recall(self, memo: Memo, now: Instant) -> Receipt | None:
-        row = self._write.execute(sql.SELECT_MEMO, (memo.caller, memo.key, now - MEMO_LIFE)).fetchone()
+    def _recall(self, memo: Memo, now: Instant, connection: apsw.Connection) -> Receipt | None:
+        row = connection.execute(sql.SELECT_MEMO, (memo.caller, memo.key, now - MEMO_LIFE)).fetchone()
         if row is None:
             return None
         digest, ids = row
         if digest != memo.digest:
             raise IdempotencyMismatch(f"Idempotency-Key {memo.key!r} was used for another body; take a new key")
         names = [parse_id(id_) or (0, "") for id_ in orjson.loads(ids)]
-        jobs = self._get([seq for seq, _ in names], self._write)
+        jobs = self._get([seq for seq, _ in names], connection)
         found = [job if (job := jobs.get(seq)) and job.token == token else None for seq, token in names]
         return Receipt([Added(Fate.EXISTS, job) if job else None for job in found], replayed=True)
 

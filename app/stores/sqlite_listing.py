@@ -34,6 +34,8 @@ def select_jobs(connection: apsw.Connection, query: Query, counts: Mapping[Group
 
 
 def _choose(query: Query, groups: list[Group], jobs: int) -> Part:
+    if not groups:
+        return "SELECT seq FROM jobs WHERE 0", []
     if query.order is Order.DUE:
         return _by_due(query, groups, jobs)
     if query.key is not None:
@@ -48,15 +50,28 @@ def _choose(query: Query, groups: list[Group], jobs: int) -> Part:
 
 
 def _by_due(query: Query, groups: list[Group], jobs: int) -> Part:
-    """In order of time, waiting jobs only; a few jobs of a rare queue are rather sorted than searched for."""
+    """In order of time, waiting jobs only; a few jobs of rare groups are rather sorted than searched for."""
     after = query.after or OLDEST
+    is_rare = bool(query.queues or query.kinds) and jobs <= FEW_JOBS and len(groups) <= MANY_GROUPS
+    if query.key is None and is_rare:
+        return _sorted_groups(query, groups, after)
     condition, values = _where(query, "state = 0")
-    is_rare = bool(query.queues and groups) and jobs <= FEW_JOBS
-    index = "keyed" if query.key is not None else "grouped" if is_rare else "due"
+    index = "keyed" if query.key is not None else "due"
     statement = f"""
         SELECT seq FROM jobs INDEXED BY {index} WHERE {condition} AND (due_at, seq) > (?, ?)
         ORDER BY due_at, seq LIMIT ?"""
     return statement, [*values, *after, query.limit]
+
+
+def _sorted_groups(query: Query, groups: list[Group], after: tuple[int, int]) -> Part:
+    parts = []
+    values: list[Any] = []
+    for queue, kind, _ in groups:
+        condition, given = _where(query, "state = 0 AND queue = ? AND kind = ?")
+        parts.append(f"SELECT seq, due_at FROM jobs INDEXED BY grouped WHERE {condition} AND (due_at, seq) > (?, ?)")
+        values += [queue, kind, *given, *after]
+    statement = f"SELECT seq FROM ({' UNION ALL '.join(parts)}) ORDER BY due_at, seq LIMIT ?"
+    return statement, [*values, query.limit]
 
 
 def _by_due_range(query: Query) -> Part:
@@ -78,8 +93,6 @@ def _by_label(query: Query) -> Part:
 
 def _by_group(query: Query, groups: list[Group]) -> Part:
     """Each group is one range of the index, newest last; the newest of each are merged."""
-    if not groups:
-        return "SELECT seq FROM jobs WHERE 0", []
     parts = []
     values: list[Any] = []
     for queue, kind, state in groups:

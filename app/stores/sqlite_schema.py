@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from app.job import NO_ATTEMPTS, NOTHING, Error, Job, State, read_policy
+from app.job import NO_ATTEMPTS, NO_LEASES, NOTHING, Job, State, read_policy
+from app.outcome import Error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,6 +60,9 @@ CREATE TABLE jobs (
     result_truncated INTEGER NOT NULL,
     error BLOB,
     attempts BLOB NOT NULL,
+    lease TEXT,
+    lease_until INTEGER,
+    ended_leases BLOB NOT NULL,
     version INTEGER NOT NULL,
     token TEXT NOT NULL,
     seq INTEGER PRIMARY KEY
@@ -115,12 +119,12 @@ SELECT = f"SELECT {COLUMNS} FROM jobs WHERE seq = ?"
 SELECT_BRIEF = f"SELECT {BRIEF_COLUMNS} FROM jobs WHERE seq = ?"
 SELECT_HOLDER = "SELECT seq FROM jobs WHERE queue = ? AND key = ? AND state < 2"
 SELECT_STANDING = "SELECT queue, kind, state, labels, token, version FROM jobs WHERE seq = ?"
-CLAIM = f"""
-UPDATE jobs SET state = 1, attempt = attempt + 1, started_at = ?2, late_by = (?2 - due_at) / 1000000.0,
-    version = version + 1
+SELECT_CLAIMABLE = f"""
+SELECT {COLUMNS} FROM jobs
 WHERE seq = ?1 AND state = 0 AND due_at <= ?2 AND (expires_at IS NULL OR expires_at > ?2)
-RETURNING {COLUMNS}
 """
+# Reading first and then writing these few columns costs two thirds of an UPDATE that returns the whole row.
+START = "UPDATE jobs SET state = 1, attempt = ?, started_at = ?, late_by = ?, version = ? WHERE seq = ?"
 SELECT_UNCLAIMED = """
 SELECT state, due_at FROM jobs WHERE seq = ?1 AND (state = 0 AND due_at > ?2 OR state NOT BETWEEN 0 AND 5)
 """
@@ -155,7 +159,9 @@ DROP_OVERRIDE = "DELETE FROM overrides WHERE queue = ?"
 SELECT_MEMO = "SELECT digest, ids FROM memos WHERE caller = ? AND key = ? AND created_at > ?"
 SET_MEMO = "INSERT OR REPLACE INTO memos (caller, key, digest, ids, created_at) VALUES (?, ?, ?, ?, ?)"
 FORGET_MEMOS = """
-DELETE FROM memos WHERE (caller, key) IN (SELECT caller, key FROM memos WHERE created_at < ? LIMIT ?)
+DELETE FROM memos WHERE (caller, key) IN (
+    SELECT caller, key FROM memos WHERE created_at < ? ORDER BY created_at, caller, key LIMIT ?
+)
 """
 
 Row = tuple[Any, ...]
@@ -178,6 +184,7 @@ _JSON_FIELDS: dict[str, tuple[type, bytes | None]] = {
     "result": (object, None),
     "error": (dict, None),
     "attempts": (list, NO_ATTEMPTS),
+    "ended_leases": (list, NO_LEASES),
 }
 
 
@@ -190,19 +197,6 @@ def select_rows(connection: apsw.Connection, statement: str, arguments: Sequence
         return connection.executemany(statement, arguments).fetchall()
     except UnicodeDecodeError:
         return [_decoded(row) for row in connection.executemany(_with_bytes(statement), arguments)]
-
-
-def claim_rows(connection: apsw.Connection, seqs: Sequence[int], now: int) -> list[Row]:
-    """Start those that are due, inside a transaction, and return their rows as `select_rows` does."""
-    arguments = [(seq, now) for seq in seqs]
-    connection.execute("SAVEPOINT claim")
-    try:
-        rows = connection.executemany(CLAIM, arguments).fetchall()
-    except UnicodeDecodeError:
-        connection.execute("ROLLBACK TO claim")  # else those before it would have been started, and not be returned
-        rows = [_decoded(row) for row in connection.executemany(_with_bytes(CLAIM), arguments)]
-    connection.execute("RELEASE claim")
-    return rows
 
 
 def read_job(row: Row) -> Job:

@@ -55,7 +55,8 @@ class GroupThread:
 
     def __init__(self, *, name: str, run_group: Callable[[Sequence[Call]], None]) -> None:
         self._run_group = run_group
-        self._calls: SimpleQueue[Call | None] = SimpleQueue()
+        self._calls: SimpleQueue[list[Call] | None] = SimpleQueue()
+        self._fresh: list[Call] = []  # of this turn of the loop: handed over together, for each waking costs
         self._name = name
         self._thread: threading.Thread | None = None
 
@@ -69,7 +70,9 @@ class GroupThread:
         if self._thread is None:
             raise StoreUnavailable("the store is closed")
         call = Call(function, arguments, is_soft=is_soft)
-        self._calls.put(call)
+        self._fresh.append(call)
+        if len(self._fresh) == 1:
+            asyncio.get_running_loop().call_soon(self._hand_over)
         result: T = await call.future
         return result
 
@@ -78,8 +81,14 @@ class GroupThread:
         if self._thread is None:
             return
         thread, self._thread = self._thread, None
+        self._hand_over()
         self._calls.put(None)
         await asyncio.get_running_loop().run_in_executor(None, thread.join)
+
+    def _hand_over(self) -> None:
+        if self._fresh:
+            self._calls.put(self._fresh)
+            self._fresh = []
 
     def _work(self, loop: asyncio.AbstractEventLoop) -> None:
         is_last = False
@@ -90,14 +99,14 @@ class GroupThread:
                 loop.call_soon_threadsafe(_answer, group)
 
     def _gather(self) -> tuple[list[Call], bool]:
-        call = self._calls.get()
+        calls = self._calls.get()
         group: list[Call] = []
         try:
-            while call is not None:
-                group.append(call)
-                if len(group) == MAX_GROUP:
+            while calls is not None:
+                group += calls
+                if len(group) >= MAX_GROUP:
                     return group, False
-                call = self._calls.get_nowait()
+                calls = self._calls.get_nowait()
         except Empty:
             return group, False
         return group, True

@@ -10,9 +10,9 @@ from tests.support.virtual import EPOCH
 FUNCTIONS = "tests.handlers.functions"
 
 
-def make_attempt(*, number: int = 1, due_at: int = EPOCH, started_at: int = EPOCH) -> Attempt:
+def make_attempt(*, number: int = 1, due_at: int = EPOCH, started_at: int = EPOCH, timeout: float = 60.0) -> Attempt:
     return Attempt(
-        id="job_1", kind="call", queue="default", number=number, due_at=due_at, started_at=started_at, timeout=60.0
+        id="job_1", kind="call", queue="default", number=number, due_at=due_at, started_at=started_at, timeout=timeout
     )
 
 

@@ -1,16 +1,23 @@
-"""The http handler, open, and the server that it calls."""
+"""Handlers, open: the one of http with the server that it calls, and those that run processes."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
+import pytest
 import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from app.config import HttpSection
+from app.config import Config, HttpSection, Kind, WorkersSection
+from app.handlers import make_handlers
+from app.handlers.base import Handler
 from app.handlers.http import HttpHandler
+from tests.handlers.process_runs import Handlers, OpenKind, OpenKinds, in_process
 from tests.handlers.receiver import Receiver
+from tests.support.alive import alive
 from tests.support.virtual import VirtualClock
 
 
@@ -30,3 +37,59 @@ async def http(clock: VirtualClock) -> AsyncIterator[HttpHandler]:
     await handler.open()
     yield handler
     await handler.close()
+
+
+@pytest.fixture
+def pids(tmp_path: Path) -> Path:
+    """Where processes write themselves down."""
+    return tmp_path / "pids"
+
+
+@pytest_asyncio.fixture
+async def open_kinds(pids: Path) -> AsyncIterator[OpenKinds]:
+    """Open the handlers of kinds that run processes; when all is closed, none may be left of those written down."""
+    opened: list[Handler] = []
+
+    async def open_kinds(kinds: dict[str, Kind], *, grace: float = 0.2, processes: int = 1) -> Handlers:
+        config = Config(kinds=kinds, workers=WorkersSection(grace=grace, processes=processes))
+        handlers = {name: handler for name, handler in make_handlers(config).items() if name in kinds}
+        for handler in handlers.values():
+            await handler.open()
+            opened.append(handler)
+        return handlers
+
+    yield open_kinds
+    for handler in reversed(opened):
+        await handler.close()
+    assert alive(pids) == []
+
+
+@pytest_asyncio.fixture
+async def open_functions(open_kinds: OpenKinds) -> OpenKinds:
+    """Open the handlers of functions that share their processes, by their names."""
+
+    async def open_functions(*functions: str, processes: int = 1, **asked: Any) -> Handlers:
+        kinds = {function: in_process(function, **asked) for function in functions}
+        return await open_kinds(kinds, processes=processes)
+
+    return open_functions
+
+
+@pytest_asyncio.fixture
+async def open_function(open_kinds: OpenKinds) -> OpenKind:
+    """Open the handler of one kind, named call, whose function is called in a process."""
+
+    async def open_function(function: str, *, grace: float = 0.2, processes: int = 1, **asked: Any) -> Handler:
+        return (await open_kinds({"call": in_process(function, **asked)}, grace=grace, processes=processes))["call"]
+
+    return open_function
+
+
+@pytest_asyncio.fixture
+async def open_command(open_kinds: OpenKinds) -> OpenKind:
+    """Open the handler of one kind, named call, that is a command."""
+
+    async def open_command(*command: str, grace: float = 0.2, **asked: Any) -> Handler:
+        return (await open_kinds({"call": Kind(command=list(command), **asked)}, grace=grace))["call"]
+
+    return open_command

@@ -32,7 +32,7 @@ def blocking(release: threading.Event) -> Handler:
     return make_python("block")
 
 
-def start(handler: Handler) -> asyncio.Task[bytes | None]:
+def start(handler: Handler) -> asyncio.Task[object]:
     return asyncio.ensure_future(handler.run(b"{}", make_attempt()))
 
 

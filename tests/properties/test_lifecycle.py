@@ -10,8 +10,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from app.conflict import OnConflict, settle
 from app.errors import WrongState
-from app.job import MAX_ATTEMPTS_KEPT, MAX_LOSSES, SECOND, End, Error, Job, OnConflict, Outcome, State, settle
+from app.job import MAX_ATTEMPTS_KEPT, MAX_LOSSES, SECOND, Job, State
+from app.outcome import End, Error, Outcome
 from tests.support.builders import NOW, make_job, make_retry
 
 WAITING = frozenset({State.SCHEDULED})
@@ -22,7 +24,11 @@ ALL = frozenset(State)
 DURATIONS = st.sampled_from([0.0, 0.000001, 1.0, 30.0, 3600.0])
 ERRORS = st.builds(Error, st.sampled_from(["exception", "timeout", "cancelled"]), st.just("boom"), st.booleans())
 OUTCOMES = st.builds(
-    Outcome, st.sampled_from(End), result=st.none() | st.just(b"1"), error=st.none() | ERRORS, delay=DURATIONS
+    Outcome,
+    st.sampled_from([*End, End.LOST, End.ERROR]),
+    result=st.none() | st.just(b"1"),
+    error=st.none() | ERRORS,
+    delay=DURATIONS,
 )
 
 
@@ -70,6 +76,13 @@ class Lifecycle(RuleBasedStateMachine):
         last = orjson.loads(self.job.attempts)[-1]
         assert (last["number"], last["outcome"]) == (before.attempt, outcome.end)
 
+    @rule(outcome=OUTCOMES)
+    @precondition(lambda self: self.job.state is State.SCHEDULED)
+    def run(self, outcome: Outcome) -> None:
+        """A whole attempt: a row of them is seldom drawn step by step."""
+        self.start()
+        self.finish(outcome, 0.0)
+
     def count(self, outcome: Outcome) -> None:
         if outcome.end is End.RELEASED:
             self.released += not self.job.is_final
@@ -77,7 +90,7 @@ class Lifecycle(RuleBasedStateMachine):
             self.lost_in_a_row += 1
         elif outcome.end not in (End.SUCCEEDED, End.CANCELLED):
             self.failed += 1
-            self.lost_in_a_row = 0
+            self.lost_in_a_row = self.lost_in_a_row + 1 if outcome.end is End.CRASHED else 0
 
     @rule(seconds=st.integers(-100, 100))
     def move(self, seconds: int) -> None:

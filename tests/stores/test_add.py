@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.job import OnConflict, State
+from app.conflict import OnConflict
+from app.job import State
 from app.stores.base import Added, Fate, Offer, Query, Receipt, Store
 from tests.support.builders import ALL, NOW, fates, make_ended, make_job, make_offer, put, put_one
 

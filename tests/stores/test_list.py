@@ -10,7 +10,8 @@ import orjson
 import pytest
 import pytest_asyncio
 
-from app.job import SECOND, End, Job, Outcome, State
+from app.job import SECOND, Job, State
+from app.outcome import End, Outcome
 from app.stores import sqlite_listing
 from app.stores.base import Order, Query, Store
 from tests.support.builders import NOW, make_ended, make_failure, make_job, make_running, put
@@ -61,7 +62,7 @@ async def jobs(store: Store) -> list[Job]:
 async def test_newest_come_first(store: Store, jobs: list[Job], query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = [_brief(job) for job in reversed(jobs) if _matches(job, query)]
 
-    await _check_pages(store, query, wanted, monkeypatch)
+    await _assert_pages(store, query, wanted, monkeypatch)
 
 
 @pytest.mark.parametrize("query", FILTERS.values(), ids=FILTERS.keys())
@@ -71,7 +72,7 @@ async def test_waiting_jobs_come_by_their_time(
     wanted = [_brief(job) for job in jobs if _matches(job, query) and job.state is State.SCHEDULED]
     wanted.sort(key=lambda job: job.due_at or 0)
 
-    await _check_pages(store, replace(query, order=Order.DUE), wanted, monkeypatch)
+    await _assert_pages(store, replace(query, order=Order.DUE), wanted, monkeypatch)
 
 
 @pytest.mark.parametrize("order", Order)
@@ -151,7 +152,7 @@ def _brief(job: Job) -> Job:
     return job._replace(params=b"{}", result=None, attempts=b"[]")
 
 
-async def _check_pages(store: Store, query: Query, wanted: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
+async def _assert_pages(store: Store, query: Query, wanted: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the embedded store take its jobs and groups for few or many: it chooses other indexes, not other jobs."""
     for few_jobs, many_groups, limit in product((FEW, MANY), (FEW, MANY), (1, 4, 1_000)):
         monkeypatch.setattr(sqlite_listing, "FEW_JOBS", few_jobs)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from app.conflict import OnConflict
 from app.errors import IdempotencyMismatch
-from app.job import SECOND, OnConflict
+from app.job import SECOND
 from app.stores.base import Added, Fate, Memo, Receipt, Store
 from tests.support.builders import ALL, NOW, fates, make_offer, put_one
 

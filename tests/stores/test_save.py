@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from app.job import End, OnConflict, Outcome, State
+from app.conflict import OnConflict
+from app.job import State
+from app.outcome import End, Outcome
 from app.stores.base import Fate, Query, Saved, Store
 from tests.support.builders import (
     ALL,

@@ -290,15 +290,22 @@ async def test_full_disk_refuses_and_recovers(sqlite: SqliteStore, key: str | No
     assert await sqlite.list(ALL) == [large, small]
 
 
-async def test_full_disk_refuses_a_group_as_a_whole(sqlite: SqliteStore) -> None:
+async def test_full_disk_refuses_a_group_at_the_first_try(sqlite: SqliteStore) -> None:
     sqlite._write.pragma("max_page_count", sqlite._write.pragma("page_count"))
+    tries: list[str] = []
+
+    def note(_: object, statement: str, __: object) -> bool:
+        tries.extend([statement] if statement.startswith("BEGIN") else [])
+        return True
 
     async with held_writer(sqlite):
+        sqlite._write.exec_trace = note
         adding = [asyncio.ensure_future(put_one(sqlite, params={"a": "x" * 9_000})) for _ in range(5)]
         await asyncio.sleep(0)
     answers = await asyncio.gather(*adding, return_exceptions=True)
 
     assert [type(answer) for answer in answers] == [StorageFull] * 5
+    assert len(tries) == 1
     assert await sqlite.list(ALL) == []
 
 

@@ -10,7 +10,9 @@ import apsw
 import orjson
 import pytest
 
-from app.job import SECOND, End, Job, OnConflict, Outcome, State
+from app.conflict import OnConflict
+from app.job import SECOND, Job, State
+from app.outcome import End, Outcome
 from app.stores.base import Query
 from app.stores.sqlite import SqliteStore
 from tests.support.builders import ALL, NOW, count_both, make_ended, make_job, make_offer, make_running, put, put_one

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.real_loop
 QUEUE = Query(queues=frozenset({"a"}))
 LABEL = Query(labels={"tenant": "t1"})
 DUE = Query(due_after=NOW)
+OF_GROUP = "jobs USING INDEX grouped (state=? AND queue=? AND kind=?)"
 ALONG_GROUPS = "jobs USING COVERING INDEX grouped (state=? AND queue=? AND kind=? AND rowid<?)"
 ALONG_ROWS = "jobs USING INTEGER PRIMARY KEY (rowid<?)"
 ALONG_KEYS = "jobs USING COVERING INDEX keyed (key=? AND rowid<?)"
@@ -48,10 +49,13 @@ ALONG_DUE = "jobs USING COVERING INDEX due (due_at>?)"
         pytest.param(replace(DUE, order=Order.DUE), [ALONG_DUE], [ALONG_DUE], id="due in order"),
         pytest.param(Query(order=Order.DUE), [ALONG_DUE], [ALONG_DUE], id="in order"),
         pytest.param(
-            replace(QUEUE, order=Order.DUE),
-            ["jobs USING INDEX grouped (state=? AND queue=?)"],
+            replace(QUEUE, order=Order.DUE), [OF_GROUP], ["jobs USING INDEX due (due_at>?)"], id="queue in order"
+        ),
+        pytest.param(
+            Query(kinds=frozenset({"echo"}), order=Order.DUE),
+            [OF_GROUP, OF_GROUP],
             ["jobs USING INDEX due (due_at>?)"],
-            id="queue in order",
+            id="kind in order",
         ),
         pytest.param(
             Query(key="k", order=Order.DUE),
@@ -83,7 +87,8 @@ async def test_listing_of_many_groups_goes_along_the_rows(sqlite: SqliteStore, m
 @pytest.mark.parametrize(
     ("statement", "steps"),
     [
-        (sql.CLAIM, ["jobs USING INTEGER PRIMARY KEY (rowid=?)"]),
+        (sql.SELECT_CLAIMABLE, ["jobs USING INTEGER PRIMARY KEY (rowid=?)"]),
+        (sql.START, ["jobs USING INTEGER PRIMARY KEY (rowid=?)"]),
         (sql.SELECT_UNCLAIMED, ["jobs USING INTEGER PRIMARY KEY (rowid=?)"]),
         (sql.UPDATE, ["jobs USING INTEGER PRIMARY KEY (rowid=?)"]),
         (sql.SELECT_HOLDER, ["jobs USING INDEX held (queue=? AND key=?)"]),

@@ -9,12 +9,18 @@ import orjson
 
 from app import job as jobs
 from app.config import Retry
-from app.job import SECOND, End, Error, Job, OnConflict, Outcome, State
+from app.conflict import OnConflict
+from app.ids import Tokens
+from app.job import SECOND, Job, State
+from app.outcome import End, Error, Outcome
 from app.stores.base import Fate, Group, Offer, Query, Receipt, Store
 from tests.support.virtual import EPOCH
 
 NOW = EPOCH
 ALL = Query(limit=1_000_000, is_full=True)
+
+
+_tokens = Tokens()
 
 
 def make_retry(**policy: Any) -> bytes:
@@ -49,6 +55,7 @@ def make_job(
         execute_at=now + round(delay * SECOND),
         expires_after=expires_after,
         now=now,
+        token=_tokens.take(),
     )
     return job._replace(seq=seq)
 

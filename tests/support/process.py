@@ -125,14 +125,10 @@ class ServiceProcess:
         return [event for event in self._events() if event["event"] == name]
 
     def cpu_seconds(self) -> float:
-        """The CPU time it has used so far, all threads together, in steps of 10 ms."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
+        return cpu_seconds(self.pid)
 
     def resident_bytes(self) -> int:
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        (line,) = [line for line in status.splitlines() if line.startswith("VmRSS:")]
-        return int(line.split()[1]) * 1024
+        return resident_bytes(self.pid)
 
     @property
     def _running(self) -> subprocess.Popen[bytes]:
@@ -149,3 +145,18 @@ class ServiceProcess:
                 yield orjson.loads(line)
             except orjson.JSONDecodeError:  # words for people, or a line half written
                 continue
+
+
+def cpu_seconds(pid: int) -> float:
+    """The CPU time that the threads of a process have used so far; those that have ended may be left out."""
+    threads = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/schedstat")]
+    if threads:
+        return sum(int(thread.split()[0]) for thread in threads) / 1e9
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def resident_bytes(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    (line,) = [line for line in status.splitlines() if line.startswith("VmRSS:")]
+    return int(line.split()[1]) * 1024

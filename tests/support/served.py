@@ -1,9 +1,9 @@
-"""The real service behind a real socket, and a client beside it that holds every answer against the document."""
+"""The real service behind a real socket on virtual time, and a client that holds each answer against the document."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import aiohttp
@@ -12,8 +12,21 @@ from aiohttp import web
 from multidict import CIMultiDictProxy
 from yarl import URL
 
+from app.clock import Instant
+from app.config import Config, Kind
+from app.handlers import make_handlers
+from app.job import Job
 from app.main import Parts, listen
+from app.stores.base import Memo, Offer, Override, Receipt
+from tests.support.contract import NDJSON, Contract
+from tests.support.faults import FaultyStore
+from tests.support.kinds import FakeHandler, for_ever
 from tests.support.virtual import VirtualClock
+
+Serve = Callable[..., Awaitable["Served"]]
+
+
+_contracts: dict[bytes, Contract] = {}
 
 
 class Answer(NamedTuple):
@@ -34,7 +47,6 @@ class Answer(NamedTuple):
     @property
     def code(self) -> str:
         """The code of the problem that it tells."""
-        assert self.headers["Content-Type"] == "application/problem+json", self.body
         code: str = self.json["code"]
         return code
 
@@ -44,15 +56,49 @@ class Answer(NamedTuple):
         return [fault["pointer"] for fault in self.json["errors"]]
 
 
-class Served:
-    """A running service; `parts` is its inside, `call` the way in that clients have."""
+class ServedStore(FaultyStore):
+    """Can fail and be slow in all that the API calls."""
 
-    def __init__(self, *, parts: Parts, clock: VirtualClock) -> None:
-        self.parts = parts
+    async def add(
+        self, offers: Sequence[Offer], *, now: Instant, is_whole: bool = False, memo: Memo | None = None
+    ) -> Receipt:
+        await self._before("add")
+        return await super().add(offers, now=now, is_whole=is_whole, memo=memo)
+
+    async def delete(self, job: Job) -> bool:
+        await self._before("delete")
+        return await super().delete(job)
+
+    async def override(self, queue: str, override: Override | None) -> None:
+        await self._before("override")
+        await super().override(queue, override)
+
+
+class Served:
+    """A running service; `parts` is its inside, `call` the way in that clients have.
+
+    Kinds: echo, http, endless, which runs until it is stopped, and those that are given as handlers or `declared` as
+    settings do.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: VirtualClock,
+        store: ServedStore | None = None,
+        kinds: Mapping[str, FakeHandler] | None = None,
+        declared: dict[str, Kind] | None = None,
+        **sections: Any,
+    ) -> None:
+        config = Config(kinds=declared or {}, **sections)
+        handlers = {"endless": FakeHandler(for_ever), **make_handlers(config, now=clock.now), **(kinds or {})}
         self.clock = clock
-        self._runner = web.AppRunner(parts.app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
-        self._session = aiohttp.ClientSession()
+        self.store = store or ServedStore()
+        self.parts = Parts(config=config, store=self.store, handlers=handlers, now=clock.now)
         self.port = 0
+        self._runner = web.AppRunner(self.parts.app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        self._session = aiohttp.ClientSession()
+        self._contract: Contract
 
     async def __aenter__(self) -> Self:
         await self.parts.start()
@@ -60,9 +106,21 @@ class Served:
         door = listen("127.0.0.1", 0)
         self.port = door.getsockname()[1]
         await web.SockSite(self._runner, door).start()
+        self._contract = await self._get_contract()
         return self
 
+    async def _get_contract(self) -> Contract:
+        """The document as a judge: to make it takes longer than most tests, so those of the same kinds share it."""
+        kinds = orjson.dumps({name: handler.params_schema for name, handler in self.parts.handlers.items()})
+        if kinds not in _contracts:
+            async with self._session.get(f"http://127.0.0.1:{self.port}/openapi.json") as response:
+                _contracts[kinds] = Contract(orjson.loads(await response.read()))
+        return _contracts[kinds]
+
     async def __aexit__(self, *_: object) -> None:
+        self.store.broken.clear()
+        for event in self.store.held.values():
+            event.set()
         await self._session.close()
         await self.parts.stop()
         await self._runner.cleanup()
@@ -80,10 +138,14 @@ class Served:
         """Ask for a path as it stands; `json` is sent as JSON, `data` as it is."""
         url = URL(f"http://127.0.0.1:{self.port}{path}", encoded=True)
         body = data if json is None else orjson.dumps(json)
-        type = type or ("application/json" if json is not None or isinstance(data, bytes | str) else None)
-        given = dict(headers or {}) | ({"Content-Type": type} if type else {})
+        media = type or ("application/json" if isinstance(body, bytes) else None)
+        given = {**(headers or {}), **({"Content-Type": media} if media else {})}
         async with self._session.request(method, url, data=body, headers=given, allow_redirects=False) as response:
-            return Answer(response.status, response.headers, await response.read())
+            answer = Answer(response.status, response.headers, await response.read())
+        self._contract.check_answer(method, path, *answer)
+        if answer.status < 300 and media and json is not None:
+            self._contract.check_request(method, path, media, orjson.dumps(json))
+        return answer
 
     async def get(self, path: str, **asked: Any) -> Answer:
         return await self.call("GET", path, **asked)
@@ -100,6 +162,11 @@ class Served:
     async def delete(self, path: str, **asked: Any) -> Answer:
         return await self.call("DELETE", path, **asked)
 
+    async def stream(self, *lines: Any, **asked: Any) -> Answer:
+        """Send lines as NDJSON: bytes as they are, all else as JSON."""
+        texts = [line if isinstance(line, bytes) else orjson.dumps(line) for line in lines]
+        return await self.post("/v1/jobs/batch", data=b"\n".join(texts), type=NDJSON, **asked)
+
     async def raw(self, request: bytes) -> bytes:
         """Send bytes that no proper client would; all that comes until the connection is closed."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
@@ -110,7 +177,7 @@ class Served:
         return answer
 
     async def submit(self, **fields: Any) -> dict[str, Any]:
-        """A job of the kind echo, stored."""
+        """Store a job, of the kind echo if none is given."""
         answer = await self.post("/v1/jobs", {"kind": "echo", **fields})
         assert answer.status == 201, answer.body
         job: dict[str, Any] = answer.json
@@ -126,8 +193,22 @@ class Served:
         """The job as soon as it is in one of the states."""
         job = await self.job(id)
         while job["state"] not in states:
-            headers = {"If-None-Match": f'"{job["version"]}"'}
-            answer = await self.get(f"/v1/jobs/{id}?wait=60", headers=headers)
+            answer = await self.get(f"/v1/jobs/{id}?wait=60", headers={"If-None-Match": f'"{job["version"]}"'})
             assert answer.status == 200, f"{id} is still {job['state']}, not {states}"
             job = answer.json
         return job
+
+    async def submit_into(self, state: str, **fields: Any) -> dict[str, Any]:
+        """Store a job and bring it into a state."""
+        ways: dict[str, dict[str, Any]] = {
+            "scheduled": {"delay": 1_000},
+            "running": {"kind": "endless", "timeout": 3_600},
+            "succeeded": {},
+            "failed": {"params": {"fail": "boom"}, "retry": {"max_attempts": 1}},
+            "cancelled": {"delay": 1_000},
+            "expired": {"expires_after": 0},
+        }
+        job = await self.submit(**(ways[state] | fields))
+        if state == "cancelled":
+            await self.post(f"/v1/jobs/{job['id']}/cancel")
+        return await self.until(job["id"], state)

@@ -13,7 +13,7 @@ from app.agenda import Agenda
 NOW = 1_790_000_000_000_000
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
-FOR_EVER = 2**60
+FOR_EVER = 2**64
 
 
 def test_empty_agenda_has_nothing_next() -> None:
@@ -175,3 +175,20 @@ def test_pending_entry_takes_under_thirty_bytes_and_gives_them_back(distribution
 
     assert filled / len(pairs) < 30
     assert drained < filled / 10  # the interpreter itself keeps 2,000 tuples, 112 kB, for the next use
+
+
+def test_flood_before_the_front_takes_no_more_memory_than_one_behind_it() -> None:
+    agenda = Agenda()
+    agenda.extend([(NOW, 1), (NOW + DAY, 2)])
+    agenda.pop(NOW, 1)
+    random = Random(1)
+
+    tracemalloc.start()
+    try:
+        for seq in range(50_000):
+            agenda.add(NOW + random.randrange(DAY), seq)
+        filled, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert filled / 50_000 < 40  # the front itself, 4,096 pairs at most, is a tenth of all here

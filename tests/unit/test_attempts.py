@@ -9,7 +9,8 @@ import pytest
 
 from app.clock import format_instant
 from app.errors import WrongState
-from app.job import SECOND, End, Error, Job, Outcome, State
+from app.job import SECOND, Job, State
+from app.outcome import End, Error, Outcome
 from tests.support.builders import NOW, make_ended, make_failure, make_job, make_retry, make_running
 
 LATER = NOW + 100 * SECOND
@@ -185,6 +186,27 @@ def test_release_between_losses_proves_nothing_and_breaks_no_row() -> None:
     assert job.state is State.FAILED
 
 
+def test_three_crashes_in_a_row_fail_the_job_however_many_attempts_are_left() -> None:
+    job = make_job(retry=make_retry(max_attempts=100))
+
+    for _ in range(3):
+        job = job.start(NOW).finish(make_failure(end=End.CRASHED, type="crashed", message="killed"), LATER)
+
+    assert (job.state, job.due_at, job.finished_at) == (State.FAILED, None, LATER)
+    assert (_error(job)["type"], _error(job)["retryable"]) == ("crashed", False)
+    assert "3 times in a row" in _error(job)["message"]
+    assert "killed" in _error(job)["message"]
+
+
+def test_crashes_and_losses_make_one_row() -> None:
+    job = make_job(retry=make_retry(max_attempts=100))
+
+    for outcome in (LOST, Outcome(End.CRASHED), LOST):
+        job = job.start(NOW).finish(outcome, NOW)
+
+    assert job.state is State.FAILED
+
+
 def test_loss_that_somebody_explains_counts_like_a_failure() -> None:
     lease_ran_out = Outcome(End.LOST, error=Error("lost", "its lease ran out"))
     twice = make_job(retry=make_retry(max_attempts=2))
@@ -216,6 +238,21 @@ def test_history_of_a_success_has_no_error() -> None:
     job = make_running().finish(Outcome(End.SUCCEEDED), LATER)
 
     assert (_attempts(job)[0]["outcome"], _attempts(job)[0]["error"]) == ("succeeded", None)
+
+
+def test_history_keeps_what_the_latest_attempt_wrote_and_the_end_of_what_others_did() -> None:
+    job = make_job()
+
+    for _ in range(2):
+        job = job.start(NOW).finish(make_failure()._replace(output="x" * 5_000 + "y"), NOW)
+
+    assert [attempt["output"] for attempt in _attempts(job)] == ["x" * 1_999 + "y", "x" * 5_000 + "y"]
+
+
+def test_output_with_half_a_surrogate_pair_can_be_stored() -> None:
+    job = make_running().finish(Outcome(End.SUCCEEDED, output="\udcff"), NOW)
+
+    assert _attempts(job)[0]["output"] == "?"
 
 
 def test_history_keeps_the_last_20_attempts() -> None:

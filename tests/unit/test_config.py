@@ -81,7 +81,8 @@ def test_examples_of_the_shipped_file_are_valid(write: Write) -> None:
 
     config = load(write(examples), {})
 
-    assert set(Kind.model_fields) == config.kinds["resize"].model_fields_set
+    shown = config.kinds["resize"].model_fields_set | config.kinds["backup"].model_fields_set
+    assert set(Kind.model_fields) == shown
     assert set(QueueSettings.model_fields) == config.queues["mail"].model_fields_set
     assert config.queues["mail"].retention == QueueSettings().retention
     assert config.queues["mail"].model_copy(
@@ -207,6 +208,30 @@ retry.factor = 0.5
         ("[kinds.a]\n", 'config.toml:1: kinds.a: does not say what runs: give python = "module:function"'),
         ("[kinds.a]\npython = 'os.system'\n", 'config.toml:2: kinds.a.python = "os.system": String should match'),
         ("[kinds.a]\npython = 'm:f'\nisolation = 'vm'\n", 'config.toml:3: kinds.a.isolation = "vm": should be'),
+        ("[kinds.a]\ncommand = []\n", "config.toml:2: kinds.a.command = []: List should have at least 1 item"),
+        ("[kinds.a]\ncommand = ['']\n", "config.toml:2: kinds.a.command.0"),
+        (
+            "[kinds.a]\npython = 'm:f'\ncommand = ['true']\n",
+            'config.toml:3: kinds.a.command = ["true"]: says what runs twice: give python or command, not both',
+        ),
+        (
+            "[kinds.a]\ncommand = ['true']\nisolation = 'process'\n",
+            'config.toml:3: kinds.a.isolation = "process": is for kinds with a python function',
+        ),
+        ("[kinds.a]\npython = 'm:f'\ndirectory = '/'\n", 'config.toml:3: kinds.a.directory = "/": is for kinds with'),
+        ("[kinds.a]\npython = 'm:f'\nparams.x = 'y'\n", "config.toml:3: kinds.a.params: is for kinds with a comman"),
+        (
+            "[kinds.a]\npython = 'm:f'\nmemory = 100000000\n",
+            'config.toml:3: kinds.a.memory = 100000000: is for kinds with a command, or with isolation = "process"',
+        ),
+        (
+            "[kinds.a]\npython = 'm:f'\nisolation = 'thread'\nenvironment.X = '1'\n",
+            "config.toml:4: kinds.a.environment: is for kinds with a command, or",
+        ),
+        ("[kinds.a]\ncommand = ['true']\nmemory = 1000\n", "config.toml:3: kinds.a.memory = 1000: should be greater"),
+        ("[kinds.a]\ncommand = ['true']\nparams.'a b' = 'x'\n", 'config.toml:3: kinds.a.params."a b"'),
+        ("[kinds.a]\ncommand = ['true']\nenvironment.A = 1\n", "config.toml:3: kinds.a.environment.A = 1: should be"),
+        ("[kinds.http]\nmemory = 100000000\n", "config.toml:2: kinds.http.memory = 100000000: http is built in"),
         (
             "[kinds.a]\npython = 'm:f'\npthon = 1\n",
             "config.toml:3: kinds.a.pthon: no such setting; did you mean python?",

@@ -7,8 +7,11 @@ from collections.abc import Callable
 import orjson
 import pytest
 
+from app.conflict import OnConflict, settle
 from app.errors import WrongState
-from app.job import SECOND, STATES, Error, Job, OnConflict, State, parse_id, settle
+from app.ids import parse_id
+from app.job import SECOND, STATES, Job, State
+from app.outcome import End, Error, Outcome
 from tests.support.builders import NOW, make_ended, make_failure, make_job, make_retry, make_running
 
 LATER = NOW + 100 * SECOND
@@ -351,3 +354,71 @@ def _error(job: Job) -> dict[str, object]:
     assert job.error is not None
     error: dict[str, object] = orjson.loads(job.error)
     return error
+
+
+# crashes: what ran the attempt died of it
+
+
+def _crash(job: Job) -> Job:
+    return job.start(NOW).finish(make_failure(end=End.CRASHED, type="crashed", message="it ended by SIGSEGV"), LATER)
+
+
+def test_crash_counts_as_a_failure_and_is_repeated() -> None:
+    job = _crash(make_job())
+
+    assert (job.state, job.failures, job.losses) == (State.SCHEDULED, 1, 1)
+
+
+def test_three_crashes_in_a_row_fail_the_job_whatever_its_policy() -> None:
+    job = make_job(retry=make_retry(max_attempts=20))
+
+    for _ in range(3):
+        job = _crash(job)
+
+    error = orjson.loads(job.error or b"")
+    assert (job.state, job.due_at, job.finished_at, job.failures) == (State.FAILED, None, LATER, 3)
+    assert (error["type"], error["retryable"]) == ("crashed", False)
+    assert error["message"] == "what ran it ended 3 times in a row; it may be the cause: it ended by SIGSEGV"
+    assert orjson.loads(job.attempts)[-1]["error"]["message"] == "it ended by SIGSEGV"
+
+
+def test_crashes_and_losses_are_one_row() -> None:
+    job = _crash(_crash(make_job()))
+
+    job = job.start(NOW).finish(Outcome(End.LOST), LATER)
+
+    assert job.state is State.FAILED
+
+
+def test_failure_between_crashes_begins_a_new_row() -> None:
+    job = _crash(_crash(make_job(retry=make_retry(max_attempts=20))))
+
+    job = _crash(_crash(job.start(NOW).finish(make_failure(), NOW)))
+
+    assert (job.state, job.losses, job.failures) == (State.SCHEDULED, 2, 5)
+
+
+def test_request_to_cancel_is_met_by_a_crash() -> None:
+    job = _crash(_crash(make_job())).start(NOW).cancel(NOW)
+
+    assert job.finish(make_failure(end=End.CRASHED, type="crashed"), NOW).state is State.CANCELLED
+
+
+# output
+
+
+def test_output_is_kept_on_its_attempt_and_shortened_when_another_comes() -> None:
+    job = make_job()
+    texts = ["a" * 60_000 + "z", "b" * 60_000, "", "c"]
+
+    for text in texts:
+        job = job.start(NOW).finish(make_failure()._replace(output=text), NOW)
+
+    kept = [attempt.get("output") for attempt in orjson.loads(job.attempts)]
+    assert kept == ["a" * 1_999 + "z", "b" * 2_000, None, "c"]
+
+
+def test_output_of_the_latest_attempt_is_kept_whole() -> None:
+    job = make_running().finish(Outcome(End.SUCCEEDED, output="x" * 65_536), NOW)
+
+    assert orjson.loads(job.attempts)[-1]["output"] == "x" * 65_536

@@ -1,0 +1,73 @@
+"""Leases over HTTP: how workers outside take jobs and answer for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import orjson
+from pydantic import BaseModel, ValidationError
+
+from app.api.errors import invalid
+from app.api.jobs import json_response
+from app.api.schemas import EmptyIn, ExtendIn, FailIn, FinishIn, LeaseIn
+from app.attempts import succeeded
+from app.clock import format_instant
+from app.leases import Ask
+from app.outcome import Error
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from app.api.bodies import Bodies
+    from app.api.jobs import JobRoutes
+    from app.config import ServerSection
+    from app.leases import Leases
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class LeaseRoutes:
+    """What `/v1/leases` answers."""
+
+    def __init__(self, *, leases: Leases, bodies: Bodies, jobs: JobRoutes, limits: ServerSection) -> None:
+        self._leases = leases
+        self._bodies = bodies
+        self._limits = limits
+        self._jobs = jobs
+
+    async def lend(self, request: web.Request) -> web.Response:
+        asked = await self._read(request, LeaseIn)
+        ask = Ask(frozenset(asked.kinds), frozenset(asked.queues or ()), asked.max, asked.lease)
+        wait = min(asked.wait, self._limits.max_wait)
+        leased = await self._leases.lend(ask, wait, lambda: request.transport is None)
+        views = [
+            {"token": token, "lease_until": format_instant(until), "job": self._jobs.view(job)}
+            for token, until, job in leased
+        ]
+        return json_response({"leases": views})
+
+    async def extend(self, request: web.Request) -> web.Response:
+        asked = await self._read(request, ExtendIn)
+        _, until, job = await self._leases.extend(request.match_info["token"], asked.lease)
+        return json_response({"lease_until": format_instant(until), "cancel_requested": job.cancel_requested})
+
+    async def finish(self, request: web.Request) -> web.Response:
+        asked = await self._read(request, FinishIn, self._limits.max_batch_body)
+        result = orjson.dumps(asked.result) if asked.result is not None else None
+        outcome = succeeded(result, self._limits.max_result)
+        return self._jobs.answer(await self._leases.finish(request.match_info["token"], outcome))
+
+    async def fail(self, request: web.Request) -> web.Response:
+        asked = await self._read(request, FailIn)
+        error = Error(asked.error.type, asked.error.message, asked.retryable)
+        return self._jobs.answer(await self._leases.fail(request.match_info["token"], error, asked.delay))
+
+    async def release(self, request: web.Request) -> web.Response:
+        await self._read(request, EmptyIn)
+        return self._jobs.answer(await self._leases.release(request.match_info["token"]))
+
+    async def _read(self, request: web.Request, model: type[M], max_size: int | None = None) -> M:
+        try:
+            return model.model_validate(await self._bodies.json_if_any(request, max_size=max_size))
+        except ValidationError as error:
+            raise invalid(error) from None

@@ -1,0 +1,47 @@
+"""The functions that kinds name: found by their path and looked at before they are called."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+import traceback
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from app.handlers.signature import Unfit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def import_function(path: str) -> Callable[..., Any]:
+    """Import the function `path` ("module:function"); raise Unfit when there is none."""
+    module_name, _, attribute = path.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
+            raise Unfit(f'no module "{error.name}"; searched in {", ".join(map(repr, sys.path))}') from None
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        raise Unfit(
+            f'importing "{module_name}" failed: {type(error).__name__}: {error} ({where.filename}:{where.lineno})'
+        ) from error
+    try:
+        function = attrgetter(attribute)(module)
+    except AttributeError:
+        source = getattr(module, "__file__", None) or "built in"
+        raise Unfit(f'module "{module_name}" ({source}) has no "{attribute}"') from None
+    _refuse_no_function(function, attribute)
+    return function  # type: ignore[no-any-return]  # checked above as far as it can be
+
+
+def is_coroutine_function(function: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+def _refuse_no_function(value: object, name: str) -> None:
+    if not callable(value) or inspect.isclass(value):
+        raise Unfit(f'"{name}" is a {"class" if inspect.isclass(value) else type(value).__name__}, not a function')
+    if inspect.isgeneratorfunction(value) or inspect.isasyncgenfunction(value):
+        raise Unfit(f'"{name}" is a generator, which nothing would run: return instead of yield')

@@ -1,0 +1,267 @@
+"""One queue: its settings, its due jobs in their order, what runs of it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, NamedTuple
+
+import orjson
+
+from app.ids import MAX_SEQ
+
+if TYPE_CHECKING:
+    from app.config import QueueSettings
+    from app.job import Job
+
+NO_LABEL = ""
+INSIDE = ""  # who takes jobs that are run here; jobs of a pull kind are taken by those who ask for the kind
+MIN_STALE = 64
+CARRY = 1 - 1e-6  # less than a token: what a late timer would lose, but never one job more at once
+RECENT_MINUTES = 5
+RECENT_FLOOR = 0.0001
+RECENT_STEP = math.log(1.25)
+
+
+class Slot(NamedTuple):
+    """Leave to start one job; to be given back."""
+
+    queue: str
+    label: str
+    seq: int
+
+
+class Recent:
+    """How late starts were over the last five minutes: a count for each step of 25 %, a row for each minute."""
+
+    def __init__(self) -> None:
+        self._minutes: deque[tuple[int, Counter[int]]] = deque(maxlen=RECENT_MINUTES)
+
+    def note(self, late_by: float, tick: float) -> None:
+        minute = int(tick // 60)
+        if not self._minutes or self._minutes[-1][0] != minute:
+            self._minutes.append((minute, Counter()))
+        step = int(math.log(late_by / RECENT_FLOOR) / RECENT_STEP) + 1 if late_by > RECENT_FLOOR else 0
+        self._minutes[-1][1][step] += 1
+
+    def p99(self, tick: float) -> float | None:
+        """The upper edge of the step in which the 99th percentile falls."""
+        oldest = int(tick // 60) - RECENT_MINUTES
+        counts: Counter[int] = Counter()
+        for minute, steps in self._minutes:
+            if minute > oldest:
+                counts.update(steps)
+        left = math.ceil(counts.total() * 0.99)
+        for step in sorted(counts):
+            left -= counts[step]
+            if left <= 0:
+                return round(RECENT_FLOOR * math.exp(step * RECENT_STEP), 6)
+        return None
+
+
+class Strand:
+    """The due jobs of a lane with one taker and one label value, first to start on top; stale entries are skipped."""
+
+    __slots__ = ("has_turn", "heap", "label", "taker", "waiting")
+
+    def __init__(self, taker: str, label: str) -> None:
+        self.taker = taker
+        self.label = label
+        self.heap: list[int] = []
+        self.waiting: dict[int, int] = {}
+        self.has_turn = False
+
+    def put(self, rank: int, seq: int) -> None:
+        packed = rank * MAX_SEQ + seq
+        if self.waiting.get(seq) != packed:
+            self.waiting[seq] = packed
+            heappush(self.heap, packed)
+
+    def discard(self, seq: int) -> None:
+        if self.waiting.pop(seq, None) is not None and len(self.heap) > 2 * len(self.waiting) + MIN_STALE:
+            self.heap = list(self.waiting.values())
+            heapify(self.heap)
+
+    def first(self) -> int:
+        """The entry on top; there must be one."""
+        while True:
+            packed = self.heap[0]
+            if self.waiting.get(packed % MAX_SEQ) == packed:
+                return packed
+            heappop(self.heap)
+
+    def pop(self) -> int:
+        seq = self.first() % MAX_SEQ
+        heappop(self.heap)
+        del self.waiting[seq]
+        return seq
+
+
+class Lane:
+    """Knows which job of its queue may start next, for each taker, and what keeps the others."""
+
+    def __init__(self, name: str, settings: QueueSettings) -> None:
+        self.name = name
+        self.settings = settings
+        self.is_paused = False
+        self.is_listed = False
+        self.strands: dict[tuple[str, str], Strand] = {}
+        self.turns: dict[str, deque[Strand]] = {}
+        self.places: dict[int, tuple[str, str]] = {}  # of waiting jobs that have a taker outside or a label
+        self.running = 0
+        self.running_by: Counter[str] = Counter()  # label value
+        self.due = 0
+        self.due_for: dict[str, int] = {}  # taker
+        self.tokens = math.inf
+        self.filled_at = 0.0
+        self.is_dry = False  # its next job was refused for want of a token
+        self.recent = Recent()
+
+    def put(self, rank: int, taker: str, job: Job) -> None:
+        place = (taker, self.label_of(job))
+        if self._place(job.seq) != place:
+            self.discard(job.seq)
+        strand = self.strands.get(place)
+        if strand is None:
+            strand = self.strands[place] = Strand(*place)
+        before = len(strand.waiting)
+        strand.put(rank, job.seq)
+        self._count(taker, len(strand.waiting) - before)
+        if place != (INSIDE, NO_LABEL):
+            self.places[job.seq] = place
+        self._give_turn(strand)
+
+    def discard(self, seq: int) -> None:
+        strand = self.strands.get(self._place(seq))
+        if strand is not None and seq in strand.waiting:
+            strand.discard(seq)
+            self.places.pop(seq, None)
+            self._count(strand.taker, -1)
+            self.is_dry = self.is_dry and self.due > 0
+            self._tidy(strand)
+
+    def first(self, taker: str, tick: float) -> int | None:
+        """The rank of the next job that a taker may have."""
+        strand = self._next(taker, tick)
+        return None if strand is None else strand.first() // MAX_SEQ
+
+    def pop(self, taker: str, tick: float) -> Slot | None:
+        """Leave for the next job that may start, counted as running from now on."""
+        strand = self._next(taker, tick)
+        if strand is None:
+            return None
+        self.turns[taker].popleft()
+        strand.has_turn = False
+        seq = strand.pop()
+        self.places.pop(seq, None)
+        self._count(taker, -1)
+        self.tokens -= 1
+        self.occupy(strand.label)
+        self._give_turn(strand)
+        self._forget_idle(strand)
+        return Slot(self.name, strand.label, seq)
+
+    def occupy(self, label: str) -> None:
+        """Count one more as running."""
+        self.running += 1
+        if label:
+            self.running_by[label] += 1
+
+    def release(self, slot: Slot) -> None:
+        self.running -= 1
+        if slot.label:
+            self.running_by[slot.label] -= 1
+            if not self.running_by[slot.label]:
+                del self.running_by[slot.label]
+        for taker in self.turns:
+            strand = self.strands.get((taker, slot.label))
+            if strand is not None:
+                self._give_turn(strand)
+
+    def seqs(self) -> list[int]:
+        return [seq for strand in self.strands.values() for seq in strand.waiting]
+
+    def may_start(self, taker: str = INSIDE) -> bool:
+        """Whether nothing but the rate or a label can keep it from starting a job."""
+        return taker in self.due_for and not self.is_paused and self.running < self.settings.concurrency
+
+    def token_in(self, tick: float) -> float:
+        """Seconds until the rate allows a start."""
+        rate = self.settings.rate
+        if rate is None or self._has_token(tick):
+            return 0.0
+        return (1 - self.tokens) / rate.per_second
+
+    def is_label_full(self, seq: int) -> bool:
+        return not self._has_room(self._place(seq)[1])
+
+    def label_of(self, job: Job) -> str:
+        limit = self.settings.label_concurrency
+        if limit is None or job.labels is None:
+            return NO_LABEL
+        value: str = orjson.loads(job.labels).get(limit.label, NO_LABEL)
+        return value
+
+    def _next(self, taker: str, tick: float) -> Strand | None:
+        """The strand whose turn it is and that may start a job."""
+        if not self.may_start(taker):
+            return None
+        self.is_dry = not self._has_token(tick)
+        if self.is_dry:
+            return None
+        turns = self.turns[taker]
+        while turns:
+            strand = turns[0]
+            if strand.waiting and self._has_room(strand.label):
+                return strand
+            turns.popleft()
+            strand.has_turn = False
+            self._tidy(strand)
+        return None
+
+    def _has_token(self, tick: float) -> bool:
+        rate = self.settings.rate
+        if rate is None:
+            self.tokens = math.inf
+            return True
+        most = rate.burst + CARRY if self.is_dry else rate.burst
+        self.tokens = min(most, self.tokens + (tick - self.filled_at) * rate.per_second)
+        self.filled_at = tick
+        return self.tokens >= 1 - 1e-9
+
+    def _has_room(self, label: str) -> bool:
+        limit = self.settings.label_concurrency
+        return limit is None or not label or self.running_by[label] < limit.limit
+
+    def _give_turn(self, strand: Strand) -> None:
+        if strand.waiting and not strand.has_turn and self._has_room(strand.label):
+            strand.has_turn = True
+            self.turns.setdefault(strand.taker, deque()).append(strand)
+
+    def _tidy(self, strand: Strand) -> None:
+        """Forget a strand that is of no use; turns given to jobs that left without one are forgotten in bulk."""
+        turns = self.turns.get(strand.taker)
+        due = self.due_for.get(strand.taker, 0)
+        if turns and (not due or len(turns) > 2 * due + MIN_STALE):
+            self.turns[strand.taker] = deque()
+            for other in turns:
+                other.has_turn = False
+                self._give_turn(other)
+                self._forget_idle(other)
+        self._forget_idle(strand)
+
+    def _forget_idle(self, strand: Strand) -> None:
+        if not (strand.waiting or strand.has_turn):
+            self.strands.pop((strand.taker, strand.label), None)
+
+    def _place(self, seq: int) -> tuple[str, str]:
+        return self.places.get(seq, (INSIDE, NO_LABEL))
+
+    def _count(self, taker: str, number: int) -> None:
+        self.due += number
+        left = self.due_for.get(taker, 0) + number
+        if left:
+            self.due_for[taker] = left
+        else:
+            self.due_for.pop(taker, None)

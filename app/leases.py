@@ -1,0 +1,369 @@
+"""Jobs lent to workers outside: a token and a time for each, answers taken from whoever still holds one."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from app import retry
+from app.agenda import Agenda
+from app.errors import Draining, Fault, Invalid, LeaseLost, LeaseNotFound, Problem
+from app.job import MAX_ENDED_LEASES, SECOND, Job, State, read_ended_leases
+from app.log import get_logger
+from app.outcome import End, Error, Outcome
+from app.stores.base import Query
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from app.clock import Instant, Now
+    from app.lane import Slot
+    from app.lanes import Lanes
+    from app.metrics import Metrics
+    from app.outcomes import Outcomes
+    from app.stores.base import Saved, Store
+
+MAX_EXPIRE = 200
+STORE_PAUSE = 0.5
+RECENTLY = 10.0
+LATE_RING = 0.001  # timers of the loop may be early by half a millisecond
+
+_SEQ_DIGITS = 10
+_SECRET_BYTES = 16
+_TOKEN_DIGITS = _SEQ_DIGITS + 2 * _SECRET_BYTES
+
+log = get_logger(__name__)
+
+
+class Ask(NamedTuple):
+    """What a worker outside would take: kinds, queues (none: all), how many, for how long."""
+
+    kinds: frozenset[str]
+    queues: frozenset[str]
+    max: int
+    seconds: float
+
+
+class Leased(NamedTuple):
+    """A job in somebody's hands."""
+
+    token: str
+    lease_until: Instant
+    job: Job
+
+
+class Held(NamedTuple):
+    """What is known here of a lease: its place among the running, and when it ends on the monotonic clock."""
+
+    slot: Slot
+    deadline: int
+
+
+class Leases:
+    """Lends due jobs of pull kinds. Deadlines are kept on the monotonic clock, so no step of the wall clock ends one;
+    what is stored is their wall time, from which they go on after a restart.
+
+    `changed` sees to what follows when a lease ends, of the job as it was and as it is; `on_change` hears of those
+    that were lent.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        lanes: Lanes,
+        agenda: Agenda,
+        outcomes: Outcomes,
+        pull_kinds: frozenset[str],
+        metrics: Metrics,
+        now: Now,
+        changed: Callable[[Job, Job], None],
+        on_change: Callable[[Job], None],
+    ) -> None:
+        self._store = store
+        self._lanes = lanes
+        self._agenda = agenda
+        self._outcomes = outcomes
+        self._pull_kinds = pull_kinds
+        self._metrics = metrics
+        self._now = now
+        self._changed = changed
+        self._on_change = on_change
+        lanes.on_pull, lanes.is_asked_for = self.ring, self.is_asked_for
+        self._held: dict[int, Held] = {}
+        self._deadlines = Agenda()
+        self._is_sooner = asyncio.Event()
+        self._asking: dict[str, list[asyncio.Event]] = {kind: [] for kind in pull_kinds}
+        self._asked_at: dict[str, float] = {}
+        self._is_draining = False
+
+    async def load(self) -> int:
+        """Take over the leases that were held when the service last stopped."""
+        self._loop = asyncio.get_running_loop()
+        now = self._now()
+        after: tuple[int, int] | None = None
+        while self._pull_kinds:
+            query = Query(states=frozenset({State.RUNNING}), after=after, limit=MAX_EXPIRE)
+            jobs = await self._store.list(query)
+            for job in jobs:
+                if job.lease is not None and job.lease_until is not None:
+                    self._hold(job.seq, self._lanes.occupy(job), (job.lease_until - now) / SECOND)
+            if len(jobs) < MAX_EXPIRE:
+                return len(self._held)
+            after = (0, jobs[-1].seq)
+        return 0
+
+    async def run(self) -> None:
+        """End, for ever, the leases that run out."""
+        while True:
+            try:
+                await self._expire_due()
+            except Exception as error:
+                self._metrics.laps_failed.values["leases",] += 1
+                log.error("leases_failed", exc_info=error)
+                await asyncio.sleep(STORE_PAUSE)
+
+    def drain(self) -> None:
+        """Lend nothing more, and let all go that wait for a job; answers are taken until the end."""
+        self._is_draining = True
+        for events in self._asking.values():
+            for event in events:
+                event.set()
+
+    # lending
+
+    async def lend(self, ask: Ask, wait: float, is_gone: Callable[[], bool]) -> list[Leased]:
+        """Jobs for a worker, as soon as there is one; none when the wait is over or the worker is gone."""
+        if self._is_draining:
+            raise Draining("the service is stopping and lends no more jobs")
+        self._refuse_strange(ask.kinds)
+        until = self._loop.time() + wait
+        with self._ask(ask.kinds) as event:
+            while not is_gone():
+                event.clear()
+                leased = await self._take(ask)
+                left = until - self._loop.time()
+                if leased:
+                    self._pass_on(ask.kinds)
+                if leased or left <= 0 or self._is_draining:
+                    return leased
+                thirst = self._lanes.token_in()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(left if thirst is None else min(left, thirst + LATE_RING)):
+                        await event.wait()
+        return []
+
+    def _pass_on(self, kinds: frozenset[str]) -> None:
+        """Whoever took something wakes the next, who may find more."""
+        for kind in kinds:
+            if self._lanes.is_due(kind):
+                self.ring(kind)
+
+    def is_asked_for(self, kind: str) -> bool:
+        """Whether anybody waits for jobs of a kind, or did a moment ago."""
+        if self._asking.get(kind):
+            return True
+        asked_at = self._asked_at.get(kind)
+        return asked_at is not None and self._loop.time() - asked_at < RECENTLY
+
+    def ring(self, kind: str) -> None:
+        """A job of the kind may start: tell the one who has waited longest."""
+        for event in self._asking[kind]:
+            if not event.is_set():
+                event.set()
+                return
+
+    @contextmanager
+    def _ask(self, kinds: frozenset[str]) -> Iterator[asyncio.Event]:
+        event = asyncio.Event()
+        for kind in kinds:
+            self._asking[kind].append(event)
+        try:
+            yield event
+        finally:
+            for kind in kinds:
+                self._asking[kind].remove(event)
+                self._asked_at[kind] = self._loop.time()
+                if event.is_set():  # it was told of a job and did not take it: the next one may
+                    self.ring(kind)
+
+    async def _take(self, ask: Ask) -> list[Leased]:
+        slots = self._lanes.take_for(ask.kinds, ask.queues, ask.max)
+        if not slots:
+            return []
+        now = self._now()
+        places = {slot.seq: slot for slot in slots}
+        try:
+            claim = await self._store.claim(list(places), now=now)
+        except BaseException:
+            self._agenda.extend([(now + round(STORE_PAUSE * SECOND), seq) for seq in places])
+            self._give_back(places)
+            raise
+        self._agenda.extend(claim.early)
+        for job in claim.spoiled:
+            self._metrics.finished.values[job.kind, job.state.word] += 1
+            self._on_change(job)
+        try:
+            return await self._lend_out(claim.jobs, places, ask.seconds)
+        finally:
+            self._give_back(places)
+
+    async def _lend_out(self, jobs: Sequence[Job], places: dict[int, Slot], seconds: float) -> list[Leased]:
+        """Write down who has what; a job that could not be written down goes back, uncounted."""
+        until = self._now() + round(seconds * SECOND)
+        lent = [job.lend(f"{job.seq:010x}{secrets.token_hex(_SECRET_BYTES)}", until) for job in jobs]
+        verdicts: Sequence[Saved] = ()
+        try:
+            verdicts = await self._store.save(lent)
+        finally:
+            is_lent = {verdict.job.seq for verdict in verdicts if verdict.is_saved and verdict.job is not None}
+            for job in jobs:
+                if job.seq not in is_lent:
+                    self._outcomes.add(job, Outcome(End.RELEASED), self._now())
+        leased = [Leased(job.lease, until, job) for job in lent if job.seq in is_lent and job.lease is not None]
+        for lease in leased:
+            self._hold(lease.job.seq, places.pop(lease.job.seq), seconds)
+            self._note_start(lease.job)
+            self._on_change(lease.job)
+        return leased
+
+    def _give_back(self, places: dict[int, Slot]) -> None:
+        for slot in places.values():
+            self._lanes.release(slot)
+
+    # answers
+
+    async def extend(self, token: str, seconds: float) -> Leased:
+        """Keep a job for `seconds` from now."""
+        until = self._now() + round(seconds * SECOND)
+        job = await self._answer(token, "extend", lambda job: job.extend(until))
+        held = self._held.get(job.seq)
+        if held is not None and job.lease == token:
+            self._hold(job.seq, held.slot, seconds)
+        return Leased(token, job.lease_until or until, job)
+
+    async def finish(self, token: str, outcome: Outcome) -> Job:
+        """The work is done, even if a cancel was asked for meanwhile."""
+        return await self._end(token, "finish", outcome)
+
+    async def fail(self, token: str, error: Error, delay: float | None) -> Job:
+        """It did not work: retried by the policy, or in `delay` as given."""
+        return await self._end(token, "fail", Outcome(End.ERROR, error=error), delay)
+
+    async def release(self, token: str) -> Job:
+        """Give a job back unrun; the attempt does not count."""
+        return await self._end(token, "release", Outcome(End.RELEASED))
+
+    async def _end(self, token: str, answer: str, outcome: Outcome, delay: float | None = None) -> Job:
+        return await self._answer(token, answer, lambda job: self._finished(job, outcome, answer, delay))
+
+    def _finished(self, job: Job, outcome: Outcome, answer: str, delay: float | None = None) -> Job:
+        backoff = delay
+        if backoff is None and outcome.end is not End.SUCCEEDED:
+            backoff = retry.wait(job.policy, job.failures + 1, random.random())
+        return job.finish(outcome, self._now(), backoff=backoff or 0.0, answer=answer)
+
+    async def _answer(self, token: str, answer: str, step: Callable[[Job], Job]) -> Job:
+        """Take one answer of who holds a lease; one who has lost it changes nothing."""
+        while True:
+            before = await self._lent(token)
+            if before.lease != token:
+                if read_ended_leases(before.ended_leases)[-1:] == [[token, answer]]:
+                    return before  # said once more: the reply was lost on its way
+                raise LeaseLost(f"the lease is over; job {before.id} is {before.state.word}", job=before)
+            after = step(before)
+            (verdict,) = await self._store.save([after])
+            if verdict.is_saved:
+                self._settle(before, after)
+                return after
+
+    async def _lent(self, token: str) -> Job:
+        """The job that a token was given for."""
+        if len(token) == _TOKEN_DIGITS and not token.strip("0123456789abcdef"):
+            seq = int(token[:_SEQ_DIGITS], 16)
+            job = (await self._store.get([seq])).get(seq)
+            if job is not None and _was_given(job, token):
+                return job
+        raise LeaseNotFound("no lease has this token; send it as `POST /v1/leases` gave it")
+
+    def _settle(self, before: Job, after: Job) -> None:
+        """See to what follows from the end of a lease."""
+        if after.lease is not None:
+            return
+        held = self._held.pop(after.seq, None)
+        if held is not None:
+            self._lanes.release(held.slot)
+        self._note_end(before, after)
+        self._changed(before, after)
+
+    # leases that run out
+
+    def _hold(self, seq: int, slot: Slot, seconds: float) -> None:
+        deadline = round((self._loop.time() + max(seconds, 0.0)) * SECOND)
+        self._held[seq] = Held(slot, deadline)
+        earliest = self._deadlines.next_due()
+        self._deadlines.add(deadline, seq)
+        if earliest is None or deadline < earliest:
+            self._is_sooner.set()
+
+    async def _expire_due(self) -> None:
+        tick = round(self._loop.time() * SECOND)
+        over = [seq for deadline, seq in self._deadlines.pop(tick, MAX_EXPIRE) if self._is_over(seq, tick)]
+        if over:
+            await self._expire(over, tick)
+            return
+        due = self._deadlines.next_due()
+        self._is_sooner.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if due is None else max(0.0, (due - tick) / SECOND) + LATE_RING):
+                await self._is_sooner.wait()
+
+    def _is_over(self, seq: int, tick: int) -> bool:
+        held = self._held.get(seq)
+        return held is not None and held.deadline <= tick
+
+    async def _expire(self, seqs: Sequence[int], tick: int) -> None:
+        try:
+            jobs = await self._store.get(seqs)
+            lost = Outcome(End.LOST, error=Error("lost", "its lease ran out"))
+            pairs = [(job, self._finished(job, lost, "expired")) for job in jobs.values() if job.lease is not None]
+            verdicts = await self._store.save([after for _, after in pairs])
+        except Problem:
+            self._deadlines.extend([(tick + round(STORE_PAUSE * SECOND), seq) for seq in seqs])
+            raise
+        for (before, after), verdict in zip(pairs, verdicts, strict=True):
+            self._expired(before, after, verdict)
+
+    def _expired(self, before: Job, after: Job, verdict: Saved) -> None:
+        if verdict.is_saved:
+            log.info("lease_expired", job=after.id, attempt=before.attempt)
+            self._settle(before, after)
+        elif verdict.job is not None and verdict.job.lease is not None:  # changed meanwhile: look again at once
+            self._deadlines.add(0, after.seq)
+            self._is_sooner.set()
+
+    # counting
+
+    def _note_start(self, job: Job) -> None:
+        self._metrics.started.values[job.kind,] += 1
+        self._metrics.late.note(job.kind, job.late_by or 0.0)
+        self._lanes.note_start(job.queue, job.late_by or 0.0)
+
+    def _note_end(self, before: Job, after: Job) -> None:
+        self._metrics.duration.note(after.kind, max(0, self._now() - (before.started_at or 0)) / SECOND)
+
+    def _refuse_strange(self, kinds: frozenset[str]) -> None:
+        strange = kinds - self._pull_kinds
+        if strange:
+            known = ", ".join(sorted(self._pull_kinds)) or "none is declared; set pull = true for a kind"
+            faults = [Fault("/kinds", f"{kind!r} is not a pull kind; pull kinds: {known}") for kind in sorted(strange)]
+            raise Invalid("these kinds cannot be leased", faults=faults)
+
+
+def _was_given(job: Job, token: str) -> bool:
+    """Whether a token belongs to a job; when its memory of ended leases is full, an older one may."""
+    ended = read_ended_leases(job.ended_leases)
+    return job.lease == token or len(ended) >= MAX_ENDED_LEASES or any(token == past for past, _ in ended)

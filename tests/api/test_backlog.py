@@ -1,0 +1,168 @@
+"""Full queues over HTTP: reject, drop the oldest or wait; and retries are never refused."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from app.config import QueueSettings
+from tests.support.served import Answer, Serve, Served
+
+
+async def full(serve: Serve, overflow: str, **settings: Any) -> tuple[Served, list[dict[str, Any]]]:
+    """A service whose queue `default` takes two waiting jobs, and has them."""
+    queue = QueueSettings.model_validate({"max_backlog": 2, "overflow": overflow, **settings})
+    service = await serve(queues={"default": queue})
+    return service, [await service.submit(delay=delay) for delay in (200, 100)]
+
+
+async def submit(service: Served, **fields: Any) -> Answer:
+    return await service.post("/v1/jobs", {"kind": "echo", "delay": 1_000, **fields})
+
+
+async def states(service: Served, jobs: list[dict[str, Any]]) -> list[str]:
+    return [(await service.job(job["id"]))["state"] for job in jobs]
+
+
+async def test_rejected_submit_is_told_when_to_try_again(serve: Serve) -> None:
+    service, _ = await full(serve, "reject")
+
+    answer = await submit(service)
+
+    assert (answer.status, answer.code, answer.headers["Retry-After"]) == (429, "backlog_full", "5")
+    assert "takes at most 2" in answer.json["detail"]
+    assert (await submit(service, queue="other")).status == 201
+
+
+@pytest.mark.parametrize("way", ["cancel", "delete", "run"])
+async def test_room_is_there_again_when_a_job_has_left(serve: Serve, way: str) -> None:
+    service, (job, _) = await full(serve, "reject")
+    if way == "delete":
+        await service.delete(f"/v1/jobs/{job['id']}")
+    else:
+        await service.post(f"/v1/jobs/{job['id']}/{way}")
+        await service.until(job["id"], "cancelled", "succeeded")
+
+    assert (await submit(service)).status == 201
+    assert (await submit(service)).status == 429
+
+
+async def test_key_that_meets_its_job_needs_no_room(serve: Serve) -> None:
+    service, _ = await full(serve, "reject", max_backlog=3)
+    await submit(service, key="k")
+
+    assert (await submit(service, key="k", on_conflict="keep")).status == 200
+    assert (await submit(service, key="k", on_conflict="replace")).status == 200
+    assert (await submit(service, key="k")).status == 409
+    assert (await submit(service, key="l")).status == 429
+
+
+async def test_lines_with_the_same_key_need_one_place(serve: Serve) -> None:
+    service = await serve(queues={"default": QueueSettings(max_backlog=1)})
+    line = {"kind": "echo", "delay": 9, "key": "k", "on_conflict": "keep"}
+
+    assert (await service.post("/v1/jobs/batch", {"jobs": [line] * 5})).status == 201
+
+
+async def test_dropped_job_is_the_one_due_first_and_says_why(serve: Serve) -> None:
+    service, jobs = await full(serve, "drop_oldest")
+
+    answer = await submit(service)
+
+    dropped = await service.job(jobs[1]["id"])
+    assert answer.status == 201
+    assert await states(service, jobs) == ["scheduled", "cancelled"]
+    assert (dropped["error"]["type"], dropped["error"]["retryable"]) == ("dropped", False)
+
+
+async def test_batch_drops_as_many_as_it_brings(serve: Serve) -> None:
+    service, jobs = await full(serve, "drop_oldest")
+
+    answers = [await service.post("/v1/jobs/batch", {"jobs": [{"kind": "echo", "delay": 9}] * size}) for size in (2, 3)]
+
+    assert [answer.status for answer in answers] == [201, 429]
+    assert await states(service, jobs) == ["cancelled", "cancelled"]
+    assert (await service.get("/v1/queues/default")).json["counts"]["scheduled"] == 2
+
+
+async def test_lowered_bound_drops_nobody_but_for_who_comes(serve: Serve) -> None:
+    service, jobs = await full(serve, "drop_oldest", max_backlog=5)
+    jobs += [await service.submit(delay=delay) for delay in (400, 300)]
+
+    await service.put("/v1/queues/default", {"max_backlog": 1, "overflow": "drop_oldest"})
+    lowered = await states(service, jobs)
+    await submit(service)
+
+    assert lowered == ["scheduled"] * 4
+    assert await states(service, jobs) == ["scheduled", "cancelled", "scheduled", "scheduled"]
+
+
+async def test_submit_waits_for_room(serve: Serve) -> None:
+    service, (job, _) = await full(serve, "wait")
+    held = asyncio.create_task(submit(service))
+    await asyncio.sleep(5)
+    was_held = not held.done()
+
+    await service.post(f"/v1/jobs/{job['id']}/cancel")
+
+    assert was_held
+    assert (await held).status == 201
+
+
+async def test_submit_waits_ten_seconds_at_most(serve: Serve) -> None:
+    service, _ = await full(serve, "wait")
+    began_at = service.clock.now()
+
+    answer = await submit(service)
+
+    assert (answer.status, answer.code) == (429, "backlog_full")
+    assert (service.clock.now() - began_at) / 1e6 == pytest.approx(10, abs=0.1)
+
+
+async def test_batch_that_can_never_fit_does_not_wait(serve: Serve) -> None:
+    service, _ = await full(serve, "wait")
+    began_at = service.clock.now()
+
+    answer = await service.post("/v1/jobs/batch", {"jobs": [{"kind": "echo"}] * 3})
+
+    assert answer.status == 429
+    assert service.clock.now() - began_at < 1_000_000
+
+
+async def test_stream_waits_for_room_once_a_group(serve: Serve) -> None:
+    service, _ = await full(serve, "wait")
+    began_at = service.clock.now()
+
+    answer = await service.stream(*[{"kind": "echo", "delay": 9}] * 20)
+
+    assert [line["problem"]["code"] for line in answer.lines] == ["backlog_full"] * 20
+    assert (service.clock.now() - began_at) / 1e6 <= 20.1
+
+
+async def test_who_waits_for_room_when_the_drain_begins_is_refused_at_once(serve: Serve) -> None:
+    service, _ = await full(serve, "wait")
+    held = asyncio.create_task(submit(service))
+    await asyncio.sleep(1)
+    began_at = service.clock.now()
+
+    service.parts.service.drain()
+
+    assert (await held).code == "draining"
+    assert service.clock.now() - began_at < 1_000_000
+
+
+@pytest.mark.parametrize("overflow", ["reject", "drop_oldest", "wait"])
+async def test_full_backlog_refuses_no_retry(serve: Serve, overflow: str) -> None:
+    service = await serve(queues={"default": QueueSettings.model_validate({"max_backlog": 1, "overflow": overflow})})
+    failed = await service.submit_into("failed")
+    failing = await service.submit(params={"fail": "boom", "sleep": 5}, retry={"delay": 50})
+    await service.until(failing["id"], "running")
+    waiting = await service.submit(delay=1_000)
+
+    again = await service.post(f"/v1/jobs/{failed['id']}/retry")
+    failing = await service.until(failing["id"], "scheduled")
+
+    assert (again.status, failing["attempt"]) == (200, 1)
+    assert (await service.job(waiting["id"]))["state"] == "scheduled"

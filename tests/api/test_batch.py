@@ -1,0 +1,123 @@
+"""POST /v1/jobs/batch as JSON: all or nothing, and every bad line named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.config import QueueSettings, ServerSection
+from tests.support.served import Serve, Served
+
+JOB = {"kind": "echo", "delay": 1_000}
+
+
+async def stored(service: Served) -> int:
+    return len((await service.get("/v1/jobs?limit=1000")).json["jobs"])
+
+
+async def test_batch_gives_a_ticket_a_line_in_order(service: Served) -> None:
+    lines = [{"kind": "echo", "delay": delay} for delay in (30, 10, 20)]
+
+    answer = await service.post("/v1/jobs/batch", {"jobs": lines})
+
+    assert answer.status == 201
+    assert [job["execute_at"] for job in answer.json["jobs"]] == [
+        "2026-01-01T00:00:30.000Z",
+        "2026-01-01T00:00:10.000Z",
+        "2026-01-01T00:00:20.000Z",
+    ]
+    assert {(job["state"], job["created"]) for job in answer.json["jobs"]} == {("scheduled", True)}
+    for job in answer.json["jobs"]:
+        assert (await service.job(job["id"]))["execute_at"] == job["execute_at"]
+
+
+async def test_batch_runs(service: Served) -> None:
+    answer = await service.post("/v1/jobs/batch", {"jobs": [{"kind": "echo"}] * 1_200})
+
+    for job in (answer.json["jobs"][0], answer.json["jobs"][-1]):
+        assert (await service.until(job["id"], "succeeded"))["attempt"] == 1
+
+
+async def test_every_bad_line_is_named_and_nothing_is_stored(service: Served) -> None:
+    lines = [JOB, {"kind": "nope"}, {**JOB, "priority": 999, "qeue": "x"}, 7, {**JOB, "params": {"sleep": -1}}, {}]
+
+    answer = await service.post("/v1/jobs/batch", {"jobs": lines})
+
+    assert (answer.status, answer.code) == (422, "invalid")
+    assert answer.pointers == [
+        "/jobs/1/kind",
+        "/jobs/2/priority",
+        "/jobs/2/qeue",
+        "/jobs/3",
+        "/jobs/4/params/sleep",
+        "/jobs/5/kind",
+    ]
+    assert await stored(service) == 0
+
+
+async def test_bad_lines_are_all_named_however_many_there_are(service: Served) -> None:
+    answer = await service.post("/v1/jobs/batch", {"jobs": [{"kind": "nope"}] * 3_000})
+
+    assert answer.pointers == [f"/jobs/{index}/kind" for index in range(3_000)]
+
+
+async def test_held_keys_are_all_named_with_the_holder(service: Served) -> None:
+    holders = [await service.submit(**{**JOB, "key": key}) for key in "ab"]
+    lines = [JOB, {**JOB, "key": "b"}, {**JOB, "key": "c"}, {**JOB, "key": "a"}]
+
+    answer = await service.post("/v1/jobs/batch", {"jobs": lines})
+
+    assert (answer.status, answer.code, answer.pointers) == (409, "key_taken", ["/jobs/1/key", "/jobs/3/key"])
+    assert answer.json["job"] == holders[1]
+    assert holders[0]["id"] in answer.json["errors"][1]["detail"]
+    assert await stored(service) == 2
+
+
+async def test_lines_without_room_are_named_and_nothing_is_stored(serve: Serve) -> None:
+    service = await serve(queues={"small": QueueSettings(max_backlog=2)})
+    lines = [{**JOB, "queue": "small"}, JOB, {**JOB, "queue": "small"}, {**JOB, "queue": "small"}]
+
+    answer = await service.post("/v1/jobs/batch", {"jobs": lines})
+
+    assert (answer.status, answer.code) == (429, "backlog_full")
+    assert answer.pointers == ["/jobs/0/queue", "/jobs/2/queue", "/jobs/3/queue"]
+    assert answer.headers["Retry-After"] == "5"
+    assert await stored(service) == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [({}, "/jobs"), ({"jobs": []}, "/jobs"), ({"jobs": {}}, "/jobs"), ({"jobs": [JOB], "x": 1}, "/x")],
+)
+async def test_what_is_no_batch_is_refused(service: Served, body: Any, pointer: str) -> None:
+    answer = await service.post("/v1/jobs/batch", body)
+
+    assert (answer.status, answer.pointers) == (422, [pointer])
+
+
+async def test_batch_of_too_many_names_the_bound_and_the_way_out(serve: Serve) -> None:
+    service = await serve(server=ServerSection(max_batch_jobs=10))
+
+    answer = await service.post("/v1/jobs/batch", {"jobs": [JOB] * 11})
+
+    assert (answer.status, answer.pointers) == (422, ["/jobs"])
+    assert "at most 10" in answer.json["errors"][0]["detail"]
+    assert (await service.post("/v1/jobs/batch", {"jobs": [JOB] * 10})).status == 201
+
+
+async def test_job_that_is_too_large_alone_is_so_in_a_batch(serve: Serve) -> None:
+    service = await serve(server=ServerSection(max_body=100))
+
+    answer = await service.post("/v1/jobs/batch", {"jobs": [JOB, {**JOB, "params": {"a": "x" * 100}}, JOB]})
+
+    assert (answer.status, answer.pointers) == (422, ["/jobs/1"])
+
+
+async def test_batch_is_all_or_nothing_on_a_full_disk_too(service: Served) -> None:
+    service.store.fill_disk()
+    answer = await service.post("/v1/jobs/batch", {"jobs": [JOB, JOB]})
+    service.store.broken.clear()
+
+    assert (answer.status, answer.code) == (507, "storage_full")
+    assert await stored(service) == 0

@@ -1,0 +1,208 @@
+"""What comes over HTTP before it is a job: encodings, types, sizes, slowness; each has its own answer."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import orjson
+import pytest
+
+from app.config import ServerSection
+from tests.support.served import Serve, Served
+
+JOB = b'{"kind":"echo"}'
+LARGE = b'{"kind":"echo","key":"' + b"x" * 1_000 + b'"}'
+
+
+async def in_parts(*parts: bytes, pause: float = 0.0) -> AsyncIterator[bytes]:
+    """A body without a Content-Length."""
+    for part in parts:
+        yield part
+        await asyncio.sleep(pause)
+
+
+@pytest.mark.parametrize(
+    "body", [b"{", b"kind=echo", b'{"kind":"echo"}}', b'{"kind":"\xff"}', b'{"kind":"\\ud800"}', b"{'kind':1}", b" "]
+)
+async def test_what_is_not_json_is_malformed(service: Served, body: bytes) -> None:
+    answer = await service.post("/v1/jobs", data=body)
+
+    assert (answer.status, answer.code) == (400, "malformed_json")
+
+
+@pytest.mark.parametrize("method_and_path", ["POST /v1/jobs", "POST /v1/jobs/batch", "PUT /v1/queues/mail"])
+async def test_missing_body_is_not_an_empty_object(service: Served, method_and_path: str) -> None:
+    answer = await service.call(*method_and_path.split())
+
+    assert (answer.status, answer.code) == (400, "malformed_json")
+    assert "no body" in answer.json["detail"]
+
+
+@pytest.mark.parametrize(
+    "type", ["application/x-www-form-urlencoded", "text/plain", "application/x-ndjson", "nonsense"]
+)
+async def test_other_content_type_is_refused_with_the_right_one(service: Served, type: str) -> None:
+    answer = await service.post("/v1/jobs", data=JOB, type=type)
+
+    assert (answer.status, answer.code) == (415, "unsupported_media_type")
+    assert "send application/json" in answer.json["detail"]
+
+
+@pytest.mark.parametrize("type", ["application/json", "application/json; charset=utf-8", "Application/JSON"])
+async def test_json_is_taken_under_all_its_names(service: Served, type: str) -> None:
+    assert (await service.post("/v1/jobs", data=JOB, type=type)).status == 201
+
+
+async def test_body_without_a_content_type_is_json(service: Served) -> None:
+    request = b"POST /v1/jobs HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 15\r\n\r\n" + JOB
+
+    assert (await service.raw(request)).startswith(b"HTTP/1.1 201 ")
+
+
+async def test_form_of_curl_is_refused_as_such(service: Served) -> None:
+    answer = await service.post("/v1/queues/mail/pause", data={"a": "b"})
+
+    assert (answer.status, answer.code) == (415, "unsupported_media_type")
+
+
+@pytest.mark.parametrize("path", ["/v1/queues/mail/pause", "/v1/queues/mail/resume", "/v1/queues/mail/purge"])
+async def test_unknown_name_in_an_empty_body_is_refused(service: Served, path: str) -> None:
+    await service.post("/v1/queues/mail/pause")
+
+    answer = await service.post(path, {"reason": "because"})
+
+    assert (answer.status, answer.pointers) == (422, ["/reason"])
+
+
+async def test_gzipped_body_is_unpacked(service: Served) -> None:
+    answer = await service.post("/v1/jobs", data=gzip.compress(JOB), headers={"Content-Encoding": "gzip"})
+
+    assert answer.status == 201
+
+
+@pytest.mark.parametrize("body", [JOB, b"\x1f\x8b\x08 garbage", gzip.compress(JOB, mtime=0)[:-12]])
+async def test_falsely_gzipped_body_is_malformed_and_no_error_of_ours(
+    service: Served, body: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = await service.post("/v1/jobs", data=body, headers={"Content-Encoding": "gzip"})
+
+    assert (answer.status, answer.code) == (400, "malformed_json")
+    assert (await service.get("/livez")).status == 200
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+async def test_bomb_is_too_large_once_it_has_grown(service: Served) -> None:
+    bomb = gzip.compress(b" " * 10_000_000)
+
+    answer = await service.post("/v1/jobs", data=bomb, headers={"Content-Encoding": "gzip"})
+
+    assert (answer.status, answer.code) == (413, "too_large")
+
+
+async def test_too_large_body_is_refused_by_its_announced_length(serve: Serve) -> None:
+    service = await serve(server=ServerSection(max_body=len(LARGE) - 1))
+
+    answer = await service.post("/v1/jobs", data=LARGE)
+
+    assert (answer.status, answer.code) == (413, "too_large")
+    assert str(len(LARGE) - 1) in answer.json["detail"]
+
+
+async def test_too_large_body_is_refused_without_a_length(serve: Serve) -> None:
+    service = await serve(server=ServerSection(max_body=len(LARGE) - 1))
+
+    answer = await service.post("/v1/jobs", data=in_parts(LARGE[:500], LARGE[500:]), type="application/json")
+
+    assert (answer.status, answer.code) == (413, "too_large")
+
+
+async def test_body_of_just_the_bound_is_taken(serve: Serve) -> None:
+    service = await serve(server=ServerSection(max_body=len(LARGE)))
+
+    sized = await service.post("/v1/jobs", data=LARGE)
+    chunked = await service.post("/v1/jobs", data=in_parts(LARGE[:500], LARGE[500:]), type="application/json")
+
+    assert (sized.pointers, chunked.pointers) == (["/key"], ["/key"])  # read, and then found to be too long for a key
+
+
+async def test_too_large_body_is_refused_before_it_is_sent(service: Served) -> None:
+    head = b"POST /v1/jobs HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 300000\r\n\r\n"
+
+    answer = await service.raw(head)
+
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b"Connection: close" in answer
+
+
+async def test_connection_of_a_body_that_was_not_read_is_closed(service: Served) -> None:
+    head = b"POST /v1/jobs HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 300000\r\n\r\n"
+    began_at = service.clock.now()
+
+    answer = await service.raw(head + b" " * 300_000)
+
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert service.clock.now() - began_at < 1_000_000
+
+
+async def test_batch_may_be_larger_than_a_job(serve: Serve) -> None:
+    service = await serve(server=ServerSection(max_body=100, max_batch_body=1_000))
+
+    assert (await service.post("/v1/jobs/batch", {"jobs": [{"kind": "echo"}] * 10})).status == 201
+    assert (await service.post("/v1/jobs/batch", {"jobs": [{"kind": "echo"}] * 100})).status == 413
+
+
+@pytest.mark.parametrize("depth", [40, 500, 5_000, 100_000])
+async def test_too_deep_json_is_malformed(service: Served, depth: int) -> None:
+    answer = await service.post("/v1/jobs", data=b'{"kind":"echo","params":{"a":' + b"[" * depth + b"]" * depth + b"}}")
+
+    assert (answer.status, answer.code) == (400, "malformed_json")
+
+
+async def test_many_brackets_that_are_not_deep_are_taken(service: Served) -> None:
+    params: dict[str, Any] = {"a": [[]] * 100, "b": "[[[[" * 100}
+
+    assert (await service.submit(params=params))["params"] == params
+
+
+async def test_body_that_stops_coming_is_given_up_after_ten_seconds(service: Served) -> None:
+    head = b"POST /v1/jobs HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 300\r\n\r\n"
+    reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
+    began_at = service.clock.now()
+
+    writer.write(head + b'{"kind":')
+    answer = await reader.readuntil(b"\r\n\r\n")
+    body = orjson.loads(await reader.readuntil(b"}"))
+
+    assert (service.clock.now() - began_at) / 1e6 == pytest.approx(10, abs=0.1)
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b"Connection: close" in answer
+    assert body["code"] == "body_timeout"
+    assert await reader.read() == b""
+    writer.close()
+
+
+async def test_body_may_be_slow_as_long_as_it_keeps_coming(service: Served) -> None:
+    parts = [JOB[i : i + 1] for i in range(len(JOB))]
+
+    answer = await service.post("/v1/jobs", data=in_parts(*parts, pause=9.0), type="application/json")
+
+    assert answer.status == 201
+
+
+async def test_client_that_leaves_in_mid_body_is_no_error_of_ours(
+    service: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    head = b"POST /v1/jobs HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 300\r\n\r\n{"
+    _, writer = await asyncio.open_connection("127.0.0.1", service.port)
+    writer.write(head)
+    await asyncio.sleep(1)
+
+    writer.transport.abort()
+    await asyncio.sleep(1)
+
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+    assert (await service.get("/livez")).status == 200

@@ -1,0 +1,395 @@
+"""Leases: how workers outside take jobs, answer for them, and lose them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from app.config import QueueSettings
+from app.errors import StoreUnavailable
+from app.handlers.pull import make_pull_handler
+from tests.support.served import Answer, Serve, Served
+from tests.support.virtual import VirtualClock
+
+SCHEMA = {"type": "object", "properties": {"width": {"type": "integer"}}}
+
+
+async def pulled(serve: Serve, **asked: Any) -> Served:
+    kinds = {name: make_pull_handler(name=name, schema=SCHEMA) for name in ("resize", "crop")}
+    return await serve(kinds=kinds, **asked)
+
+
+async def lend(service: Served, *kinds: str, **asked: Any) -> list[dict[str, Any]]:
+    answer = await service.post("/v1/leases", {"kinds": kinds or ["resize"], **asked})
+    assert answer.status == 200, answer.body
+    leases: list[dict[str, Any]] = answer.json["leases"]
+    return leases
+
+
+async def lend_one(service: Served, **asked: Any) -> dict[str, Any]:
+    (lease,) = await lend(service, **asked)
+    return lease
+
+
+async def say(service: Served, lease: dict[str, Any], answer: str, json: Any = None) -> Answer:
+    return await service.post(f"/v1/leases/{lease['token']}/{answer}", json)
+
+
+async def test_due_job_is_lent_and_finished(serve: Serve) -> None:
+    service = await pulled(serve)
+    job = await service.submit(kind="resize", params={"width": 7})
+
+    lease = await lend_one(service)
+    done = await say(service, lease, "finish", {"result": {"size": 3}})
+
+    assert (lease["job"]["id"], lease["job"]["state"], lease["job"]["attempt"]) == (job["id"], "running", 1)
+    assert lease["job"]["params"] == {"width": 7}
+    assert (done.status, done.json["state"], done.json["result"]) == (200, "succeeded", {"size": 3})
+    assert [attempt["outcome"] for attempt in done.json["attempts"]] == ["succeeded"]
+
+
+async def test_waiting_worker_gets_a_job_on_the_dot(serve: Serve, clock: VirtualClock) -> None:
+    service = await pulled(serve)
+    waiting = asyncio.create_task(lend(service, wait=30))
+    job = await service.submit(kind="resize", delay=5)
+    began = clock.now()
+
+    (lease,) = await waiting
+
+    assert lease["job"]["id"] == job["id"]
+    assert 4_999_000 <= clock.now() - began <= 5_010_000
+
+
+async def test_wait_ends_with_nothing(serve: Serve, clock: VirtualClock) -> None:
+    service = await pulled(serve)
+    began = clock.now()
+
+    assert await lend(service, wait=5) == []
+
+    assert 5_000_000 <= clock.now() - began <= 5_010_000
+
+
+async def test_job_goes_to_one_worker_alone(serve: Serve) -> None:
+    service = await pulled(serve)
+    waiting = [asyncio.create_task(lend(service, wait=10)) for _ in range(5)]
+    await service.submit(kind="resize", delay=1)
+
+    leases = await asyncio.gather(*waiting)
+
+    assert sorted(map(len, leases)) == [0, 0, 0, 0, 1]
+
+
+async def test_all_who_wait_get_one_when_many_come_at_once(serve: Serve) -> None:
+    service = await pulled(serve)
+    waiting = [asyncio.create_task(lend(service, wait=10)) for _ in range(5)]
+    for _ in range(5):
+        await service.submit(kind="resize", delay=1)
+
+    leases = await asyncio.gather(*waiting)
+
+    assert [len(lease) for lease in leases] == [1] * 5
+
+
+async def test_queues_and_kinds_of_others_are_left_alone(serve: Serve) -> None:
+    service = await pulled(serve)
+    await service.submit(kind="resize", queue="a")
+    await service.submit(kind="crop", queue="b")
+    await service.submit(kind="echo", queue="b")
+
+    assert await lend(service, "resize", queues=["b"], max=9) == []
+    assert [lease["job"]["kind"] for lease in await lend(service, "crop", "resize", queues=["b"], max=9)] == ["crop"]
+    assert [lease["job"]["queue"] for lease in await lend(service, "crop", "resize", max=9)] == ["a"]
+
+
+async def test_order_is_priority_then_time_over_all_queues(serve: Serve) -> None:
+    service = await pulled(serve)
+    jobs = [
+        await service.submit(kind="resize", queue=queue, priority=priority)
+        for queue, priority in (("a", 0), ("b", 5), ("a", 9), ("b", 0))
+    ]
+
+    leases = await lend(service, max=4)
+
+    assert [lease["job"]["id"] for lease in leases] == [jobs[place]["id"] for place in (2, 1, 0, 3)]
+
+
+async def test_queue_limits_hold_for_workers_outside(serve: Serve) -> None:
+    settings = QueueSettings.model_validate({"concurrency": 3, "label_concurrency": {"label": "tenant", "limit": 1}})
+    service = await pulled(serve, queues={"default": settings})
+    for tenant in ("x", "x", "y", "z", "w"):
+        await service.submit(kind="resize", labels={"tenant": tenant})
+
+    leases = await lend(service, max=9)
+    await say(service, leases[0], "finish")
+    more = await lend(service, max=9)
+
+    assert [lease["job"]["labels"]["tenant"] for lease in leases] == ["x", "y", "z"]
+    assert len(more) == 1
+
+
+async def test_rate_holds_for_a_worker_that_waits(serve: Serve, clock: VirtualClock) -> None:
+    settings = QueueSettings.model_validate({"rate": {"per_second": 0.5, "burst": 1}})
+    service = await pulled(serve, queues={"default": settings})
+    for _ in range(3):
+        await service.submit(kind="resize")
+    began = clock.now()
+
+    for _ in range(3):
+        await lend_one(service, wait=10)
+
+    assert 3_990_000 <= clock.now() - began <= 4_050_000
+
+
+async def test_lease_that_runs_out_is_lost_and_counted(serve: Serve) -> None:
+    service = await pulled(serve)
+    job = await service.submit(kind="resize", retry={"max_attempts": 2, "delay": 1, "jitter": 0})
+    lease = await lend_one(service, lease=10)
+
+    again = await lend_one(service, wait=30, lease=10)
+    late = await say(service, lease, "finish", {"result": 1})
+    over = await service.until(job["id"], "failed")
+
+    assert again["job"]["attempt"] == 2
+    assert (late.status, late.code) == (409, "lease_lost")
+    assert [attempt["outcome"] for attempt in over["attempts"]] == ["lost", "lost"]
+    assert over["error"]["type"] == "lost"
+
+
+async def test_extended_lease_lives_on(serve: Serve) -> None:
+    service = await pulled(serve)
+    await service.submit(kind="resize", timeout=1)
+    lease = await lend_one(service, lease=10)
+
+    for _ in range(5):
+        await asyncio.sleep(8)
+        kept = await say(service, lease, "extend", {"lease": 10})
+        assert (kept.status, kept.json["cancel_requested"]) == (200, False)
+    done = await say(service, lease, "finish")
+
+    assert done.json["state"] == "succeeded"
+
+
+async def test_step_of_the_wall_clock_ends_no_lease(serve: Serve, clock: VirtualClock) -> None:
+    service = await pulled(serve)
+    await service.submit(kind="resize")
+    lease = await lend_one(service, lease=10)
+
+    clock.step(3600)
+    await asyncio.sleep(8)
+
+    assert (await say(service, lease, "finish")).status == 200
+
+
+@pytest.mark.parametrize(
+    ("answer", "json", "state"),
+    [("finish", {}, "succeeded"), ("fail", {"retryable": False}, "failed"), ("release", None, "scheduled")],
+)
+async def test_answer_said_twice_changes_nothing(serve: Serve, answer: str, json: Any, state: str) -> None:
+    service = await pulled(serve)
+    await service.submit(kind="resize")
+    lease = await lend_one(service)
+
+    first = await say(service, lease, answer, json)
+    second = await say(service, lease, answer, json)
+
+    assert (first.status, second.status) == (200, 200)
+    assert first.json["state"] == state
+    assert second.json == {**first.json, "waiting_for": second.json["waiting_for"]}
+
+
+@pytest.mark.parametrize("answer", ["extend", "finish", "fail", "release"])
+async def test_other_answer_after_the_end_is_refused(serve: Serve, answer: str) -> None:
+    service = await pulled(serve)
+    job = await service.submit(kind="resize")
+    lease = await lend_one(service)
+    await say(service, lease, "fail" if answer == "finish" else "finish")
+    before = await service.job(job["id"])
+
+    late = await say(service, lease, answer)
+
+    assert (late.status, late.code) == (409, "lease_lost")
+    assert (await service.job(job["id"]))["version"] == before["version"]
+
+
+async def test_released_job_is_due_at_once_and_not_counted(serve: Serve) -> None:
+    service = await pulled(serve)
+    await service.submit(kind="resize")
+    lease = await lend_one(service)
+
+    released = await say(service, lease, "release")
+    again = await lend_one(service)
+
+    assert (released.json["state"], released.json["attempt"]) == ("scheduled", 0)
+    assert again["job"]["attempt"] == 1
+    assert again["token"] != lease["token"]
+
+
+async def test_failure_is_retried_by_the_policy_or_as_told(serve: Serve, clock: VirtualClock) -> None:
+    service = await pulled(serve)
+    await service.submit(kind="resize", retry={"delay": 100, "jitter": 0})
+    error = {"type": "oom", "message": "too big"}
+
+    told = await say(service, await lend_one(service), "fail", {"error": error, "delay": 5})
+    began = clock.now()
+    await say(service, await lend_one(service, wait=10), "fail")
+    first = clock.now() - began
+    await lend(service, wait=60)
+    left = await lend(service, wait=60)
+
+    assert told.json["error"] == {**error, "retryable": True}
+    assert 4_990_000 < first < 5_010_000
+    assert left == []
+
+
+async def test_cancel_reaches_the_worker_with_its_next_heartbeat(serve: Serve) -> None:
+    service = await pulled(serve)
+    job = await service.submit(kind="resize")
+    lease = await lend_one(service)
+
+    asked = await service.post(f"/v1/jobs/{job['id']}/cancel")
+    kept = await say(service, lease, "extend")
+    failed = await say(service, lease, "fail")
+
+    assert asked.status == 202
+    assert kept.json["cancel_requested"] is True
+    assert failed.json["state"] == "cancelled"
+
+
+async def test_work_done_in_spite_of_a_cancel_is_done(serve: Serve) -> None:
+    service = await pulled(serve)
+    job = await service.submit(kind="resize")
+    lease = await lend_one(service)
+    await service.post(f"/v1/jobs/{job['id']}/cancel")
+
+    assert (await say(service, lease, "finish")).json["state"] == "succeeded"
+
+
+async def test_lost_lease_of_a_cancelled_job_cancels_it(serve: Serve) -> None:
+    service = await pulled(serve)
+    job = await service.submit(kind="resize")
+    await lend_one(service, lease=5)
+    await service.post(f"/v1/jobs/{job['id']}/cancel")
+
+    over = await service.until(job["id"], "cancelled")
+
+    assert [attempt["outcome"] for attempt in over["attempts"]] == ["lost"]
+
+
+async def test_job_waits_for_a_worker_while_nobody_asks(serve: Serve) -> None:
+    service = await pulled(serve)
+    job = await service.submit(kind="resize")
+    await asyncio.sleep(0.01)
+
+    before = await service.job(job["id"])
+    await service.post("/v1/queues/default/pause")
+    paused = await service.job(job["id"])
+    await lend(service)
+    await service.post("/v1/queues/other/pause")
+
+    assert (before["waiting_for"], paused["waiting_for"]) == ("worker", "pause")
+
+
+@pytest.mark.parametrize("token", ["x", "0" * 42, "0000000001" + "a" * 32])
+async def test_token_never_given_is_not_found(serve: Serve, token: str) -> None:
+    service = await pulled(serve)
+    await service.submit(kind="resize")
+
+    answer = await say(service, {"token": token}, "finish")
+
+    assert (answer.status, answer.code) == (404, "lease_not_found")
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ({}, "/kinds"),
+        ({"kinds": []}, "/kinds"),
+        ({"kinds": ["echo"]}, "/kinds"),
+        ({"kinds": ["nobody"]}, "/kinds"),
+        ({"kinds": ["resize"], "max": 0}, "/max"),
+        ({"kinds": ["resize"], "max": 1001}, "/max"),
+        ({"kinds": ["resize"], "lease": 0.5}, "/lease"),
+        ({"kinds": ["resize"], "lease": "13h"}, "/lease"),
+        ({"kinds": ["resize"], "wait": -1}, "/wait"),
+        ({"kinds": ["resize"], "kindz": 1}, "/kindz"),
+    ],
+)
+async def test_bad_ask_names_the_field(serve: Serve, body: dict[str, Any], pointer: str) -> None:
+    service = await pulled(serve)
+
+    answer = await service.post("/v1/leases", body)
+
+    assert answer.status == 422
+    assert answer.pointers == [pointer]
+
+
+async def test_params_are_held_to_the_schema_at_submit(serve: Serve) -> None:
+    service = await pulled(serve)
+
+    answer = await service.post("/v1/jobs", {"kind": "resize", "params": {"width": "wide"}})
+
+    assert (answer.status, answer.pointers) == (422, ["/params/width"])
+
+
+async def test_drain_lends_nothing_but_takes_answers(serve: Serve) -> None:
+    service = await pulled(serve)
+    await service.submit(kind="resize")
+    lease = await lend_one(service)
+    waiting = asyncio.create_task(lend(service, wait=30))
+    await asyncio.sleep(1)
+
+    service.parts.drain()
+    refused = await service.post("/v1/leases", {"kinds": ["resize"]})
+    done = await say(service, lease, "finish")
+
+    assert await waiting == []
+    assert (refused.status, refused.code) == (503, "draining")
+    assert done.json["state"] == "succeeded"
+
+
+async def test_lease_survives_a_restart(serve: Serve) -> None:
+    service = await pulled(serve, queues={"default": QueueSettings(concurrency=1)})
+    for _ in range(2):
+        await service.submit(kind="resize")
+    lease = await lend_one(service, lease=60)
+    await service.parts.stop()
+
+    after = await pulled(serve, queues={"default": QueueSettings(concurrency=1)}, store=service.store)
+    full = await lend(after)
+    done = await say(after, lease, "finish")
+    more = await lend(after)
+
+    assert full == []
+    assert done.json["state"] == "succeeded"
+    assert len(more) == 1
+
+
+async def test_lease_that_runs_out_after_a_restart_is_lost(serve: Serve) -> None:
+    service = await pulled(serve)
+    job = await service.submit(kind="resize")
+    await lend_one(service, lease=60)
+    await service.parts.stop()
+
+    after = await pulled(serve, store=service.store)
+    await asyncio.sleep(58)
+    before = await after.job(job["id"])
+    await asyncio.sleep(4)
+    over = await after.job(job["id"])
+
+    assert before["state"] == "running"
+    assert [attempt["outcome"] for attempt in over["attempts"]] == ["lost"]
+
+
+async def test_job_that_could_not_be_lent_goes_back_uncounted(serve: Serve) -> None:
+    service = await pulled(serve)
+    await service.submit(kind="resize")
+    service.store.broken["save"] = StoreUnavailable("it fails")
+
+    refused = await service.post("/v1/leases", {"kinds": ["resize"]})
+    service.store.broken.clear()
+    lease = await lend_one(service, wait=10)
+
+    assert refused.status == 503
+    assert lease["job"]["attempt"] == 1

@@ -1,0 +1,183 @@
+"""GET /v1/jobs: filters, order, pages and the cursors between them."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+import pytest
+
+from tests.support.served import Served
+
+
+async def keys(service: Served, query: str = "") -> list[str]:
+    """The keys of the jobs that are listed, in order."""
+    answer = await service.get(f"/v1/jobs{query}")
+    assert answer.status == 200, answer.body
+    return [job["key"] for job in answer.json["jobs"]]
+
+
+async def fill(service: Served) -> None:
+    """Five jobs: `later` is the newest and the last due."""
+    await service.submit(key="soon", delay=100, queue="a", labels={"tenant": "1", "env": "x"})
+    await service.submit(key="late", delay=300, queue="b", labels={"tenant": "2"}, priority=7)
+    await service.submit(key="mid", delay=200, queue="a", kind="http", params={"url": "http://x.example"})
+    await service.submit_into("cancelled", key="gone", queue="b", labels={"tenant": "1"})
+    await service.submit(key="123", delay=400, queue="c", labels={"tenant": "1", "env.x": "y z"})
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", ["123", "gone", "mid", "late", "soon"]),
+        ("?state=scheduled", ["123", "mid", "late", "soon"]),
+        ("?state=cancelled&state=failed", ["gone"]),
+        ("?queue=a", ["mid", "soon"]),
+        ("?queue=a&queue=c", ["123", "mid", "soon"]),
+        ("?queue=none", []),
+        ("?kind=http", ["mid"]),
+        ("?key=soon", ["soon"]),
+        ("?key=123", ["123"]),
+        ("?label.tenant=1", ["123", "gone", "soon"]),
+        ("?label.tenant=1&label.env=x", ["soon"]),
+        ("?label.env.x=y+z", ["123"]),
+        ("?label.env.x=y%20z", ["123"]),
+        ("?due_after=2026-01-01T00:03:20Z", ["123", "mid", "late"]),
+        ("?due_before=2026-01-01T00:03:20Z", ["soon"]),
+        ("?due_after=1767225800&due_before=1767226000", ["mid", "late"]),
+        ("?due_after=2026-01-01T01:03:20%2B01:00", ["123", "mid", "late"]),
+        ("?order=due_at", ["soon", "mid", "late", "123"]),
+        ("?order=due_at&queue=a&label.tenant=1&state=scheduled", ["soon"]),
+        ("?order=created&limit=2", ["123", "gone"]),
+    ],
+)
+async def test_list_has_what_the_filters_let_through_in_order(service: Served, query: str, expected: list[str]) -> None:
+    await fill(service)
+
+    assert await keys(service, query) == expected
+
+
+async def test_list_is_brief_unless_the_full_view_is_asked_for(service: Served) -> None:
+    job = await service.submit_into("succeeded", params={"a": 1})
+
+    (brief,) = (await service.get("/v1/jobs")).json["jobs"]
+    (full,) = (await service.get("/v1/jobs?view=full")).json["jobs"]
+
+    assert full == job
+    assert brief == {name: value for name, value in job.items() if name not in ("params", "result", "attempts")}
+
+
+@pytest.mark.parametrize("query", ["?limit=2", "?limit=2&order=due_at&state=scheduled", "?limit=1&queue=a&queue=b"])
+async def test_pages_follow_one_another_without_gap_or_double(service: Served, query: str) -> None:
+    await fill(service)
+    whole = await keys(service, query.replace("limit=2", "limit=9").replace("limit=1", "limit=9"))
+
+    found: list[str] = []
+    path = f"/v1/jobs{query}"
+    while path:
+        answer = await service.get(path)
+        found += [job["key"] for job in answer.json["jobs"]]
+        assert (answer.json["next"] is None) == ("Link" not in answer.headers)
+        path = answer.headers.get("Link", "").removeprefix("<").removesuffix('>; rel="next"')
+
+    assert found == whole
+
+
+async def test_last_page_that_is_just_full_has_no_next(service: Served) -> None:
+    await fill(service)
+
+    assert (await service.get("/v1/jobs?limit=5")).json["next"] is None
+
+
+async def test_new_jobs_do_not_disturb_the_pages_begun(service: Served) -> None:
+    await fill(service)
+    first = (await service.get("/v1/jobs?limit=3")).json
+    await service.submit(key="new", delay=9)
+
+    assert await keys(service, f"?cursor={first['next']}") == ["late", "soon"]
+
+
+async def test_page_may_have_another_size_and_view_than_the_one_before(service: Served) -> None:
+    await fill(service)
+    first = (await service.get("/v1/jobs?limit=2&queue=a&queue=b")).json
+
+    assert await keys(service, f"?view=full&limit=1&cursor={first['next']}&queue=a&queue=b") == ["late"]
+
+
+def made_up(*parts: Any) -> str:
+    return base64.urlsafe_b64encode(orjson.dumps(parts)).decode().rstrip("=")
+
+
+CURSORS = ["x", "123", "-1", "%00", "ключ", "e30", "W10", made_up("abc", 1, 2), made_up("0" * 12, -1, 1), made_up(1)]
+
+
+@pytest.mark.parametrize("cursor", CURSORS)
+async def test_cursor_that_is_none_is_refused(service: Served, cursor: str) -> None:
+    answer = await service.get(f"/v1/jobs?cursor={quote(cursor, safe='%')}")
+
+    assert (answer.status, answer.code) == (400, "bad_cursor")
+
+
+@pytest.mark.parametrize("other", ["?queue=b", "?queue=a&queue=b", "?queue=a&order=due_at", "", "?queue=a&label.x=1"])
+async def test_cursor_of_other_filters_is_refused(service: Served, other: str) -> None:
+    await fill(service)
+    first = (await service.get("/v1/jobs?limit=1&queue=a")).json
+
+    answer = await service.get(f"/v1/jobs{other or '?'}&cursor={first['next']}")
+
+    assert (answer.status, answer.code) == (400, "bad_cursor")
+
+
+async def test_cursor_that_was_tampered_with_is_no_error_of_ours(service: Served) -> None:
+    await fill(service)
+    cursor = (await service.get("/v1/jobs?limit=1")).json["next"]
+    bound = orjson.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))[0]
+
+    positions: list[Any] = [[10**18, 10**18], [0, 0], ["1", "2"], [1.5, 2.5], [1e300, 1], [None, 1], [[], {}]]
+    for position in positions:
+        answer = await service.get(f"/v1/jobs?cursor={made_up(bound, *position)}")
+        assert answer.status in (200, 400), position
+
+
+@pytest.mark.parametrize(
+    ("query", "pointers"),
+    [
+        ("quue=x", ["/quue"]),
+        ("state=done", ["/state/0"]),
+        ("state=scheduled&state=", ["/state/1"]),
+        ("queue=a+b", ["/queue/0"]),
+        ("limit=0", ["/limit"]),
+        ("limit=1001", ["/limit"]),
+        ("limit=ten", ["/limit"]),
+        ("limit=1.5", ["/limit"]),
+        ("limit=", ["/limit"]),
+        ("limit=5&limit=6", ["/limit"]),
+        ("order=newest", ["/order"]),
+        ("view=all", ["/view"]),
+        ("key=", ["/key"]),
+        ("key=" + "k" * 256, ["/key"]),
+        ("due_after=2026-01-01T00:00:00", ["/due_after"]),
+        ("due_after=1767225600000", ["/due_after"]),
+        ("due_before=nan", ["/due_before"]),
+        ("due_before=1e999", ["/due_before"]),
+        ("label=x", ["/label"]),
+        ("label.=x", ["/label/"]),
+        ("label.a=1&label.a=2", ["/label.a"]),
+        ("label.a=" + "x" * 65, ["/label/a"]),
+        ("state.x=1", ["/state.x"]),
+        ("limit=0&quue=x&order=y", ["/quue", "/order", "/limit"]),
+    ],
+)
+async def test_parameter_that_cannot_be_is_named(service: Served, query: str, pointers: list[str]) -> None:
+    answer = await service.get(f"/v1/jobs?{query}")
+
+    assert (answer.status, answer.code, answer.pointers) == (422, "invalid", pointers)
+
+
+async def test_limits_are_taken_up_to_their_bounds(service: Served) -> None:
+    await fill(service)
+
+    assert len(await keys(service, "?limit=1000")) == 5
+    assert len(await keys(service, "?limit=1")) == 1

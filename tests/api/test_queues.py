@@ -1,0 +1,277 @@
+"""Queues: seen, set, paused, purged and dropped, and what of that survives a restart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.config import QueueSettings, Rate, RetryPatch
+from tests.support.served import Serve, Served
+
+DEFAULTS = {
+    "concurrency": 100,
+    "rate": None,
+    "label_concurrency": None,
+    "max_backlog": 10_000_000,
+    "overflow": "reject",
+    "timeout": None,
+    "retry": None,
+    "retention": {"succeeded": 604_800.0, "other": 2_592_000.0},
+}
+
+
+async def test_queue_exists_once_a_job_names_it(service: Served) -> None:
+    before = await service.get("/v1/queues/mail")
+    await service.submit(queue="mail", delay=9)
+
+    after = await service.get("/v1/queues/mail")
+
+    assert (before.status, before.code) == (404, "queue_not_found")
+    assert after.json == {
+        "name": "mail",
+        "paused": False,
+        "settings": DEFAULTS,
+        "counts": {"scheduled": 1, "due": 0, "running": 0, "succeeded": 0, "failed": 0, "cancelled": 0, "expired": 0},
+        "oldest_due_age": None,
+        "late_p99": None,
+    }
+
+
+async def test_queues_are_listed_by_name_whatever_named_them(serve: Serve) -> None:
+    service = await serve(queues={"declared": QueueSettings()})
+    await service.submit(queue="job", delay=9)
+    await service.post("/v1/queues/paused/pause")
+    await service.put("/v1/queues/put", {})
+
+    names = [queue["name"] for queue in (await service.get("/v1/queues")).json["queues"]]
+
+    assert names == ["declared", "job", "paused", "put"]
+
+
+@pytest.mark.parametrize("call", ["GET ", "DELETE ", "POST /resume", "POST /purge"])
+async def test_unknown_queue_is_not_found_and_not_made(service: Served, call: str) -> None:
+    method, _, path = call.partition(" ")
+
+    answer = await service.call(method, f"/v1/queues/mail{path}")
+
+    assert (answer.status, answer.code) == (404, "queue_not_found")
+    assert (await service.get("/v1/queues")).json["queues"] == []
+
+
+async def test_counts_follow_the_jobs(service: Served) -> None:
+    for state in ("scheduled", "running", "succeeded", "failed", "cancelled", "expired"):
+        await service.submit_into(state, queue="mail")
+    await service.post("/v1/queues/mail/pause")
+    due = await service.submit(queue="mail")
+    await service.get(f"/v1/jobs/{due['id']}?wait=3")
+
+    queue = (await service.get("/v1/queues/mail")).json
+
+    assert queue["counts"] == {
+        "scheduled": 2,
+        "due": 1,
+        "running": 1,
+        "succeeded": 1,
+        "failed": 1,
+        "cancelled": 1,
+        "expired": 1,
+    }
+    assert queue["oldest_due_age"] == pytest.approx(3, abs=0.1)
+    assert queue["late_p99"] is not None
+
+
+async def test_put_replaces_the_whole_override(serve: Serve) -> None:
+    declared = QueueSettings(concurrency=5, timeout=9.0, rate=Rate(per_second=1.0))
+    service = await serve(queues={"mail": declared})
+
+    first = await service.put("/v1/queues/mail", {"concurrency": 7, "max_backlog": 3, "rate": {"per_second": 50}})
+    second = await service.put("/v1/queues/mail", {"overflow": "wait"})
+
+    settings = first.json["settings"]
+    assert (settings["concurrency"], settings["max_backlog"], settings["timeout"]) == (7, 3, 9.0)
+    assert settings["rate"] == {"per_second": 50.0, "burst": 50.0}
+    settings = second.json["settings"]
+    assert (settings["concurrency"], settings["max_backlog"], settings["overflow"]) == (5, 10_000_000, "wait")
+    assert settings["rate"] == {"per_second": 1.0, "burst": 1.0}
+
+
+async def test_null_falls_back_but_for_what_it_is_a_value_of(serve: Serve) -> None:
+    service = await serve(queues={"mail": QueueSettings(concurrency=5, rate=Rate(per_second=1.0))})
+    body = b'{"concurrency":null,"rate":null,"overflow":null,"retention":{"succeeded":null,"other":"1h"}}'
+
+    settings = (await service.put("/v1/queues/mail", data=body)).json["settings"]
+
+    assert (settings["concurrency"], settings["rate"], settings["overflow"]) == (5, None, "reject")
+    assert settings["retention"] == {"succeeded": 604_800.0, "other": 3_600.0}
+
+
+async def test_settings_are_answered_as_they_can_be_put_again(service: Served) -> None:
+    given = {"rate": {"per_second": 0.5}, "retry": {"max_attempts": 2}, "retention": {"other": "1d"}, "timeout": "5m"}
+    settings = (await service.put("/v1/queues/mail", given)).json["settings"]
+
+    again = (await service.put("/v1/queues/mail", settings)).json["settings"]
+
+    assert again == settings
+    assert (settings["rate"]["burst"], settings["timeout"]) == (1.0, 300.0)
+    assert (settings["retry"]["max_attempts"], settings["retry"]["delay"]) == (2, None)
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ({"concurency": 5}, "/concurency"),
+        ({"concurrency": 0}, "/concurrency"),
+        ({"concurrency": "5"}, "/concurrency"),
+        ({"rate": {"per_second": 0}}, "/rate/per_second"),
+        ({"rate": {"burst": 5}}, "/rate/per_second"),
+        ({"rate": 5}, "/rate"),
+        ({"label_concurrency": {"label": "a b", "limit": 1}}, "/label_concurrency/label"),
+        ({"label_concurrency": {"label": "a"}}, "/label_concurrency/limit"),
+        ({"max_backlog": -1}, "/max_backlog"),
+        ({"overflow": "drop"}, "/overflow"),
+        ({"timeout": "25h"}, "/timeout"),
+        ({"timeout": 0}, "/timeout"),
+        ({"retry": {"times": 3}}, "/retry/times"),
+        ({"retention": {"succeeded": "-1d"}}, "/retention/succeeded"),
+        ([], ""),
+    ],
+)
+async def test_settings_that_cannot_be_are_refused(service: Served, body: Any, pointer: str) -> None:
+    answer = await service.put("/v1/queues/mail", body)
+
+    assert (answer.status, answer.pointers) == (422, [pointer])
+    assert (await service.get("/v1/queues/mail")).status == 404
+
+
+@pytest.mark.parametrize("call", ["PUT ", "POST /pause"])
+@pytest.mark.parametrize("name", ["a%20b", "%00", "q" * 101, "%C3%A4"])
+async def test_name_that_cannot_be_is_refused(service: Served, call: str, name: str) -> None:
+    method, _, path = call.partition(" ")
+
+    assert (await service.call(method, f"/v1/queues/{name}{path}", {})).status == 422
+
+
+async def test_settings_hold_for_the_next_job_at_once(service: Served) -> None:
+    await service.put("/v1/queues/mail", {"timeout": 9, "retry": {"max_attempts": 2}})
+
+    job = await service.submit(queue="mail", delay=9)
+
+    assert (job["timeout"], job["retry"]["max_attempts"]) == (9.0, 2)
+
+
+async def test_settings_and_pause_survive_a_restart(service: Served, serve: Serve) -> None:
+    await service.put("/v1/queues/mail", {"concurrency": 3})
+    await service.post("/v1/queues/mail/pause")
+    await service.post("/v1/queues/paused/pause")
+
+    again = await serve(store=service.store)
+
+    mail, paused = (await again.get("/v1/queues")).json["queues"]
+    assert (mail["settings"]["concurrency"], mail["paused"], paused["paused"]) == (3, True, True)
+
+
+async def test_override_falls_back_to_settings_that_changed_meanwhile(service: Served, serve: Serve) -> None:
+    await service.put("/v1/queues/mail", {"concurrency": 3})
+
+    again = await serve(store=service.store, queues={"mail": QueueSettings(concurrency=50, timeout=7.0)})
+
+    settings = (await again.get("/v1/queues/mail")).json["settings"]
+    assert (settings["concurrency"], settings["timeout"]) == (3, 7.0)
+
+
+@pytest.mark.parametrize("state", ["scheduled", "running"])
+async def test_queue_in_use_is_not_dropped(service: Served, state: str) -> None:
+    await service.put("/v1/queues/mail", {"concurrency": 3})
+    await service.submit_into(state, queue="mail")
+
+    answer = await service.delete("/v1/queues/mail")
+
+    assert (answer.status, answer.code) == (409, "queue_in_use")
+    assert (await service.get("/v1/queues/mail")).json["settings"]["concurrency"] == 3
+
+
+async def test_dropped_queue_falls_back(serve: Serve) -> None:
+    service = await serve(queues={"mail": QueueSettings(concurrency=5, retry=RetryPatch(max_attempts=2))})
+    await service.put("/v1/queues/mail", {"concurrency": 3})
+    await service.post("/v1/queues/mail/pause")
+
+    answer = await service.delete("/v1/queues/mail")
+
+    queue = (await service.get("/v1/queues/mail")).json
+    assert (answer.status, answer.body) == (204, b"")
+    assert (queue["settings"]["concurrency"], queue["settings"]["retry"]["max_attempts"], queue["paused"]) == (
+        5,
+        2,
+        False,
+    )
+
+
+async def test_dropped_queue_that_nothing_names_is_gone_even_if_it_had_jobs(service: Served) -> None:
+    job = await service.submit_into("succeeded", queue="mail")
+    await service.put("/v1/queues/mail", {"concurrency": 3})
+    await service.delete(f"/v1/jobs/{job['id']}")
+
+    await service.delete("/v1/queues/mail")
+
+    assert (await service.get("/v1/queues/mail")).code == "queue_not_found"
+    assert (await service.get("/v1/queues")).json["queues"] == []
+
+
+async def test_paused_queue_starts_nothing_and_lets_what_runs_finish(service: Served) -> None:
+    running = await service.submit(queue="mail", params={"sleep": 10})
+    await service.until(running["id"], "running")
+    paused = await service.post("/v1/queues/mail/pause")
+    waiting = await service.submit(queue="mail")
+
+    assert (paused.status, paused.json["paused"]) == (200, True)
+    assert (await service.until(running["id"], "succeeded"))["result"] == {"sleep": 10}
+    assert (await service.job(waiting["id"]))["waiting_for"] == "pause"
+
+    resumed = await service.post("/v1/queues/mail/resume")
+
+    assert (resumed.status, resumed.json["paused"]) == (200, False)
+    await service.until(waiting["id"], "succeeded")
+
+
+async def test_pause_twice_is_a_pause(service: Served) -> None:
+    answers = [await service.post("/v1/queues/mail/pause") for _ in range(2)]
+
+    assert [answer.json["paused"] for answer in answers] == [True, True]
+
+
+async def test_purge_cancels_what_waits_and_nothing_else(service: Served) -> None:
+    running = await service.submit_into("running", queue="mail")
+    other = await service.submit_into("scheduled", queue="other")
+    await service.post("/v1/queues/mail/pause")
+    due = await service.submit(queue="mail")
+    await service.post("/v1/jobs/batch", {"jobs": [{"kind": "echo", "queue": "mail", "delay": 9}] * 600})
+
+    answer = await service.post("/v1/queues/mail/purge")
+
+    job = await service.job(due["id"])
+    assert (answer.status, answer.json) == (200, {"cancelled": 601})
+    assert (job["state"], job["error"]["type"]) == ("cancelled", "cancelled")
+    assert (await service.job(running["id"]))["state"] == "running"
+    assert (await service.job(other["id"]))["state"] == "scheduled"
+    assert (await service.get("/v1/queues/mail")).json["counts"]["due"] == 0
+    assert (await service.post("/v1/queues/mail/purge")).json == {"cancelled": 0}
+
+
+async def test_who_waits_for_a_purged_job_is_told(service: Served) -> None:
+    job = await service.submit(queue="mail", delay=100)
+
+    await service.post("/v1/queues/mail/purge")
+
+    assert (await service.get(f"/v1/jobs/{job['id']}?wait=60")).json["state"] == "cancelled"
+
+
+async def test_settings_are_on_disk_or_refused(service: Served) -> None:
+    service.store.fill_disk()
+    service.store.broken["override"] = service.store.broken["add"]
+
+    put = await service.put("/v1/queues/mail", {"concurrency": 3})
+    pause = await service.post("/v1/queues/mail/pause")
+
+    assert [(answer.status, answer.code) for answer in (put, pause)] == [(507, "storage_full")] * 2
+    assert (await service.get("/v1/queues/mail")).status == 404

@@ -1,0 +1,262 @@
+"""POST /v1/jobs/batch as NDJSON: each line for itself, answered in order as it reaches the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+import orjson
+import pytest
+
+from app.config import QueueSettings, ServerSection
+from app.errors import StorageFull
+from tests.support.contract import NDJSON
+from tests.support.served import Serve, Served
+
+JOB = {"kind": "echo", "delay": 1_000}
+LINE = orjson.dumps(JOB)
+HEAD = (
+    b"POST /v1/jobs/batch HTTP/1.1\r\nHost: a\r\n"
+    b"Content-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\n"
+)
+
+
+async def connect_deaf(service: Served) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection of which the system keeps little that is not read."""
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8_192)
+    client.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", service.port))
+    return await asyncio.open_connection(sock=client, limit=1_000)
+
+
+def chunk(text: bytes) -> bytes:
+    return f"{len(text):x}\r\n".encode() + text + b"\r\n"
+
+
+def told(lines: list[dict[str, Any]]) -> list[Any]:
+    """The lines in short: True, False for created, or the code of the problem."""
+    return [line["problem"]["code"] if "problem" in line else line["created"] for line in lines]
+
+
+async def stored(service: Served) -> int:
+    return len((await service.get("/v1/jobs?limit=1000")).json["jobs"])
+
+
+async def test_each_line_is_answered_in_order(service: Served) -> None:
+    answer = await service.stream(*[{**JOB, "priority": priority} for priority in (3, 1, 2)])
+
+    jobs = [await service.job(line["id"]) for line in answer.lines]
+    assert (answer.status, answer.headers["Content-Type"]) == (200, NDJSON)
+    assert told(answer.lines) == [True] * 3
+    assert [job["priority"] for job in jobs] == [3, 1, 2]
+
+
+async def test_bad_line_is_a_problem_of_that_line_only(service: Served) -> None:
+    answer = await service.stream(JOB, b"{", {"kind": "nope"}, b"[]", {**JOB, "priority": 999}, JOB, b"\xff")
+
+    assert told(answer.lines) == [True, "malformed_json", "invalid", "invalid", "invalid", True, "malformed_json"]
+    assert answer.lines[4]["problem"]["errors"][0]["pointer"] == "/priority"
+    assert answer.lines[4]["problem"]["request_id"] == answer.headers["X-Request-Id"]
+    assert await stored(service) == 2
+
+
+async def test_blank_lines_are_ignored_and_the_last_needs_no_end(service: Served) -> None:
+    with_end = await service.stream(b"", JOB, b"  ", b"\r", JOB, b"\t", b"", b"")
+    without_end = await service.stream(JOB, JOB)
+
+    assert (told(with_end.lines), told(without_end.lines)) == ([True, True], [True, True])
+
+
+async def test_lines_may_end_as_on_windows(service: Served) -> None:
+    answer = await service.post("/v1/jobs/batch", data=LINE + b"\r\n" + LINE + b"\r\n", type=NDJSON)
+
+    assert told(answer.lines) == [True, True]
+
+
+@pytest.mark.parametrize("body", [b"", b"\n", b"\n\n  \n"])
+async def test_stream_without_jobs_is_answered_with_nothing(service: Served, body: bytes) -> None:
+    answer = await service.post("/v1/jobs/batch", data=body, type=NDJSON)
+
+    assert (answer.status, answer.body) == (200, b"")
+
+
+@pytest.mark.parametrize("length", [101, 5_000, 300_000])
+async def test_overlong_line_is_a_problem_of_that_line_only(serve: Serve, length: int) -> None:
+    service = await serve(server=ServerSection(max_body=100))
+
+    answers = [
+        await service.stream(JOB, b"x" * length, JOB),
+        await service.stream(b"x" * length, JOB),
+        await service.stream(JOB, b"x" * length),
+    ]
+
+    assert [told(answer.lines) for answer in answers] == [
+        [True, "too_large", True],
+        ["too_large", True],
+        [True, "too_large"],
+    ]
+
+
+async def test_line_of_just_the_bound_is_taken(serve: Serve) -> None:
+    service = await serve(server=ServerSection(max_body=100))
+
+    answer = await service.stream(LINE + b" " * (100 - len(LINE)), LINE + b" " * (101 - len(LINE)))
+
+    assert told(answer.lines) == [True, "too_large"]
+
+
+async def test_held_key_is_a_problem_of_that_line_only(service: Served) -> None:
+    holder = await service.submit(**{**JOB, "key": "k"})
+    ways = ("keep", "reject", "replace", "reschedule")
+
+    answer = await service.stream(*[{**JOB, "key": "k", "on_conflict": way} for way in ways], {**JOB, "key": "l"})
+
+    assert told(answer.lines) == [False, "key_taken", False, False, True]
+    assert answer.lines[1]["problem"]["job"]["id"] == holder["id"]
+
+
+async def test_more_lines_than_any_batch_may_have_are_taken(serve: Serve) -> None:
+    service = await serve(server=ServerSection(max_batch_jobs=10, max_batch_body=100))
+
+    answer = await service.stream(*[JOB] * 2_500)
+
+    assert told(answer.lines) == [True] * 2_500
+    assert len({line["id"] for line in answer.lines}) == 2_500
+
+
+async def test_line_is_answered_while_the_stream_goes_on(service: Served) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
+    writer.write(HEAD)
+    await reader.readuntil(b"\r\n\r\n")
+
+    for _ in range(5):
+        writer.write(chunk(LINE + b"\n"))
+        await reader.readline()  # the length of the chunk
+        line = orjson.loads(await reader.readline())
+        assert (await service.job(line["id"]))["state"] == "scheduled"
+        assert await reader.readline() == b"\r\n"
+        await asyncio.sleep(9)
+
+    writer.write(chunk(b""))
+    assert await reader.readuntil(b"\r\n\r\n") == b"0\r\n\r\n"
+    writer.close()
+
+
+async def test_stream_that_stops_coming_ends_with_a_problem(service: Served) -> None:
+    answer = await service.raw(HEAD + chunk(LINE + b"\n" + LINE))
+
+    first, last = [orjson.loads(line) for line in answer.split(b"\r\n") if line.startswith(b"{")]
+    assert first["created"]
+    assert last["problem"]["code"] == "body_timeout"
+    assert await stored(service) == 1
+
+
+async def test_disk_that_fills_in_mid_stream_gives_problems_for_the_rest(service: Served) -> None:
+    async def lines() -> AsyncIterator[bytes]:
+        yield LINE + b"\n" + LINE + b"\n"
+        await asyncio.sleep(1)
+        service.store.broken["add"] = StorageFull("the disk is full")
+        yield LINE + b"\n{}\n" + LINE + b"\n"
+        await asyncio.sleep(1)
+        service.store.broken.clear()
+        yield LINE
+
+    answer = await service.post("/v1/jobs/batch", data=lines(), type=NDJSON)
+
+    assert told(answer.lines) == [True, True, "storage_full", "invalid", "storage_full", True]
+    assert await stored(service) == 3
+
+
+async def test_drain_in_mid_stream_gives_problems_for_the_rest(service: Served) -> None:
+    async def lines() -> AsyncIterator[bytes]:
+        yield LINE + b"\n"
+        await asyncio.sleep(1)
+        service.parts.drain()
+        yield LINE + b"\n" + LINE + b"\n"
+
+    answer = await service.post("/v1/jobs/batch", data=lines(), type=NDJSON)
+
+    assert told(answer.lines) == [True, "draining", "draining"]
+
+
+async def test_what_fails_unforeseen_ends_the_stream_with_a_problem_that_the_log_has(
+    service: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    service.store.broken["add"] = RuntimeError("a bug")
+
+    answer = await service.stream(JOB, JOB)
+
+    (line,) = answer.lines
+    assert line["problem"]["code"] == "internal"
+    (record,) = [record for record in caplog.records if record.getMessage() == "request_failed"]
+    assert record.__dict__["fields"]["request"] == line["problem"]["request_id"]
+
+
+async def test_client_that_leaves_in_mid_stream_is_no_error_of_ours(
+    service: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
+    writer.write(HEAD + chunk(LINE + b"\n"))
+    await reader.readuntil(b"created")
+
+    writer.transport.abort()
+    await asyncio.sleep(1)
+
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+    assert await stored(service) == 1
+
+
+async def test_client_that_reads_nothing_before_it_has_sent_all_is_served(service: Served) -> None:
+    reader, writer = await connect_deaf(service)
+
+    writer.write(HEAD)
+    for _ in range(20):
+        writer.write(chunk(b"{}\n" * 1_000))
+        await writer.drain()
+    writer.write(chunk(b""))
+
+    answer = b""
+    while not answer.endswith(b"0\r\n\r\n"):
+        answer += await reader.read(65_536)
+    assert answer.count(b'"problem"') == 20_000
+    writer.close()
+
+
+async def test_client_that_never_reads_is_let_go_of(
+    service: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("app.api.batches.MAX_UNREAD", 1_000)
+    reader, writer = await connect_deaf(service)
+    writer.write(HEAD)
+
+    writer.write(chunk(b"{}\n" * 1_000) * 20)
+    await asyncio.sleep(60)
+    answer = b""
+    with suppress(ConnectionResetError):
+        while more := await reader.read(65_536):
+            answer += more
+
+    assert not answer.endswith(b"0\r\n\r\n")
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+    writer.close()
+
+
+async def test_full_queue_takes_what_it_has_room_for(serve: Serve) -> None:
+    service = await serve(queues={"small": QueueSettings(max_backlog=2)})
+    small = {**JOB, "queue": "small"}
+
+    answer = await service.stream(small, JOB, {**small, "key": "k"}, small, JOB, {**small, "key": "k"}, small)
+
+    assert told(answer.lines) == [True, True, True, "backlog_full", True, "key_taken", "backlog_full"]
+
+
+async def test_stream_takes_no_idempotency_key(service: Served) -> None:
+    answer = await service.stream(JOB, headers={"Idempotency-Key": "once"})
+
+    assert (answer.status, answer.code) == (400, "bad_header")
+    assert await stored(service) == 0

@@ -1,0 +1,117 @@
+"""The ground of the benchmark: the service and its yardsticks, started, measured and ended."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from app.config import HttpSection
+from tests.bench.load import HOST
+from tests.support import ROOT
+from tests.support.process import ServiceProcess, cpu_seconds
+
+FUNCTIONS = "async def nothing() -> None:\n    pass\n"
+CONFIG = '[kinds.nothing]\npython = "bench_functions:nothing"\n'
+YARDSTICKS = [sys.executable, "-m", "tests.bench.yardsticks"]
+
+
+class Ground(AbstractContextManager["Ground"]):
+    """Owns every process of the benchmark; on leaving they are gone, and so is what they wrote."""
+
+    def __init__(self, *, folder: Path | None, rounds: int) -> None:
+        self.rounds = rounds
+        self._folder = folder
+        self._open = ExitStack()
+
+    def __enter__(self) -> Ground:
+        self.folder = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="bench-", dir=self._folder)))
+        self.bare_pid, self.bare_port = self._yardstick("server")
+        self.sink_pid, self.sink_port = self._yardstick("sink")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    @contextmanager
+    def service(self, name: str) -> Iterator[ServiceProcess]:
+        """A service on an empty store, as it is by default."""
+        folder = self.folder / name
+        folder.mkdir()
+        (folder / "bench_functions.py").write_text(FUNCTIONS)
+        settings = {"http.allow_networks": '["127.0.0.0/8"]'} if "allow_networks" in HttpSection.model_fields else {}
+        service = ServiceProcess(folder=folder, config=CONFIG, settings=settings)
+        service.start()
+        try:
+            yield service
+        finally:
+            service.kill()
+
+    def bare_client(self, number: int) -> float:
+        """The CPU microseconds of a call to the sink by a bare client."""
+        url = f"http://{HOST}:{self.sink_port}"
+        command = [*YARDSTICKS, "client", url, str(number)]
+        return float(subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout)
+
+    @contextmanager
+    def bare_timer(self, instants: list[int]) -> Iterator[Callable[[], list[int]]]:
+        """A bare `call_at` for these instants; what is yielded waits for it and says how late each was."""
+        command = [*YARDSTICKS, "timer"]
+        with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdin is not None
+            process.stdin.write(orjson.dumps(instants))
+            process.stdin.close()
+            process.stdin = None
+            yield lambda: list(orjson.loads(process.communicate()[0]))
+
+    def _yardstick(self, which: str) -> tuple[int, int]:
+        command = [*YARDSTICKS, which]
+        process = self._open.enter_context(subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE))
+        self._open.callback(process.kill)
+        assert process.stdout is not None
+        return process.pid, int(process.stdout.readline())
+
+
+class Cpu:
+    """The CPU time of a process between two points."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._before = cpu_seconds(pid)
+
+    def microseconds(self) -> float:
+        return (cpu_seconds(self._pid) - self._before) * 1e6
+
+
+def port_of(service: ServiceProcess) -> int:
+    return int(service.url.rpartition(":")[2])
+
+
+async def get(port: int, path: str) -> Any:
+    """One GET of its own, for the odd question."""
+    reader, writer = await asyncio.open_connection(HOST, port)
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n".encode())
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = int(head.lower().split(b"content-length:")[1].split(b"\r\n", 1)[0])
+    body = await reader.readexactly(length)
+    writer.close()
+    await writer.wait_closed()
+    return orjson.loads(body)
+
+
+async def wait_until_done(service: ServiceProcess, queue: str, timeout: float = 300.0) -> None:
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        counts = (await get(port_of(service), f"/v1/queues/{queue}"))["counts"]
+        if not counts["scheduled"] and not counts["running"]:
+            return
+        await asyncio.sleep(0.1)
+    raise TimeoutError(f"queue {queue} was not done within {timeout:g} s")

@@ -1,0 +1,115 @@
+"""How quick the API is: CPU of the service for what it is asked, beside that of a bare handler."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from statistics import median
+
+import orjson
+
+from tests.bench.ground import Cpu, Ground, port_of
+from tests.bench.load import request, send, stream
+from tests.bench.verdicts import Measure
+from tests.support.process import ServiceProcess
+
+LINES = 1_000
+WEEK = 604_800
+BODY = orjson.dumps(
+    {"kind": "echo", "params": {"order": 12345, "text": "remember the milk"}, "delay": WEEK, "queue": "asked"}
+)
+
+
+async def measure_requests(ground: Ground, number: int) -> list[Measure]:
+    """POST, batch and GET on a store that begins empty, each round beside the bare handler."""
+    bare, posts, batches, gets = [], [], [], []
+    with ground.service("requests") as service:
+        port, pid = port_of(service), service.pid
+        await _post(service, number // 4)
+        await _cost(ground.bare_pid, ground.bare_port, request("POST", "/", BODY), number // 4, 201)
+        for _ in range(ground.rounds):
+            bare.append(await _cost(ground.bare_pid, ground.bare_port, request("POST", "/", BODY), number, 201))
+            posts.append(await _cost(pid, port, request("POST", "/v1/jobs", BODY), number, 201))
+            batches.append(await _cost_of_lines(service, max(5, number // 500)))
+            (made,) = await send(port, [request("POST", "/v1/jobs", BODY)], status=201, connections=1)
+            gets.append(await _cost(pid, port, request("GET", made.location.decode()), number, 200))
+    post, batch, get, bare_post = median(posts), median(batches), median(gets), median(bare)
+    against = f"bare 201: {bare_post:.1f} µs"
+    return [
+        _ratio("durable POST, 64 connections: CPU / bare 201", 3.0, 2.2, post, bare_post, against),
+        _ratio("batch of 1,000 lines: CPU per job / bare 201", 0.5, 0.25, batch, bare_post, against),
+        _ratio("GET by id: CPU / bare 201", 2.0, 1.5, get, bare_post, against),
+    ]
+
+
+async def measure_many(ground: Ground, few: int, many: int, number: int) -> list[Measure]:
+    """The same POST with few and with many jobs waiting, what these take in memory, and a restart with them."""
+    with ground.service("many") as service:
+        await _fill(service, few)
+        resident = service.resident_bytes()
+        before = await _post(service, number)
+        began = time.perf_counter()
+        await _fill(service, many - few)
+        took = time.perf_counter() - began
+        grown = (service.resident_bytes() - resident) / (many - few)
+        after = await _post(service, number)
+        stall = await _longest_stall(service, number)
+        service.stop()
+        ready = service.start()
+    filled = f"{(many - few) / took:,.0f} jobs/s submitted in one stream"
+    return [
+        Measure(name=f"memory per waiting job, {few:.0e} to {many:.0e}", must=100, goal=30, figure=grown, unit="B"),
+        Measure(
+            name=f"growth of POST CPU, {few:.0e} to {many:.0e}",
+            must=1.5,
+            goal=1.1,
+            figure=after / before,
+            detail=f"{before:.1f} to {after:.1f} µs",
+        ),
+        Measure(
+            name=f"slowest answer with {many:.0e} waiting", must=100, goal=10, figure=stall, unit="ms", detail=filled
+        ),
+        Measure(name=f"restart to ready with {many:.0e} waiting", must=5, goal=1.5, figure=ready, unit="s"),
+    ]
+
+
+async def _post(service: ServiceProcess, number: int) -> float:
+    return await _cost(service.pid, port_of(service), request("POST", "/v1/jobs", BODY), number, 201)
+
+
+async def _cost(pid: int, port: int, wanted: bytes, number: int, status: int) -> float:
+    """CPU microseconds per request."""
+    cpu = Cpu(pid)
+    await send(port, itertools.repeat(wanted, number), status=status)
+    return cpu.microseconds() / number
+
+
+async def _cost_of_lines(service: ServiceProcess, batches: int) -> float:
+    wanted = request("POST", "/v1/jobs/batch", (BODY + b"\n") * LINES, "application/x-ndjson")
+    cpu = Cpu(service.pid)
+    await send(port_of(service), itertools.repeat(wanted, batches), status=200, connections=1)
+    return cpu.microseconds() / batches / LINES
+
+
+async def _fill(service: ServiceProcess, number: int) -> None:
+    """Jobs due at any time of the week after the next hour."""
+    first = time.time() + 3600
+    line = b'{"kind":"echo","params":{"order":%d},"execute_at":%.3f}\n'
+    chunks = (
+        b"".join(line % (index, first + index * 7919 % WEEK) for index in range(start, min(number, start + LINES)))
+        for start in range(0, number, LINES)
+    )
+    created = await stream(port_of(service), chunks)
+    assert created == number, f"{created} of {number} jobs were made"
+
+
+async def _longest_stall(service: ServiceProcess, number: int) -> float:
+    """The slowest of many small answers, one after another, in milliseconds."""
+    port = port_of(service)
+    answers = await send(port, itertools.repeat(request("GET", "/livez"), number), status=200, connections=1)
+    return max(answer.seconds for answer in answers) * 1e3
+
+
+def _ratio(name: str, must: float, goal: float, figure: float, bare: float, against: str) -> Measure:
+    detail = f"{figure:.1f} µs, {against}"
+    return Measure(name=name, must=must, goal=goal, figure=figure / bare, unit="×", detail=detail)

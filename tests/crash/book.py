@@ -1,0 +1,35 @@
+"""What the functions have written down: the runs of jobs as they saw themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.support.process import ServiceProcess
+
+FUNCTIONS = Path(__file__).with_name("functions.py")
+
+
+class Run(NamedTuple):
+    """One attempt at a job, begun at an instant of the wall clock, in microseconds."""
+
+    id: str
+    attempt: int
+    began_at: int
+    has_ended: bool
+
+
+def install(service: ServiceProcess) -> None:
+    """Put the functions where the service finds them: kinds name them as "functions:<name>"."""
+    (service.folder / "functions.py").write_text(FUNCTIONS.read_text())
+
+
+def read_book(service: ServiceProcess) -> list[Run]:
+    book = service.folder / "book.txt"
+    lines = [line.split() for line in book.read_text().splitlines()] if book.exists() else []
+    ended = {(id, number) for id, number, event, _ in lines if event == "end"}
+    return [
+        Run(id, int(number), int(instant) // 1000, (id, number) in ended)
+        for id, number, event, instant in lines
+        if event == "begin"
+    ]

@@ -1,0 +1,41 @@
+"""Kinds that run processes, and attempts at them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import orjson
+import pytest
+
+from app.config import Kind
+from app.handlers.base import AttemptFailed, Handler, Result
+from tests.handlers.attempts import make_attempt
+
+PROCESS_FUNCTIONS = "tests.handlers.process_functions"
+
+Handlers = dict[str, Handler]
+OpenKinds = Callable[..., Awaitable[Handlers]]
+OpenKind = Callable[..., Awaitable[Handler]]
+
+
+def in_process(function: str, *, module: str = PROCESS_FUNCTIONS, **asked: Any) -> Kind:
+    return Kind(python=f"{module}:{function}", isolation="process", **asked)
+
+
+async def run(handler: Handler, timeout: float = 60.0, **params: Any) -> Result:
+    result = await handler.run(orjson.dumps(params), make_attempt(number=4, timeout=timeout))
+    assert isinstance(result, Result)
+    return result
+
+
+async def failure(handler: Handler, timeout: float = 60.0, **params: Any) -> AttemptFailed:
+    with pytest.raises(AttemptFailed) as failed:
+        await run(handler, timeout, **params)
+    return failed.value
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - a process has no event to tell the loop
+        await asyncio.sleep(0.001)

@@ -1,0 +1,254 @@
+"""The lanes against a naive model: lists that are searched, whatever happens to jobs and settings meanwhile."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from app.config import LabelConcurrency, QueueSettings, Rate
+from app.job import SECOND, Job
+from app.lane import INSIDE, Slot
+from app.lanes import STRICT, Lanes
+from tests.support.builders import NOW, make_job, make_retry
+
+RETRY = make_retry()
+QUEUES = st.sampled_from("pq")
+LABELS = st.sampled_from(["", "a", "b", "c"])
+PICKS = st.integers(0, 10**6)
+CONCURRENCIES = st.integers(1, 4)
+LIMITS = st.none() | st.builds(LabelConcurrency, label=st.sampled_from(["tenant", "region"]), limit=st.integers(1, 2))
+RATES = st.none() | st.builds(Rate, per_second=st.sampled_from([0.5, 3.0, 100.0]), burst=st.sampled_from([1.0, 2.5]))
+
+
+@dataclass
+class Bucket:
+    """How many tokens there are at least and, counting what a late timer may carry over, at most."""
+
+    least: float = math.inf
+    most: float = math.inf
+
+    def fill(self, seconds: float, rate: Rate) -> None:
+        self.least = min(rate.burst, self.least + seconds * rate.per_second)
+        self.most = min(rate.burst + 1, self.most + seconds * rate.per_second)
+
+    def take(self) -> None:
+        self.least = max(0.0, self.least - 1)
+        self.most -= 1
+
+
+@dataclass
+class Model:
+    """One queue, without any cleverness."""
+
+    settings: QueueSettings
+    is_paused: bool = False
+    waiting: dict[int, Job] = field(default_factory=dict)
+    running: list[Slot] = field(default_factory=list)
+    bucket: Bucket = field(default_factory=Bucket)
+    passed: dict[str, Counter[str]] = field(default_factory=dict)  # starts of others since a label could start
+
+    def label_of(self, job: Job) -> str:
+        limit = self.settings.label_concurrency
+        labels: dict[str, str] = orjson.loads(job.labels or b"{}")
+        return labels.get(limit.label, "") if limit else ""
+
+    def has_room(self, label: str) -> bool:
+        limit = self.settings.label_concurrency
+        return limit is None or not label or sum(slot.label == label for slot in self.running) < limit.limit
+
+    def startable(self) -> list[Job]:
+        """What nothing but the rate may hold back."""
+        if self.is_paused or len(self.running) >= self.settings.concurrency:
+            return []
+        return [job for job in self.waiting.values() if self.has_room(self.label_of(job))]
+
+    def note_passing(self, begun: str | None = None) -> None:
+        """A label that could start all the while must not be passed over twice by the same other."""
+        able = {self.label_of(job) for job in self.waiting.values() if self.has_room(self.label_of(job))}
+        self.passed = {label: self.passed.get(label, Counter()) for label in able}
+        if begun is not None:
+            self.passed.pop(begun, None)
+            for passes in self.passed.values():
+                passes[begun] += 1
+                assert passes[begun] <= 1, f"{begun!r} started twice while others waited for their turn: {self.passed}"
+            self.note_passing()
+
+
+class LanesMachine(RuleBasedStateMachine):
+    """What the service does to its lanes, in any order."""
+
+    @initialize(aging=st.sampled_from([0.0, 1.0, 60.0]), p=CONCURRENCIES)
+    def begin(self, aging: float, p: int) -> None:
+        self.tick = 0.0
+        self.last_seq = 0
+        self.is_told = False
+        self.lift = round(aging * SECOND) or STRICT
+        config = {"p": QueueSettings(concurrency=p), "q": QueueSettings(concurrency=3)}
+        self.lanes = Lanes(config=config, aging=aging, tick=lambda: self.tick)
+        self.lanes.on_ready = self.tell
+        self.models = {name: Model(settings) for name, settings in config.items()}
+
+    def tell(self) -> None:
+        self.is_told = True
+
+    @rule(queue=QUEUES, label=LABELS, priority=st.integers(-2, 2), seconds=st.integers(0, 5))
+    def put(self, queue: str, label: str, priority: int, seconds: int) -> None:
+        self.last_seq += 1
+        self.put_as(queue, self.last_seq, label, priority, seconds)
+
+    @rule(queue=QUEUES, pick=PICKS, label=LABELS, priority=st.integers(-2, 2), seconds=st.integers(0, 5))
+    def put_again(self, queue: str, pick: int, label: str, priority: int, seconds: int) -> None:
+        waiting = [*self.models[queue].waiting]
+        if waiting:
+            self.put_as(queue, waiting[pick % len(waiting)], label, priority, seconds)
+
+    def put_as(self, queue: str, seq: int, label: str, priority: int, seconds: int) -> None:
+        labels = {"tenant": label, "region": f"r{label}"} if label else None
+        asked: dict[str, Any] = {"labels": labels, "priority": priority, "delay": seconds, "retry": RETRY}
+        job = make_job(queue=queue, seq=seq, **asked)
+        self.lanes.put(job)
+        self.models[queue].waiting[seq] = job
+
+    @rule(queue=QUEUES, pick=PICKS)
+    def discard(self, queue: str, pick: int) -> None:
+        waiting = [*self.models[queue].waiting, 0]
+        seq = waiting[pick % len(waiting)]
+        self.lanes.discard(queue, seq)
+        self.models[queue].waiting.pop(seq, None)
+
+    @rule(limit=st.integers(1, 3))
+    def take_some(self, limit: int) -> None:
+        """As when few workers are free; when one is free again they look without being told."""
+        taken = self.lanes.take(limit)
+        assert len(taken) <= limit
+        self.note_starts(taken)
+        self.is_told = True
+
+    @rule()
+    def take_all(self) -> None:
+        self.is_told = False
+        self.note_starts(self.lanes.take(1_000))
+        for name, model in self.models.items():
+            if model.settings.rate is None:
+                assert not model.startable(), f"queue {name} held something back"
+            else:
+                assert not model.startable() or model.bucket.least < 1 + 1e-6
+
+    def note_starts(self, taken: list[Slot]) -> None:
+        for slot in taken:
+            model = self.models[slot.queue]
+            begun = model.waiting[slot.seq]
+            rivals = [job for job in model.startable() if model.label_of(job) == slot.label]
+            assert begun in rivals
+            assert model.label_of(begun) == slot.label
+            assert self.rank(begun) == min(self.rank(job) for job in rivals)
+            if model.settings.rate is not None:
+                assert model.bucket.most >= 1 - 1e-6
+                model.bucket.take()
+            del model.waiting[slot.seq]
+            model.running.append(slot)
+            model.note_passing(slot.label)
+
+    def rank(self, job: Job) -> tuple[int, int]:
+        return ((job.due_at or 0) - NOW - job.priority * self.lift, job.seq)
+
+    @rule(queue=QUEUES, pick=PICKS)
+    def release(self, queue: str, pick: int) -> None:
+        running = self.models[queue].running
+        if running:
+            self.lanes.release(running.pop(pick % len(running)))
+
+    @rule(queue=QUEUES, is_paused=st.booleans())
+    def pause(self, queue: str, is_paused: bool) -> None:
+        self.lanes.pause(queue, is_paused)
+        self.models[queue].is_paused = is_paused
+
+    @rule(queue=QUEUES, concurrency=CONCURRENCIES, label_concurrency=LIMITS, rate=RATES, is_lazy=st.booleans())
+    def configure(
+        self, queue: str, concurrency: int, label_concurrency: LabelConcurrency | None, rate: Rate | None, is_lazy: bool
+    ) -> None:
+        model = self.models[queue]
+        if is_lazy:
+            label_concurrency = model.settings.label_concurrency
+        override = QueueSettings(concurrency=concurrency, label_concurrency=label_concurrency, rate=rate)
+        displaced = self.lanes.configure(queue, override)
+        is_sorted_anew = model.settings.label_concurrency != label_concurrency
+        assert sorted(displaced) == (sorted(model.waiting) if is_sorted_anew else [])
+        if is_sorted_anew:
+            model.passed = {}
+        model.settings = override
+        model.bucket = Bucket(least=0.0)
+        for seq in displaced:
+            self.lanes.put(model.waiting[seq])
+
+    @rule(seconds=st.sampled_from([0.001, 0.1, 1.0, 5.0]))
+    def pass_time(self, seconds: float) -> None:
+        self.tick += seconds
+        for model in self.models.values():
+            if model.settings.rate is not None:
+                model.bucket.fill(seconds, model.settings.rate)
+
+    @rule()
+    @precondition(lambda self: self.lanes.token_in() is not None)
+    def thaw(self) -> None:
+        """Come when the lanes have said: something can start then, or it is a label that holds it and no more asked."""
+        held = [model for model in self.models.values() if model.settings.rate is not None and model.startable()]
+        wait = self.lanes.token_in()
+        assert wait is not None
+        self.pass_time(wait + 0.001)
+        before = sum(len(model.running) for model in held)
+        self.lanes.wake()
+        assert self.is_told
+        self.take_all()
+        has_begun = sum(len(model.running) for model in held) > before
+        assert has_begun or self.lanes.token_in() != wait
+
+    @invariant()
+    def who_may_start_is_told_of(self) -> None:
+        """Only a rate may make a job wait untold, and then there is a time at which to look again."""
+        for model in self.models.values():
+            model.note_passing()
+            if model.startable() and not self.is_told:
+                assert model.settings.rate is not None
+                assert self.lanes.token_in() is not None
+
+    @invariant()
+    def counts_agree(self) -> None:
+        for name, model in self.models.items():
+            lane = self.lanes._lanes.get(name)
+            if lane is None:
+                continue
+            assert (lane.due, lane.running) == (len(model.waiting), len(model.running))
+            waiting = {seq: strand.label for strand in lane.strands.values() for seq in strand.waiting}
+            assert waiting == {seq: model.label_of(job) for seq, job in model.waiting.items()}
+            assert lane.places == {seq: (INSIDE, label) for seq, label in waiting.items() if label}
+            assert lane.running_by == Counter(slot.label for slot in model.running if slot.label)
+            if not lane.due and not lane.running:
+                assert (lane.strands, lane.due_for) == ({}, {})
+                assert not any(lane.turns.values())
+
+    @invariant()
+    def reasons_agree(self) -> None:
+        for name, model in self.models.items():
+            for job in model.waiting.values():
+                reason = self.lanes.waiting_for(job)
+                assert (reason == "pause") == model.is_paused
+                if reason == "label":
+                    assert not model.has_room(model.label_of(job))
+                if reason == "slot":
+                    assert len(model.running) >= model.settings.concurrency
+                if reason == "rate":
+                    assert model.bucket.least < 1
+                if reason is None:
+                    assert job in model.startable(), f"{name} says nothing of {job.seq}"
+
+
+TestLanes = LanesMachine.TestCase
+TestLanes.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

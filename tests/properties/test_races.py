@@ -1,0 +1,238 @@
+"""Whatever races with the firing of a job, it runs as often as its record says, and not at all when it was ended."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import orjson
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.clock import Instant, format_instant
+from app.config import LabelConcurrency, QueueSettings, WorkersSection
+from app.errors import Problem
+from app.handlers.base import Attempt
+from app.ids import parse_id
+from app.job import SECOND, Job, State
+from app.service import Change
+from app.stores.base import Offer, Receipt
+from tests.support.builders import make_retry
+from tests.support.engine import Engine
+from tests.support.faults import FaultyStore
+from tests.support.kinds import FakeHandler
+from tests.support.virtual import EPOCH, VirtualClock, VirtualLoop
+
+RETRY = make_retry(max_attempts=2, delay=0.003, jitter=0)
+JOBS = 8
+DUE = 0.05
+LABELLED = QueueSettings(label_concurrency=LabelConcurrency(label="tenant", limit=1))
+PLAIN = QueueSettings(label_concurrency=None)
+
+
+class Deed(NamedTuple):
+    """What somebody does to a job, or to all, and when."""
+
+    at: float
+    verb: str
+    job: int
+    by: float
+
+
+DEEDS = st.builds(
+    Deed,
+    at=st.integers(30, 90).map(lambda ms: ms / 1_000),
+    verb=st.sampled_from(
+        ["cancel", "cancel", "move", "run", "delete", "retry", "rewrite", "pause", "resume", "purge", "label", "plain"]
+    ),
+    job=st.integers(0, JOBS - 1),
+    by=st.integers(-10, 30).map(lambda ms: ms / 1_000),
+)
+
+
+class RacyStore(FaultyStore):
+    """Takes its time, a different one each time, before it does something and before it says so."""
+
+    def __init__(self, *, chance: random.Random) -> None:
+        super().__init__()
+        self._chance = chance
+
+    def peek(self, seq: int) -> Job | None:
+        return self._jobs.get(seq)
+
+    async def _before(self, method: str) -> None:
+        await self._dawdle()
+
+    async def _after(self, method: str) -> None:
+        await self._dawdle()
+
+    async def _dawdle(self) -> None:
+        draw = self._chance.random()
+        if draw < 0.3:
+            await asyncio.sleep(self._chance.random() * 0.004)
+        elif draw < 0.6:
+            for _ in range(self._chance.randrange(1, 5)):
+                await asyncio.sleep(0)
+
+    async def delete(self, job: Job) -> bool:
+        await self._dawdle()
+        is_gone = await super().delete(job)
+        await self._dawdle()
+        return is_gone
+
+    async def add(self, offers: Sequence[Offer], *, now: Instant, **asked: Any) -> Receipt:
+        await self._dawdle()
+        receipt = await super().add(offers, now=now, **asked)
+        await self._dawdle()
+        return receipt
+
+
+class Race:
+    """One run: some jobs, due at about the same time, and all that is done to them meanwhile."""
+
+    def __init__(self, *, clock: VirtualClock, seed: int, concurrency: int) -> None:
+        self.chance = random.Random(seed)
+        self.clock = clock
+        self.store = RacyStore(chance=self.chance)
+        workers = WorkersSection(concurrency=concurrency)
+        self.engine = Engine(
+            clock=clock, handler=FakeHandler(self.work), store=self.store, queue=LABELLED, workers=workers
+        )
+        self.jobs: list[Job] = []
+        self.runs: dict[str, list[tuple[str, str]]] = {}
+        self.told_to_stop: set[tuple[str, int]] = set()
+        self.paused_at: Instant | None = None
+        self.retried: set[str] = set()
+
+    async def run(self, deeds: list[Deed]) -> None:
+        async with self.engine:
+            for number in range(JOBS):
+                labels = {"tenant": "ab"[number % 2]} if number % 3 else None
+                delay = DUE + self.chance.randrange(3) / 1_000
+                expires_after = 0.02 if number % 4 == 0 else None
+                asked = {"delay": delay, "retry": RETRY, "labels": labels, "expires_after": expires_after}
+                self.jobs.append(await self.engine.submit(**asked))
+            async with asyncio.TaskGroup() as group:
+                for deed in deeds:
+                    group.create_task(self.do(deed))
+            await self.engine.parts.queues.pause("default", False)
+            await asyncio.sleep(5)
+            self.check()
+
+    async def work(self, attempt: Attempt) -> None:
+        self.check_start(attempt)
+        history = self.runs.setdefault(attempt.id, [])
+        history.append((format_instant(attempt.started_at), "stopped"))
+        await asyncio.sleep(self.chance.choice([0, 0, 0.001, 0.01]))
+        is_good = self.chance.random() < 0.7
+        history[-1] = (history[-1][0], "succeeded" if is_good else "error")
+        if not is_good:
+            raise ValueError("bad luck")
+
+    async def do(self, deed: Deed) -> None:
+        await asyncio.sleep(max(0.0, deed.at - (self.clock.now() - EPOCH) / SECOND))
+        try:
+            await self._do(deed, self.jobs[deed.job])
+        except Problem as problem:
+            assert problem.code in ("wrong_state", "job_not_found")  # noqa: PT017 - others must not come
+
+    async def _do(self, deed: Deed, job: Job) -> None:
+        service, queues = self.engine.parts.service, self.engine.parts.queues
+        match deed.verb:
+            case "cancel":
+                asked = await service.cancel(job.id, None, None)
+                assert asked.state in (State.CANCELLED, State.RUNNING)
+                if asked.state is State.RUNNING:
+                    self.told_to_stop.add((job.id, asked.started_at or 0))
+            case "move":
+                given = frozenset({"delay"})
+                await service.patch(job.id, Change(given=given, delay=max(0.0, deed.by)), None)
+            case "rewrite":
+                change = Change(given=frozenset({"priority", "labels"}), priority=5, labels=b'{"tenant":"b"}')
+                await service.patch(job.id, change, None)
+            case "run":
+                await service.run(job.id, None)
+            case "delete":
+                await service.delete(job.id, None)
+                assert self.store.peek(job.seq) is None
+            case "retry":
+                self.retried.add(job.id)
+                await service.retry(job.id, None)
+            case "pause":
+                await queues.pause("default", True)
+                self.paused_at = self.clock.now() if self.engine.parts.lanes.is_paused("default") else None
+            case "resume":
+                self.paused_at = None
+                await queues.pause("default", False)
+            case "purge":
+                await queues.purge("default")
+            case "label" | "plain":
+                await queues.put("default", LABELLED if deed.verb == "label" else PLAIN)
+
+    def check_start(self, attempt: Attempt) -> None:
+        """What has been claimed, and nothing else, may begin."""
+        name = parse_id(attempt.id)
+        assert name is not None
+        stored = self.store.peek(name[0])
+        assert stored is not None, "it was forgotten"
+        assert stored.state is State.RUNNING, f"it is {stored.state.word}"
+        assert (stored.attempt, stored.started_at) == (attempt.number, attempt.started_at)
+        assert attempt.due_at <= attempt.started_at <= self.clock.now(), "it is early"
+        assert stored.expires_at is None or attempt.started_at < stored.expires_at, "it has expired"
+        assert (attempt.id, attempt.started_at) not in self.told_to_stop, "it was told to stop before it began"
+        is_paused = self.paused_at is not None and self.engine.parts.lanes.is_paused("default")
+        assert not is_paused or attempt.started_at <= (self.paused_at or 0), "its queue is paused"
+
+    def check(self) -> None:
+        """Each job that is left has ended, and its record is what happened."""
+        for job in self.jobs:
+            stored = self.store.peek(job.seq)
+            if stored is not None:
+                self.check_record(stored)
+        self.engine.assert_all_given_back()
+        assert len(self.engine.parts.agenda) == 0
+        assert len(self.engine.parts.outcomes) == 0
+        assert self.engine.parts.metrics.outdated.values[()] == 0
+        assert self.engine.parts.metrics.laps_failed.values == {}
+
+    def check_record(self, job: Job) -> None:
+        assert job.is_final, f"{job.id} is still {job.state.word}"
+        record = orjson.loads(job.attempts)
+        runs = self.runs.get(job.id, [])
+        begun = [entry for entry in record if entry["outcome"] != "cancelled" or _ran(entry, runs)]
+        assert [entry["started_at"] for entry in begun] == [started_at for started_at, _ in runs]
+        for entry, (_, ending) in zip(begun, runs, strict=True):
+            assert entry["outcome"] in (ending, "cancelled")
+            assert ending != "stopped" or entry["outcome"] == "cancelled"
+        if job.id not in self.retried:
+            assert job.attempt == len(record)
+        last = record[-1]["outcome"] if record else None
+        match job.state:
+            case State.SUCCEEDED:
+                assert last == "succeeded"
+            case State.FAILED:
+                assert last == "error"
+            case State.EXPIRED:
+                assert last in (None, "error", "cancelled")
+            case State.CANCELLED:
+                assert last != "succeeded" or job.id in self.retried
+
+
+def _ran(entry: dict[str, Any], runs: list[tuple[str, str]]) -> bool:
+    return entry["started_at"] in [started_at for started_at, _ in runs]
+
+
+@settings(max_examples=300)
+@given(deeds=st.lists(DEEDS, max_size=25), seed=st.integers(0, 2**32), concurrency=st.sampled_from([1, 2, 100]))
+def test_what_races_with_the_firing_of_a_job_leaves_a_true_record(
+    deeds: list[Deed], seed: int, concurrency: int
+) -> None:
+    async def race() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        await Race(clock=VirtualClock(loop=loop), seed=seed, concurrency=concurrency).run(deeds)
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(race())

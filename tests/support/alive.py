@@ -1,0 +1,43 @@
+"""Processes outside: which of those that wrote themselves down are still there."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+
+def write_down(pids: str | Path) -> None:
+    """Let this process be found; one write, which no kill can cut."""
+    descriptor = os.open(pids, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(descriptor, b"%d\n" % os.getpid())
+    os.close(descriptor)
+
+
+def written(pids: str | Path) -> list[int]:
+    try:
+        return [int(line) for line in Path(pids).read_text().splitlines()]
+    except FileNotFoundError:
+        return []
+
+
+def alive(pids: str | Path) -> list[int]:
+    """Those that are still there, if only as zombies."""
+    return [pid for pid in written(pids) if is_alive(pid)]
+
+
+def is_alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def descendants(ancestor: int) -> set[int]:
+    """All that came of a process and still has a parent among them."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):  # it has just ended
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+    found = {ancestor}
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {ancestor}

@@ -1,0 +1,102 @@
+"""A scheduler and what it works with, on virtual time; nobody takes jobs out of the lanes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from app.agenda import Agenda
+from app.alarm import Alarm
+from app.config import QueueSettings
+from app.job import Job
+from app.lanes import Lanes
+from app.metrics import Metrics
+from app.scheduler import Scheduler
+from tests.support.builders import make_retry, put_one
+from tests.support.faults import FaultyStore
+from tests.support.virtual import VirtualClock
+
+HOUR = 3_600.0
+RETRY = make_retry()
+
+
+class CountingAgenda(Agenda):
+    """Counts the laps that look at it."""
+
+    laps = 0
+
+    def pop(self, now: int, limit: int) -> list[tuple[int, int]]:
+        self.laps += 1
+        return super().pop(now, limit)
+
+
+class NotingLanes(Lanes):
+    """Notes who is handed over, and when."""
+
+    def __init__(self, *, clock: VirtualClock, **settings: QueueSettings) -> None:
+        super().__init__(config=settings, aging=60.0, tick=asyncio.get_running_loop().time)
+        self._clock = clock
+        self.handed_over: list[tuple[int, int]] = []
+
+    def put(self, job: Job) -> None:
+        self.handed_over.append((job.seq, self._clock.now()))
+        super().put(job)
+
+
+class Desk:
+    """A scheduler and what it works with; nobody takes jobs out of the lanes."""
+
+    def __init__(self, *, clock: VirtualClock, **settings: QueueSettings) -> None:
+        self.clock = clock
+        self.store = FaultyStore()
+        self.alarm = Alarm(now=clock.now)
+        self.agenda = CountingAgenda(on_earlier=self.alarm.ring)
+        self.lanes = NotingLanes(clock=clock, **settings)
+        self.metrics = Metrics()
+        self.changed: list[Job] = []
+        self.scheduler = Scheduler(
+            agenda=self.agenda,
+            store=self.store,
+            lanes=self.lanes,
+            alarm=self.alarm,
+            metrics=self.metrics,
+            now=clock.now,
+            on_change=self.changed.append,
+        )
+
+    async def add(self, **asked: Any) -> Job:
+        job = await put_one(self.store, now=self.clock.now(), retry=RETRY, **asked)
+        assert job.wakes_at is not None
+        self.agenda.add(job.wakes_at, job.seq)
+        return job
+
+    async def save(self, job: Job) -> Job:
+        """Store a change, and do what the service does then."""
+        (verdict,) = await self.store.save([job])
+        assert verdict.is_saved
+        self.lanes.discard(job.queue, job.seq)
+        if (wakes_at := job.wakes_at) is not None:
+            self.agenda.add(wakes_at, job.seq)
+        return job
+
+    async def read(self, job: Job) -> Job:
+        return (await self.store.get([job.seq]))[job.seq]
+
+    @property
+    def seqs(self) -> list[int]:
+        return [seq for seq, _ in self.lanes.handed_over]
+
+
+@asynccontextmanager
+async def running(desk: Desk) -> AsyncIterator[Desk]:
+    laps = asyncio.create_task(desk.scheduler.run())
+    await asyncio.sleep(0)
+    try:
+        yield desk
+    finally:
+        laps.cancel()
+        with suppress(asyncio.CancelledError):
+            await laps
+        desk.alarm.close()

@@ -1,0 +1,100 @@
+"""The service without its HTTP side, on virtual time, with kinds and a store of the test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Self
+
+import orjson
+
+from app.config import Config, QueueSettings
+from app.job import Job, State
+from app.main import Parts
+from app.stores.base import Offer, Query
+from tests.support.builders import make_job, make_retry
+from tests.support.faults import FaultyStore
+from tests.support.kinds import FakeHandler
+from tests.support.virtual import VirtualClock
+
+MANY = 100_000
+ONCE = make_retry(max_attempts=1)
+STEADY = make_retry(max_attempts=3, delay=10, factor=2, jitter=0)
+
+
+class Engine:
+    """Started and stopped by `async with`; `handler` runs the kind "echo"."""
+
+    def __init__(
+        self,
+        *,
+        clock: VirtualClock,
+        handler: FakeHandler | None = None,
+        store: FaultyStore | None = None,
+        queue: QueueSettings | None = None,
+        **sections: Any,
+    ) -> None:
+        self.clock = clock
+        self.store = FaultyStore() if store is None else store
+        self.handler = FakeHandler() if handler is None else handler
+        queues = {"default": QueueSettings(concurrency=MANY) if queue is None else queue}
+        self.parts = Parts(
+            config=Config(queues=queues, **sections), store=self.store, handlers={"echo": self.handler}, now=clock.now
+        )
+
+    async def __aenter__(self) -> Self:
+        await self.parts.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for event in (*self.store.held.values(), *self.store.answers_held.values(), self.handler.let_go):
+            event.set()
+        self.store.broken.clear()
+        await self.parts.stop()
+
+    async def submit(self, **asked: Any) -> Job:
+        (job,) = await self.submit_all([asked])
+        return job
+
+    async def submit_many(self, number: int, **asked: Any) -> list[Job]:
+        return await self.submit_all([asked] * number)
+
+    async def submit_all(self, asked: list[dict[str, Any]]) -> list[Job]:
+        now = self.clock.now()
+        receipt = await self.parts.service.add([Offer(make_job(now=now, **one)) for one in asked], now=now)
+        return [entry.job for entry in receipt.entries if entry is not None]
+
+    async def read(self, job: Job) -> Job:
+        return (await self.store.get([job.seq]))[job.seq]
+
+    async def states(self) -> dict[State, int]:
+        """How many jobs there are of each state."""
+        jobs = await self.store.list(Query(limit=MANY))
+        states = [job.state for job in jobs]
+        return {state: states.count(state) for state in sorted(set(states))}
+
+    async def until(self, condition: Callable[[], bool], *, within: float = 60.0, step: float = 0.001) -> None:
+        """Let time pass until something holds; in steps of 0 the loop turns and time stands still."""
+        async with asyncio.timeout(within):
+            while not condition():  # noqa: ASYNC110 - what is waited for has no event, and the time is virtual
+                await asyncio.sleep(step)
+
+    async def until_final(self, job: Job, *, within: float = 100_000.0) -> Job:
+        return await self.parts.service.wait(job.id, within)
+
+    def assert_all_given_back(self) -> None:
+        """Nobody holds a slot, a worker or a label any more."""
+        lanes, workers = self.parts.lanes._lanes.values(), self.parts.workers
+        assert [(lane.running, lane.due, lane.strands, lane.places) for lane in lanes] == [(0, 0, {}, {})] * len(lanes)
+        assert workers.running == 0
+        assert workers._free() == self.parts.config.workers.concurrency
+
+
+def error_of(job: Job) -> dict[str, Any]:
+    assert job.error is not None
+    error: dict[str, Any] = orjson.loads(job.error)
+    return error
+
+
+def outcomes_of(job: Job) -> list[str]:
+    return [attempt["outcome"] for attempt in orjson.loads(job.attempts)]

@@ -1,0 +1,82 @@
+"""A store in memory that can be slow and can fail."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from app.clock import Instant
+from app.errors import StorageFull
+from app.job import Job
+from app.stores.base import Claim, Override, Query, Verdicts
+from app.stores.memory import MemoryStore
+
+Hook = Callable[[str], Awaitable[None]]
+
+
+class FaultyStore(MemoryStore):
+    """Calls of a method named in `broken` raise; one in `held` waits before, one in `answers_held` after its work."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.broken: dict[str, Exception] = {}
+        self.held: dict[str, asyncio.Event] = {}
+        self.answers_held: dict[str, asyncio.Event] = {}
+        self.calls: list[str] = []
+
+    def fill_disk(self) -> None:
+        """From now on nothing can be written."""
+        self.broken |= dict.fromkeys(("add", "claim", "save"), StorageFull("the disk is full"))
+
+    def hold(self, method: str) -> asyncio.Event:
+        """Keep the calls of a method waiting until the event is set."""
+        self.held[method] = asyncio.Event()
+        return self.held[method]
+
+    def hold_answer(self, method: str) -> asyncio.Event:
+        """Do the work of a method, and keep its caller waiting until the event is set."""
+        self.answers_held[method] = asyncio.Event()
+        return self.answers_held[method]
+
+    async def get(self, seqs: Sequence[int]) -> dict[int, Job]:
+        await self._before("get")
+        jobs = await super().get(seqs)
+        await self._after("get")
+        return jobs
+
+    async def claim(self, seqs: Sequence[int], *, now: Instant) -> Claim:
+        await self._before("claim")
+        claim = await super().claim(seqs, now=now)
+        await self._after("claim")
+        return claim
+
+    async def save(self, jobs: Sequence[Job]) -> Verdicts:
+        await self._before("save")
+        verdicts = await super().save(jobs)
+        await self._after("save")
+        return verdicts
+
+    async def list(self, query: Query) -> list[Job]:
+        await self._before("list")
+        return await super().list(query)
+
+    async def overrides(self) -> dict[str, Override]:
+        await self._before("overrides")
+        return await super().overrides()
+
+    async def open(self) -> None:
+        await self._before("open")
+
+    async def close(self) -> None:
+        await self._before("close")
+
+    async def _before(self, method: str) -> None:
+        self.calls.append(method)
+        if method in self.held:
+            await self.held[method].wait()
+        if method in self.broken:
+            raise self.broken[method]
+
+    async def _after(self, method: str) -> None:
+        if method in self.answers_held:
+            await self.answers_held[method].wait()

@@ -1,0 +1,88 @@
+"""A kind of work made of a function of the test, which notes what it was given."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from app.handlers.base import Attempt, Stop
+
+Work = Callable[[Attempt], Awaitable[bytes | None]]
+
+
+async def nothing(_: Attempt) -> None:
+    """Succeed at once."""
+
+
+async def for_ever(_: Attempt) -> None:
+    """Run until it is stopped."""
+    await asyncio.Event().wait()
+
+
+def lasting(seconds: float, result: bytes | None = None) -> Work:
+    async def work(_: Attempt) -> bytes | None:
+        await asyncio.sleep(seconds)
+        return result
+
+    return work
+
+
+def raising(*errors: BaseException | None) -> Work:
+    """Raise one after another, the last again and again; None: succeed."""
+    left = list(errors)
+
+    async def work(_: Attempt) -> None:
+        error = left.pop(0) if len(left) > 1 else left[0]
+        if error is not None:
+            raise error
+
+    return work
+
+
+class FakeHandler:
+    """Calls `work`, and counts; `let_go` ends what `swallow` keeps running."""
+
+    type = "fake"
+    isolation = None
+    result_schema = None
+    abandoned = 0
+
+    def __init__(
+        self, work: Work = nothing, *, stop: Stop = Stop.COOPERATIVE, on_life: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self.work = work
+        self.stop = stop
+        self.params_schema: dict[str, Any] = {}
+        self.attempts: list[Attempt] = []
+        self.running = 0
+        self.most_running = 0
+        self.let_go = asyncio.Event()
+        self._on_life = on_life
+
+    def check(self, params: bytes) -> None:
+        pass
+
+    async def open(self) -> None:
+        self._on_life("open handler")
+
+    async def close(self) -> None:
+        self._on_life("close handler")
+
+    async def run(self, params: bytes, attempt: Attempt) -> bytes | None:
+        self.attempts.append(attempt)
+        self.running += 1
+        self.most_running = max(self.most_running, self.running)
+        try:
+            return await self.work(attempt)
+        finally:
+            self.running -= 1
+
+    async def swallow(self, _: object = None) -> bytes:
+        """Ignore every cancellation until `let_go` is set."""
+        while not self.let_go.is_set():
+            try:
+                await self.let_go.wait()
+            except asyncio.CancelledError:
+                continue
+        return b'"late"'

@@ -1,0 +1,79 @@
+"""Lanes to put jobs into and take them out of, by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from itertools import chain
+from typing import Any
+
+from app.config import LabelConcurrency, QueueSettings, Rate
+from app.job import Job
+from app.lane import Slot
+from app.lanes import Lanes
+from tests.support.builders import make_job, make_retry
+
+RETRY = make_retry()
+
+
+class Bench:
+    """Lanes whose tick a test sets; jobs run until they are released."""
+
+    def __init__(self, *, aging: float = 60.0, **queues: QueueSettings) -> None:
+        self.tick = 0.0
+        self.calls = 0
+        self.lanes = Lanes(config=queues, aging=aging, tick=lambda: self.tick)
+        self.lanes.on_ready = self._count
+        self.running: list[Slot] = []
+        self._last_seq = 0
+
+    def _count(self) -> None:
+        self.calls += 1
+
+    def put(self, *, delay: float = 0.0, tenant: str | None = None, **asked: Any) -> Job:
+        self._last_seq += 1
+        labels = None if tenant is None else {"tenant": tenant}
+        job = make_job(delay=delay, labels=labels, seq=self._last_seq, retry=RETRY, **asked)
+        self.lanes.put(job)
+        return job
+
+    def take(self, limit: int = 1_000_000) -> list[int]:
+        """Start what may start; their numbers."""
+        slots = self.lanes.take(limit)
+        self.running += slots
+        return [slot.seq for slot in slots]
+
+    def release(self, seq: int) -> None:
+        (slot,) = [slot for slot in self.running if slot.seq == seq]
+        self.running.remove(slot)
+        self.lanes.release(slot)
+
+    def release_all(self) -> None:
+        while self.running:
+            self.lanes.release(self.running.pop())
+
+    def run_dry(self) -> list[int]:
+        """Start one after another, each ending before the next starts."""
+        begun: list[int] = []
+        while slots := self.lanes.take(1):
+            begun += [slot.seq for slot in slots]
+            self.lanes.release(slots[0])
+        return begun
+
+    def assert_empty(self) -> None:
+        for lane in self.lanes._lanes.values():
+            kept: tuple[Sized, ...] = (
+                lane.strands,
+                lane.places,
+                lane.due_for,
+                lane.running_by,
+                [*chain(*lane.turns.values())],
+            )
+            assert (lane.due, lane.running, *map(len, kept)) == (0, 0, 0, 0, 0, 0, 0)
+
+
+def by_tenant(limit: int, **settings: Any) -> QueueSettings:
+    return QueueSettings(label_concurrency=LabelConcurrency(label="tenant", limit=limit), **settings)
+
+
+def at_rate(per_second: float, **burst: float) -> QueueSettings:
+    return QueueSettings(concurrency=100_000, rate=Rate(per_second=per_second, **burst))

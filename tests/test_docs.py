@@ -1,0 +1,50 @@
+"""What is built is documented: every route, every code of a problem. (Settings: `unit/test_config.py`.)"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from app import errors
+from tests.support.served import Served
+from tests.support.virtual import VirtualClock
+
+
+def problems() -> list[type[errors.Problem]]:
+    classes = [found for _, found in inspect.getmembers(errors, inspect.isclass)]
+    return [found for found in classes if issubclass(found, errors.Problem) and found is not errors.Problem]
+
+
+async def get_document(service: Served) -> dict[str, Any]:
+    document: dict[str, Any] = (await service.get("/openapi.json")).json
+    return document
+
+
+async def test_every_route_that_serves_is_in_the_document_and_no_other(clock: VirtualClock) -> None:
+    async with Served(clock=clock) as service:
+        paths = (await get_document(service))["paths"]
+        routes = {
+            (route.resource.canonical, route.method.lower())
+            for route in service.parts.app.router.routes()
+            if route.resource is not None and route.method != "HEAD"
+        }
+
+    assert {(path, method) for path, item in paths.items() for method in item} == routes
+
+
+async def test_every_code_of_a_problem_is_in_the_document_and_no_other(clock: VirtualClock) -> None:
+    async with Served(clock=clock) as service:
+        schema = (await get_document(service))["components"]["schemas"]["Problem"]
+
+    assert schema["properties"]["code"]["enum"] == sorted(problem.code for problem in problems())
+
+
+def test_every_problem_has_a_code_of_its_own_and_says_what_it_is() -> None:
+    codes = [problem.code for problem in problems()]
+
+    assert len(set(codes)) == len(codes)
+    for problem in problems():
+        assert 400 <= problem.status < 600
+        assert problem.title
+        assert problem.__doc__
+        assert problem.__doc__.endswith(".")
