@@ -127,6 +127,8 @@ class Kind(Section):
     isolation: Literal["async", "thread", "process"] | None = None
     command: list[Annotated[str, Field(min_length=1)]] | None = Field(None, min_length=1)
     params: dict[Variable, str] | None = None
+    pull: bool | None = None
+    params_schema: dict[str, Any] | Annotated[Path, Field(strict=False)] | None = None
     directory: Path | None = Field(None, strict=False)
     environment: dict[Variable, Annotated[str, Field(pattern=r"^[^\x00]*$")]] | None = None
     memory: int | None = Field(None, ge=16_777_216)
@@ -246,20 +248,24 @@ def _kind_faults(kinds: Mapping[str, Kind]) -> Iterator[InitErrorDetails]:
         if name in BUILT_IN_KINDS:
             for key in sorted(given - {"timeout", "retry"}):
                 yield _fault(f"{name} is built in and takes only timeout and retry", "kinds", name, key)
-        elif not given & {"python", "command"}:
-            reason = 'does not say what runs: give python = "module:function", or command = ["/path/to/program"]'
-            yield _fault(reason, "kinds", name)
-        elif {"python", "command"} <= given:
-            yield _fault("says what runs twice: give python or command, not both", "kinds", name, "command")
+        elif not (runs := [key for key in ("python", "command", "pull") if key in given]):
+            reason = 'does not say what runs: give python = "module:function", command = ["/path/to/program"]'
+            yield _fault(f"{reason} or pull = true", "kinds", name)
+        elif len(runs) > 1:
+            yield _fault(f"says what runs twice: give {runs[0]} or {runs[1]}, not both", "kinds", name, runs[1])
         else:
             for key, reason in _misplaced(kind, given):
                 yield _fault(reason, "kinds", name, key)
 
 
 def _misplaced(kind: Kind, given: set[str]) -> Iterator[tuple[str, str]]:
+    if kind.pull is False:
+        yield "pull", "false is what a kind is without it: leave it out"
+    for key in sorted(given & {"params_schema"} if kind.pull is None else ()):
+        yield key, "is for kinds with pull = true; those of a function are its annotations, of a command its params"
     for key in sorted(given & {"params", "directory"} if kind.command is None else ()):
         yield key, "is for kinds with a command"
-    for key in sorted(given & {"isolation"} if kind.command is not None else ()):
+    for key in sorted(given & {"isolation"} if kind.python is None else ()):
         yield key, "is for kinds with a python function; a command always is a process"
     has_process = kind.command is not None or kind.isolation == "process"
     for key in sorted(given & {"environment", "memory"} if not has_process else ()):

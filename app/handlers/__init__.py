@@ -47,8 +47,8 @@ def make_handlers(config: Config, *, folders: Sequence[Path] = (), now: Now | No
         try:
             handlers[name] = declared.make(name, kind)
         except Unfit as error:
-            what = f'python = "{kind.python}"' if kind.command is None else "command"
-            problems.append(f"kinds.{name}.{what}: {error}")
+            runs = "pull" if kind.pull else "command" if kind.command else f'python = "{kind.python}"'
+            problems.append(f"kinds.{name}.{runs}: {error}")
     if problems:
         raise ConfigError(problems)
     return dict(sorted(handlers.items()))

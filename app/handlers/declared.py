@@ -10,6 +10,7 @@ from app.handlers.command import make_command_handler
 from app.handlers.process import make_process_handler
 from app.handlers.process_pool import ProcessPool
 from app.handlers.processes import IS_POSSIBLE, Processes, Surroundings
+from app.handlers.pull import make_pull_handler
 from app.handlers.python import make_python_handler
 from app.handlers.signature import Unfit
 
@@ -28,6 +29,8 @@ class DeclaredKinds:
 
     def make(self, name: str, kind: Kind) -> Handler:
         """Make the handler of a kind; raise Unfit when it cannot be."""
+        if kind.pull:
+            return make_pull_handler(name=name, schema=kind.params_schema)
         if kind.python is not None and kind.isolation != "process":
             return make_python_handler(name=name, path=kind.python, isolation=kind.isolation)
         if not IS_POSSIBLE:

@@ -14,7 +14,7 @@ import pytest
 from app.clock import parse_instant
 from tests.crash.client import Client, looks
 from tests.crash.trials import percentile, sized
-from tests.support.alive import alive, descendants, is_alive, written
+from tests.support.alive import alive, descendants, is_running, written
 from tests.support.process import ServiceProcess
 
 FUNCTIONS = Path(__file__).with_name("process_functions.py")
@@ -109,7 +109,7 @@ async def test_nothing_is_left_when_the_service_is_killed(
         service.kill()
         began = time.perf_counter()
         async for _ in looks(10.0, 0.001):
-            if not alive(pids) and not any(map(is_alive, running)):
+            if not any(map(is_running, {*running, *written(pids)})):
                 break
         seconds.append(time.perf_counter() - began)
         processes += len(running)
@@ -168,7 +168,7 @@ async def test_service_that_stops_gives_back_what_ran_and_leaves_nothing(
 
     running = descendants(service.pid)
     ended = await asyncio.to_thread(service.stop)
-    left = [pid for pid in (*running, *written(pids)) if is_alive(pid)]
+    left = [pid for pid in (*running, *written(pids)) if is_running(pid)]
     service.start()
     history = [(await client.read(job["id"]))["attempts"] for job in jobs]
 

@@ -30,6 +30,14 @@ def is_alive(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
+def is_running(pid: int) -> bool:
+    """Whether it is there and no zombie: what init inherits, it reaps when it likes."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def descendants(ancestor: int) -> set[int]:
     """All that came of a process and still has a parent among them."""
     parents: dict[int, int] = {}

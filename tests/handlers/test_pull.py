@@ -1,0 +1,58 @@
+"""Pull kinds: what is declared of them, and how their params are checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.config import Config, ConfigError, Kind
+from app.errors import Invalid
+from app.handlers import make_handlers
+from app.handlers.base import Handler
+
+SCHEMA = {"type": "object", "required": ["url"], "properties": {"url": {"type": "string"}, "sizes": {"type": "array"}}}
+
+
+def make(schema: dict[str, Any] | Path | None) -> Handler:
+    return make_handlers(Config(kinds={"thumbnail": Kind(pull=True, params_schema=schema)}))["thumbnail"]
+
+
+def test_without_a_schema_any_object_will_do() -> None:
+    handler = make(None)
+
+    handler.check(b'{"anything": [1, 2]}')
+
+    assert (handler.type, handler.params_schema) == ("pull", {"type": "object"})
+
+
+def test_params_are_held_to_the_schema() -> None:
+    with pytest.raises(Invalid) as caught:
+        make(SCHEMA).check(b'{"sizes": 3}')
+
+    assert [fault.pointer for fault in caught.value.faults] == ["", "/sizes"]
+    assert "'url' is a required property" in caught.value.faults[0].detail
+
+
+def test_schema_may_stand_in_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "thumbnail.json"
+    path.write_text('{"type": "object", "maxProperties": 0}', encoding="utf-8")
+
+    with pytest.raises(Invalid):
+        make(path).check(b'{"a": 1}')
+
+
+@pytest.mark.parametrize("text", [None, "{", '{"type": "objct"}'])
+def test_schema_that_is_none_is_told_at_the_start(tmp_path: Path, text: str | None) -> None:
+    path = tmp_path / "thumbnail.json"
+    if text is not None:
+        path.write_text(text, encoding="utf-8")
+
+    with pytest.raises(ConfigError, match=r"kinds\.thumbnail\.pull: params_schema"):
+        make(path)
+
+
+async def test_job_of_a_pull_kind_is_never_run_here() -> None:
+    with pytest.raises(RuntimeError, match="leased"):
+        await make(None).run(b"{}", None)  # type: ignore[arg-type]  # it does not come so far
