@@ -245,17 +245,24 @@ def merged(base: Retry, *patches: RetryPatch | None) -> Retry:
 def _kind_faults(kinds: Mapping[str, Kind]) -> Iterator[InitErrorDetails]:
     for name, kind in kinds.items():
         given = {key for key in kind.model_fields_set if getattr(kind, key) is not None}
-        if name in BUILT_IN_KINDS:
-            for key in sorted(given - {"timeout", "retry"}):
-                yield _fault(f"{name} is built in and takes only timeout and retry", "kinds", name, key)
-        elif not (runs := [key for key in ("python", "command", "pull") if key in given]):
-            reason = 'does not say what runs: give python = "module:function", command = ["/path/to/program"]'
-            yield _fault(f"{reason} or pull = true", "kinds", name)
-        elif len(runs) > 1:
-            yield _fault(f"says what runs twice: give {runs[0]} or {runs[1]}, not both", "kinds", name, runs[1])
-        else:
-            for key, reason in _misplaced(kind, given):
-                yield _fault(reason, "kinds", name, key)
+        for key, reason in _reserved(name, given) if name in BUILT_IN_KINDS else _unclear(kind, given):
+            yield _fault(reason, "kinds", name, *([key] if key else []))
+
+
+def _reserved(name: str, given: set[str]) -> Iterator[tuple[str, str]]:
+    for key in sorted(given - {"timeout", "retry"}):
+        yield key, f"{name} is built in and takes only timeout and retry"
+
+
+def _unclear(kind: Kind, given: set[str]) -> Iterator[tuple[str, str]]:
+    runs = [key for key in ("python", "command", "pull") if key in given]
+    if not runs:
+        what = 'python = "module:function", command = ["/path/to/program"] or pull = true'
+        yield "", f"does not say what runs: give {what}"
+    elif len(runs) > 1:
+        yield runs[1], f"says what runs twice: give {runs[0]} or {runs[1]}, not both"
+    else:
+        yield from _misplaced(kind, given)
 
 
 def _misplaced(kind: Kind, given: set[str]) -> Iterator[tuple[str, str]]:

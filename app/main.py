@@ -54,98 +54,118 @@ class Parts:
     def __init__(
         self, *, config: Config, store: Store, handlers: Mapping[str, Handler], now: clock.Now = clock.now
     ) -> None:
-        loop = asyncio.get_running_loop()
         self.config = config
         self.store = store
         self.handlers = handlers
         self.metrics = Metrics()
-        self.alarm = Alarm(now=now)
+        self._now = now
+        self._pull_kinds = frozenset(name for name, handler in handlers.items() if handler.type == "pull")
+        self._build_core()
+        self._build_engine()
+        self._build_doors()
+        self.app = self._build_app()
+        self._duties: list[asyncio.Task[None]] = []
+        self._open = AsyncExitStack()
+        self._is_started = False
+        self._read_levels()
+
+    def _build_core(self) -> None:
+        """What holds jobs: when and which."""
+        self.alarm = Alarm(now=self._now)
         self.agenda = Agenda(on_earlier=self.alarm.ring)
-        pull_kinds = frozenset(name for name, handler in handlers.items() if handler.type == "pull")
-        self.lanes = Lanes(config=config.queues, aging=config.jobs.aging, tick=loop.time, pull_kinds=pull_kinds)
-        self.watchers = Watchers(max_watchers=config.server.max_waiters)
+        self.lanes = Lanes(
+            config=self.config.queues,
+            aging=self.config.jobs.aging,
+            tick=asyncio.get_running_loop().time,
+            pull_kinds=self._pull_kinds,
+        )
+        self.watchers = Watchers(max_watchers=self.config.server.max_waiters)
         self.backlog = Backlog(
-            store=store,
+            store=self.store,
             lanes=self.lanes,
-            kinds=handlers,
-            now=now,
+            kinds=self.handlers,
+            now=self._now,
             on_drop=lambda *change: self.service.changed(*change),
         )
+
+    def _build_engine(self) -> None:
+        """What moves jobs: from the agenda to a worker, and what came of it to the disk."""
         self.outcomes = Outcomes(
-            store=store,
+            store=self.store,
             agenda=self.agenda,
-            max_unsaved=config.workers.max_unsaved,
+            max_unsaved=self.config.workers.max_unsaved,
             metrics=self.metrics,
-            now=now,
+            now=self._now,
             on_change=self._on_change,
         )
         self.workers = Workers(
-            store=store,
+            store=self.store,
             lanes=self.lanes,
             agenda=self.agenda,
             outcomes=self.outcomes,
-            handlers=handlers,
-            config=config.workers,
-            max_result=config.server.max_result,
+            handlers=self.handlers,
+            config=self.config.workers,
+            max_result=self.config.server.max_result,
             metrics=self.metrics,
-            now=now,
+            now=self._now,
             on_change=self._on_change,
         )
         self.scheduler = Scheduler(
             agenda=self.agenda,
-            store=store,
+            store=self.store,
             lanes=self.lanes,
             alarm=self.alarm,
             metrics=self.metrics,
-            now=now,
+            now=self._now,
             on_change=self._on_change,
         )
+
+    def _build_doors(self) -> None:
+        """What can be asked."""
         self.service = Service(
-            store=store,
+            store=self.store,
             agenda=self.agenda,
             lanes=self.lanes,
             workers=self.workers,
             backlog=self.backlog,
             watchers=self.watchers,
-            handlers=handlers,
-            config=config,
+            handlers=self.handlers,
+            config=self.config,
             metrics=self.metrics,
-            now=now,
+            now=self._now,
         )
         self.leases = Leases(
-            store=store,
+            store=self.store,
             lanes=self.lanes,
             agenda=self.agenda,
             outcomes=self.outcomes,
-            pull_kinds=pull_kinds,
+            pull_kinds=self._pull_kinds,
             metrics=self.metrics,
-            now=now,
+            now=self._now,
             changed=self.service.changed,
             on_change=self._on_change,
         )
         self.queues = Queues(
-            store=store,
+            store=self.store,
             agenda=self.agenda,
             lanes=self.lanes,
-            config=config.queues,
-            now=now,
+            config=self.config.queues,
+            now=self._now,
             on_cancel=self.service.changed,
             on_set=self.backlog.left,
         )
-        self.app = make_app(
+
+    def _build_app(self) -> web.Application:
+        return make_app(
             service=self.service,
             queues=self.queues,
             leases=self.leases,
-            handlers=handlers,
-            config=config,
+            handlers=self.handlers,
+            config=self.config,
             metrics=self.metrics,
             checks=self.checks,
-            now=now,
+            now=self._now,
         )
-        self._duties: list[asyncio.Task[None]] = []
-        self._open = AsyncExitStack()
-        self._is_started = False
-        self._read_levels()
 
     async def start(self) -> None:
         """Open, load, run; what fails half-way closes what it has opened."""

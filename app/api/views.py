@@ -114,7 +114,9 @@ _ATTEMPT = _object(
         "late_by": _SECONDS_OR_NULL,
         "outcome": {"type": "string", "enum": list(End)},
         "error": {"anyOf": [_ref("Error"), {"type": "null"}]},
-    }
+        "output": {"type": "string", "description": "The last 64 KiB that its process wrote."},
+    },
+    optional=("output",),
 )
 _JOB = {
     "id": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,40}$", "description": "Opaque; sorts by creation."},

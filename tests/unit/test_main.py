@@ -10,7 +10,7 @@ import pytest
 from app.config import AuthSection, Config, ConfigError, QueueSettings, Retention, ServerSection
 from app.errors import Draining, Exit, StoreFailed, StoreUnavailable
 from app.job import State
-from app.main import end_strays, listen, refuse_open_door
+from app.main import end_strays, is_loopback, listen, refuse_open_door
 from tests.support.builders import make_running, put
 from tests.support.engine import Engine
 from tests.support.faults import FaultyStore
@@ -208,6 +208,7 @@ async def test_no_strays_are_no_trouble() -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
 def test_door_to_this_machine_alone_needs_no_keys(host: str) -> None:
+    assert is_loopback(host)
     refuse_open_door(Config(server=ServerSection(host=host)))
 
 
