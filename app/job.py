@@ -200,20 +200,19 @@ class Job(NamedTuple):
         """
         if self.state is not State.RUNNING:
             raise self._wrong("finish")
-        job = self._record(outcome, now)
-        if self.lease is not None:
-            ended = [*read_ended_leases(self.ended_leases), [self.lease, answer]][-MAX_ENDED_LEASES:]
-            job = job._replace(lease=None, lease_until=None, ended_leases=orjson.dumps(ended))
+        changes = self._record(outcome, now, answer)
+        if outcome.end is End.SUCCEEDED:
+            return self._replace(
+                **changes,
+                state=State.SUCCEEDED,
+                due_at=None,
+                finished_at=now,
+                result=outcome.result,
+                result_truncated=outcome.result_truncated,
+                error=None,
+            )
+        job = self._replace(**changes)
         match outcome.end:
-            case End.SUCCEEDED:
-                return job._replace(
-                    state=State.SUCCEEDED,
-                    due_at=None,
-                    finished_at=now,
-                    result=outcome.result,
-                    result_truncated=outcome.result_truncated,
-                    error=None,
-                )
             case End.CANCELLED:
                 return job._stop(now, outcome.error)
             case End.RELEASED:
@@ -225,8 +224,16 @@ class Job(NamedTuple):
             case _:
                 assert_never(outcome.end)
 
-    def _record(self, outcome: Outcome, now: Instant) -> Job:
-        """Write the attempt into the history and count the change."""
+    def _record(self, outcome: Outcome, now: Instant, answer: str) -> dict[str, Any]:
+        """What any end changes: the attempt is history, the version counts on, a lease is over."""
+        changes: dict[str, Any] = {"attempts": self._history(outcome, now), "version": self.version + 1}
+        if self.lease is not None:
+            ended = [*read_ended_leases(self.ended_leases), [self.lease, answer]][-MAX_ENDED_LEASES:]
+            changes |= {"lease": None, "lease_until": None, "ended_leases": orjson.dumps(ended)}
+        return changes
+
+    def _history(self, outcome: Outcome, now: Instant) -> bytes:
+        """The attempts so far, with this one."""
         error = outcome.error or UNEXPLAINED.get(outcome.end)
         entry: dict[str, Any] = {
             "number": self.attempt,
@@ -236,12 +243,14 @@ class Job(NamedTuple):
             "outcome": outcome.end,
             "error": orjson.Fragment(error.to_json()) if error else None,
         }
-        earlier = orjson.loads(self.attempts)[1 - MAX_ATTEMPTS_KEPT :] if self.attempts != NO_ATTEMPTS else []
         if outcome.output:
             entry["output"] = storable(outcome.output)
+        if self.attempts == NO_ATTEMPTS:
+            return orjson.dumps([entry])
+        earlier = orjson.loads(self.attempts)[1 - MAX_ATTEMPTS_KEPT :]
         if earlier and "output" in earlier[-1]:  # kept whole for the latest attempt alone
             earlier[-1]["output"] = earlier[-1]["output"][-MAX_MESSAGE:]
-        return self._replace(attempts=orjson.dumps([*earlier, entry]), version=self.version + 1)
+        return orjson.dumps([*earlier, entry])
 
     def _fail(self, outcome: Outcome, now: Instant, backoff: float) -> Job:
         error = outcome.error or UNEXPLAINED[outcome.end]
