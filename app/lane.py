@@ -132,14 +132,16 @@ class Lane:
             self.places[job.seq] = place
         self._give_turn(strand)
 
-    def discard(self, seq: int) -> None:
+    def discard(self, seq: int) -> bool:
         strand = self.strands.get(self._place(seq))
-        if strand is not None and seq in strand.waiting:
-            strand.discard(seq)
-            self.places.pop(seq, None)
-            self._count(strand.taker, -1)
-            self.is_dry = self.is_dry and self.due > 0
-            self._tidy(strand)
+        if strand is None or seq not in strand.waiting:
+            return False
+        strand.discard(seq)
+        self.places.pop(seq, None)
+        self._count(strand.taker, -1)
+        self.is_dry = self.is_dry and self.due > 0
+        self._tidy(strand)
+        return True
 
     def first(self, taker: str, tick: float) -> int | None:
         """The rank of the next job that a taker may have."""
@@ -159,7 +161,7 @@ class Lane:
         self.tokens -= 1
         self.occupy(strand.label)
         self._give_turn(strand)
-        self._forget_idle(strand)
+        self._tidy(strand)
         return Slot(self.name, strand.label, seq)
 
     def occupy(self, label: str) -> None:

@@ -94,11 +94,10 @@ class Lanes:
             self._lent[taker][lane.name] = lane
         self._list(lane)
 
-    def discard(self, queue: str, seq: int) -> None:
-        """Forget a job that does not wait any more."""
+    def discard(self, queue: str, seq: int) -> bool:
+        """Forget a job that does not wait any more; whether it was there."""
         lane = self._lanes.get(queue)
-        if lane is not None:
-            lane.discard(seq)
+        return lane is not None and lane.discard(seq)
 
     def take(self, limit: int) -> list[Slot]:
         """Leave for at most `limit` jobs to start here, the queues in turn."""

@@ -253,17 +253,19 @@ class Service:
 
     def changed(self, before: Job, after: Job) -> None:
         """See to what follows from a stored change."""
-        if before.state is State.SCHEDULED:
-            self._left(before)
+        was_in_lane = before.state is State.SCHEDULED and self._left(before)
         if (wakes_at := after.wakes_at) is not None:
             self._agenda.add(wakes_at, after.seq)
+        elif was_in_lane:  # perhaps already of a next life, if the answer to this came late: the row decides
+            self._agenda.add(self._now(), after.seq)
         if after.is_final:
             self._metrics.finished.values[after.kind, after.state.word] += 1
         self._watchers.tell(after.seq)
 
-    def _left(self, job: Job) -> None:
-        self._lanes.discard(job.queue, job.seq)
+    def _left(self, job: Job) -> bool:
+        """See to what follows when a job does not wait any more; whether its lane had it."""
         self._backlog.left(job.queue)
+        return self._lanes.discard(job.queue, job.seq)
 
     def _changed(self, job: Job, change: Change, now: Instant) -> Job:
         if job.state is not State.SCHEDULED:

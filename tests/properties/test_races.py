@@ -71,7 +71,7 @@ class RacyStore(FaultyStore):
     async def _dawdle(self) -> None:
         draw = self._chance.random()
         if draw < 0.3:
-            await asyncio.sleep(self._chance.random() * 0.004)
+            await asyncio.sleep(self._chance.random() * self._chance.choice([0.001, 0.004, 0.03]))
         elif draw < 0.6:
             for _ in range(self._chance.randrange(1, 5)):
                 await asyncio.sleep(0)

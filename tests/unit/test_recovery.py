@@ -12,6 +12,7 @@ from app.job import State
 from app.outcome import End, Outcome
 from tests.support.builders import make_ended, make_job, make_running, put
 from tests.support.desk import RETRY, Desk, running
+from tests.support.engine import Engine
 from tests.support.virtual import VirtualClock
 
 # the store fails
@@ -136,3 +137,25 @@ async def test_recovery_put_off_leaves_alone_what_has_begun_since(clock: Virtual
         await asyncio.sleep(2)
 
     assert (await desk.read(begun)).state is State.RUNNING
+
+
+# answers that come late
+
+
+async def test_job_retried_before_its_cancel_was_answered_is_not_lost(clock: VirtualClock) -> None:
+    async with Engine(clock=clock) as engine:
+        await engine.parts.queues.pause("default", True)
+        job = await engine.submit()
+        await asyncio.sleep(1)
+        answer = engine.store.hold_answer("save")
+        cancelling = asyncio.create_task(engine.parts.service.cancel(job.id, None, None))
+        await asyncio.sleep(1)
+        engine.store.answers_held.clear()
+        await engine.parts.service.retry(job.id, None)
+        await asyncio.sleep(1)
+
+        answer.set()
+        await cancelling
+        await engine.parts.queues.pause("default", False)
+
+        assert (await engine.until_final(job, within=60)).state is State.SUCCEEDED
