@@ -14,6 +14,7 @@ from app.ids import MAX_SEQ
 if TYPE_CHECKING:
     from app.config import QueueSettings
     from app.job import Job
+    from app.stores.base import Glance
 
 NO_LABEL = ""
 INSIDE = ""  # who takes jobs that are run here; jobs of a pull kind are taken by those who ask for the kind
@@ -118,7 +119,7 @@ class Lane:
         self.is_dry = False  # its next job was refused for want of a token
         self.recent = Recent()
 
-    def put(self, rank: int, taker: str, job: Job) -> None:
+    def put(self, rank: int, taker: str, job: Glance) -> None:
         place = (taker, self.label_of(job))
         if self._place(job.seq) != place:
             self.discard(job.seq)
@@ -198,7 +199,7 @@ class Lane:
     def is_label_full(self, seq: int) -> bool:
         return not self._has_room(self._place(seq)[1])
 
-    def label_of(self, job: Job) -> str:
+    def label_of(self, job: Job | Glance) -> str:
         limit = self.settings.label_concurrency
         if limit is None or job.labels is None:
             return NO_LABEL

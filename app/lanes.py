@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from app.config import QueueSettings
     from app.job import Job
+    from app.stores.base import Glance
 
 STRICT = 1 << 53  # more than any instant: without aging a point of priority outweighs all waiting
 
@@ -84,10 +85,9 @@ class Lanes:
 
     # due jobs
 
-    def put(self, job: Job) -> None:
+    def put(self, job: Glance) -> None:
         """Take in a due job; one that is there already only changes its rank."""
         lane = self._lane(job.queue)
-        assert job.due_at is not None
         taker = job.kind if job.kind in self._pull_kinds else INSIDE
         lane.put(job.due_at - job.priority * self._lift, taker, job)
         if taker != INSIDE:

@@ -14,14 +14,14 @@ from app.outcome import End, Outcome
 from app.stores.base import Query
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Sequence
 
     from app.agenda import Agenda
     from app.alarm import Alarm
     from app.clock import Instant, Now
     from app.lanes import Lanes
     from app.metrics import Metrics
-    from app.stores.base import Store
+    from app.stores.base import Glance, Store
 
 MAX_POP = 500  # a lap: more would keep the API waiting
 LOAD_PAGE = 20_000
@@ -126,33 +126,32 @@ class Scheduler:
     async def _hand_over(self, popped: list[tuple[Instant, int]], now: Instant) -> None:
         """Jobs that are due go to their lanes; what was cancelled or moved meanwhile is dropped."""
         try:
-            jobs = await self._store.get([seq for _, seq in popped])
-            expired = self._sort_out(jobs.values(), now)
+            expired = self._sort_out(await self._store.glance(list(dict.fromkeys(seq for _, seq in popped))), now)
             if expired:
                 await self._expire(expired, now)
         except BaseException:
             self._agenda.extend(popped)
             raise
 
-    def _sort_out(self, jobs: Iterable[Job], now: Instant) -> list[Job]:
-        """Put what may start into its lane; what has expired comes back.
+    def _sort_out(self, waiting: Sequence[Glance], now: Instant) -> list[int]:
+        """Put what may start into its lane; the numbers of those that have expired come back.
 
         `now` is that of the popping: if the clock has been stepped back since, the claim will see that it is early.
         """
         expired = []
-        for job in jobs:
-            if job.state is not State.SCHEDULED or job.due_at is None:
-                continue
+        for job in waiting:
             if job.expires_at is not None and job.expires_at <= now:
-                expired.append(job)
+                expired.append(job.seq)
             elif job.due_at <= now:
                 self._lanes.put(job)
                 if job.expires_at is not None:
                     self._agenda.add(job.expires_at, job.seq)
         return expired
 
-    async def _expire(self, jobs: list[Job], now: Instant) -> None:
-        for verdict in await self._store.save([job.expire(now) for job in jobs]):
+    async def _expire(self, seqs: Sequence[int], now: Instant) -> None:
+        jobs = (await self._store.get(seqs)).values()
+        expired = [job.expire(now) for job in jobs if job.state is State.SCHEDULED and _is_over(job, now)]
+        for verdict in await self._store.save(expired):
             job = verdict.job
             if verdict.is_saved and job is not None:
                 self._lanes.discard(job.queue, job.seq)
@@ -193,3 +192,7 @@ class Scheduler:
         await self._store.forget_memos(before=now - MEMO_LIFE, limit=10 * PURGE_SLICE)
         self._metrics.purged.values[()] += purged
         return purged
+
+
+def _is_over(job: Job, now: Instant) -> bool:
+    return job.expires_at is not None and job.expires_at <= now

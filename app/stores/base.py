@@ -44,6 +44,22 @@ class Added(NamedTuple):
     job: Job
 
 
+class Glance(NamedTuple):
+    """As much of a waiting job as says where and until when it waits: a fraction of the cost of reading it all."""
+
+    seq: int
+    queue: str
+    kind: str
+    priority: int
+    due_at: Instant
+    expires_at: Instant | None
+    labels: bytes | None
+
+
+def glance_at(job: Job) -> Glance:
+    return Glance(job.seq, job.queue, job.kind, job.priority, job.due_at or 0, job.expires_at, job.labels)
+
+
 class Memo(NamedTuple):
     """An idempotency key: who used it, for which body, when."""
 
@@ -79,6 +95,7 @@ class Saved(NamedTuple):
 
 # A store has a method of the name `list`: behind it in the class the type cannot be said.
 Jobs = list[Job]
+Glances = list[Glance]
 Instants = list[tuple[int, int]]
 """Pairs of an instant and the `seq` of the job."""
 Verdicts = list[Saved]
@@ -142,6 +159,10 @@ class Store(Protocol):
 
     async def get(self, seqs: Sequence[int]) -> dict[int, Job]:
         """Read jobs by number; the unknown are absent."""
+        ...
+
+    async def glance(self, seqs: Sequence[int]) -> Glances:
+        """Look at those of these jobs that are scheduled."""
         ...
 
     async def list(self, query: Query) -> list[Job]: ...

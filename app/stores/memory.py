@@ -10,7 +10,21 @@ import orjson
 from app.conflict import settle
 from app.errors import IdempotencyMismatch
 from app.job import Job, State
-from app.stores.base import MEMO_LIFE, Added, Claim, Fate, Memo, Offer, Order, Override, Query, Receipt, Saved
+from app.stores.base import (
+    MEMO_LIFE,
+    Added,
+    Claim,
+    Fate,
+    Glances,
+    Memo,
+    Offer,
+    Order,
+    Override,
+    Query,
+    Receipt,
+    Saved,
+    glance_at,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,6 +69,10 @@ class MemoryStore:
 
     async def get(self, seqs: Sequence[int]) -> dict[int, Job]:
         return {seq: self._jobs[seq] for seq in seqs if seq in self._jobs}
+
+    async def glance(self, seqs: Sequence[int]) -> Glances:
+        jobs = (self._jobs[seq] for seq in seqs if seq in self._jobs)
+        return [glance_at(job) for job in jobs if job.state is State.SCHEDULED]
 
     async def list(self, query: Query) -> list[Job]:
         jobs = [job for job in self._jobs.values() if _matches(job, query)]

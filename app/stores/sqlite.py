@@ -14,7 +14,21 @@ from app.ids import parse_id
 from app.job import Job, State
 from app.log import get_logger
 from app.stores import sqlite_schema as sql
-from app.stores.base import MEMO_LIFE, Added, Claim, Fate, Memo, Offer, Override, Query, Receipt, Saved
+from app.stores.base import (
+    MEMO_LIFE,
+    Added,
+    Claim,
+    Fate,
+    Glance,
+    Glances,
+    Memo,
+    Offer,
+    Override,
+    Query,
+    Receipt,
+    Saved,
+    glance_at,
+)
 from app.stores.ownership import Ownership
 from app.stores.sqlite_listing import select_jobs
 from app.stores.threads import Call, GroupThread
@@ -120,6 +134,9 @@ class SqliteStore:
 
     async def get(self, seqs: Sequence[int]) -> dict[int, Job]:
         return await self._reader.call(self._get, seqs)
+
+    async def glance(self, seqs: Sequence[int]) -> Glances:
+        return await self._reader.call(self._glance, seqs)
 
     async def list(self, query: Query) -> list[Job]:
         return await self._lister.call(self._list, query)
@@ -360,6 +377,14 @@ class SqliteStore:
     def _get(self, seqs: Sequence[int], connection: apsw.Connection | None = None) -> dict[int, Job]:
         rows = sql.select_rows(connection or self._quick, sql.SELECT, [(seq,) for seq in seqs])
         return {job.seq: job for job in map(sql.read_job, rows)}
+
+    def _glance(self, seqs: Sequence[int]) -> Glances:
+        try:
+            rows: list[sql.Row] = self._quick.executemany(sql.SELECT_GLANCE, [(seq,) for seq in seqs]).fetchall()
+        except UnicodeDecodeError:
+            jobs = self._get(seqs).values()
+            return [glance_at(job) for job in jobs if job.state is State.SCHEDULED]
+        return [Glance._make((*row[:-1], sql.sound_labels(row[-1]))) for row in rows]
 
     def _list(self, query: Query) -> Jobs:
         return select_jobs(self._slow, query, self._counts)

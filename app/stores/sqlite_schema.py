@@ -119,6 +119,9 @@ SELECT = f"SELECT {COLUMNS} FROM jobs WHERE seq = ?"
 SELECT_BRIEF = f"SELECT {BRIEF_COLUMNS} FROM jobs WHERE seq = ?"
 SELECT_HOLDER = "SELECT seq FROM jobs WHERE queue = ? AND key = ? AND state < 2"
 SELECT_STANDING = "SELECT queue, kind, state, labels, token, version FROM jobs WHERE seq = ?"
+SELECT_GLANCE = """
+SELECT seq, queue, kind, priority, due_at, expires_at, labels FROM jobs WHERE seq = ? AND state = 0
+"""
 SELECT_CLAIMABLE = f"""
 SELECT {COLUMNS} FROM jobs
 WHERE seq = ?1 AND state = 0 AND due_at <= ?2 AND (expires_at IS NULL OR expires_at > ?2)
@@ -235,6 +238,10 @@ def mend(job: Job) -> Job:
         name: stand_in for name, (_, stand_in) in _JSON_FIELDS.items() if not _is_readable(name, getattr(job, name))
     }
     return job._replace(**broken)  # type: ignore[arg-type]  # the table above has a fitting value for each name
+
+
+def sound_labels(labels: bytes | None) -> bytes | None:
+    return labels if labels is None or _is_readable("labels", labels) else None
 
 
 def read_labels(labels: bytes | None) -> dict[str, str]:

@@ -16,6 +16,7 @@ from app.config import LabelConcurrency, QueueSettings, Rate
 from app.job import SECOND, Job
 from app.lane import INSIDE, Slot
 from app.lanes import STRICT, Lanes
+from app.stores.base import glance_at
 from tests.support.builders import NOW, make_job, make_retry
 
 RETRY = make_retry()
@@ -113,7 +114,7 @@ class LanesMachine(RuleBasedStateMachine):
         labels = {"tenant": label, "region": f"r{label}"} if label else None
         asked: dict[str, Any] = {"labels": labels, "priority": priority, "delay": seconds, "retry": RETRY}
         job = make_job(queue=queue, seq=seq, **asked)
-        self.lanes.put(job)
+        self.lanes.put(glance_at(job))
         self.models[queue].waiting[seq] = job
 
     @rule(queue=QUEUES, pick=PICKS)
@@ -186,7 +187,7 @@ class LanesMachine(RuleBasedStateMachine):
         model.settings = override
         model.bucket = Bucket(least=0.0)
         for seq in displaced:
-            self.lanes.put(model.waiting[seq])
+            self.lanes.put(glance_at(model.waiting[seq]))
 
     @rule(seconds=st.sampled_from([0.001, 0.1, 1.0, 5.0]))
     def pass_time(self, seconds: float) -> None:

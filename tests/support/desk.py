@@ -14,6 +14,7 @@ from app.job import Job
 from app.lanes import Lanes
 from app.metrics import Metrics
 from app.scheduler import Scheduler
+from app.stores.base import Glance
 from tests.support.builders import make_retry, put_one
 from tests.support.faults import FaultyStore
 from tests.support.virtual import VirtualClock
@@ -40,7 +41,7 @@ class NotingLanes(Lanes):
         self._clock = clock
         self.handed_over: list[tuple[int, int]] = []
 
-    def put(self, job: Job) -> None:
+    def put(self, job: Glance) -> None:
         self.handed_over.append((job.seq, self._clock.now()))
         super().put(job)
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from app.clock import Instant
 from app.errors import StorageFull
 from app.job import Job
-from app.stores.base import Claim, Override, Query, Verdicts
+from app.stores.base import Claim, Glances, Override, Query, Verdicts
 from app.stores.memory import MemoryStore
 
 Hook = Callable[[str], Awaitable[None]]
@@ -43,6 +43,12 @@ class FaultyStore(MemoryStore):
         jobs = await super().get(seqs)
         await self._after("get")
         return jobs
+
+    async def glance(self, seqs: Sequence[int]) -> Glances:
+        await self._before("glance")
+        waiting = await super().glance(seqs)
+        await self._after("glance")
+        return waiting
 
     async def claim(self, seqs: Sequence[int], *, now: Instant) -> Claim:
         await self._before("claim")

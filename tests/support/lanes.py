@@ -10,6 +10,7 @@ from app.config import LabelConcurrency, QueueSettings, Rate
 from app.job import Job
 from app.lane import Slot
 from app.lanes import Lanes
+from app.stores.base import glance_at
 from tests.support.builders import make_job, make_retry
 
 RETRY = make_retry()
@@ -33,7 +34,7 @@ class Bench:
         self._last_seq += 1
         labels = None if tenant is None else {"tenant": tenant}
         job = make_job(delay=delay, labels=labels, seq=self._last_seq, retry=RETRY, **asked)
-        self.lanes.put(job)
+        self.lanes.put(glance_at(job))
         return job
 
     def take(self, limit: int = 1_000_000) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from app.config import QueueSettings
 from app.job import Job
 from app.lane import INSIDE
+from app.stores.base import glance_at
 from tests.support.lanes import Bench, by_tenant
 
 # labels
@@ -56,7 +57,7 @@ def test_label_that_is_full_is_passed_over_until_one_of_its_jobs_ends() -> None:
 def put_again(bench: Bench, jobs: list[Job], displaced: list[int]) -> None:
     for job in jobs:
         if job.seq in displaced:
-            bench.lanes.put(job)
+            bench.lanes.put(glance_at(job))
 
 
 def test_labels_that_are_switched_on_sort_the_waiting_anew() -> None:
@@ -118,7 +119,7 @@ def test_job_that_is_put_and_discarded_again_and_again_takes_no_room() -> None:
 
     for number in range(5_000):
         bench.lanes.discard("default", job.seq)
-        bench.lanes.put(job._replace(priority=number % 7))
+        bench.lanes.put(glance_at(job._replace(priority=number % 7)))
 
     lane = bench.lanes._lane("default")
     assert max(len(lane.turns[INSIDE]), len(lane.strands[INSIDE, ""].heap)) <= 200

@@ -9,6 +9,7 @@ import pytest
 from app.config import QueueSettings
 from app.job import SECOND
 from app.lane import Recent
+from app.stores.base import glance_at
 from tests.support.builders import NOW, make_job
 from tests.support.lanes import Bench, at_rate, by_tenant
 
@@ -37,7 +38,7 @@ def test_point_of_priority_is_worth_aging_seconds_of_waiting(waited: float, is_f
 
     urgent, old = bench.put(priority=2), bench.put(delay=-waited, now=NOW - 200 * SECOND)
     old = old._replace(due_at=NOW - round(waited * SECOND))
-    bench.lanes.put(old)
+    bench.lanes.put(glance_at(old))
 
     assert bench.run_dry() == ([old.seq, urgent.seq] if is_first else [urgent.seq, old.seq])
 
@@ -64,7 +65,7 @@ def test_job_that_is_put_again_takes_its_new_rank() -> None:
     bench = Bench()
     first, second = bench.put(), bench.put(delay=1)
 
-    bench.lanes.put(second._replace(priority=10))
+    bench.lanes.put(glance_at(second._replace(priority=10)))
 
     assert bench.lanes.due("default") == 2
     assert bench.run_dry() == [second.seq, first.seq]
@@ -75,7 +76,7 @@ def test_job_that_is_put_again_unchanged_starts_once() -> None:
     bench = Bench()
     job = bench.put()
 
-    bench.lanes.put(job)
+    bench.lanes.put(glance_at(job))
 
     assert bench.run_dry() == [job.seq]
 
@@ -84,7 +85,7 @@ def test_job_that_is_put_again_with_another_label_counts_under_that_one() -> Non
     bench = Bench(default=by_tenant(1))
     job = bench.put(tenant="a")
 
-    bench.lanes.put(make_job(labels={"tenant": "b"}, seq=job.seq))
+    bench.lanes.put(glance_at(make_job(labels={"tenant": "b"}, seq=job.seq)))
 
     assert bench.lanes.due("default") == 1
     assert [slot.label for slot in bench.lanes.take(10)] == ["b"]

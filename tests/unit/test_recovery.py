@@ -21,11 +21,11 @@ from tests.support.virtual import VirtualClock
 @pytest.mark.parametrize("error", [StoreUnavailable("not now"), RuntimeError("a bug")], ids=repr)
 async def test_lap_that_fails_is_repeated_and_loses_nothing(desk: Desk, error: Exception) -> None:
     jobs = [await desk.add(delay=5) for _ in range(1_200)]
-    desk.store.broken["get"] = error
+    desk.store.broken["glance"] = error
     await asyncio.sleep(10)
     assert desk.seqs == []
     assert 4 <= desk.metrics.laps_failed.values["schedule",] <= 6
-    del desk.store.broken["get"]
+    del desk.store.broken["glance"]
 
     await asyncio.sleep(2)
 
@@ -50,7 +50,7 @@ async def test_stop_in_the_middle_of_a_lap_leaves_the_agenda_whole(clock: Virtua
     desk = Desk(clock=clock)
     async with running(desk):
         await desk.add(delay=5)
-        desk.store.hold("get")
+        desk.store.hold("glance")
         await asyncio.sleep(6)
 
     assert len(desk.agenda) == 1
