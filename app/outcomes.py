@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from app.stores.base import Store
 
 MAX_SAVE = 500
-MANY_OUTCOMES = 32
 GATHER_TIME = 0.005  # nobody waits for these commits: fewer and larger ones halve their cost
 STORE_PAUSE = 0.5
 FLUSH_TIME = 5.0
@@ -88,8 +87,8 @@ class Outcomes:
             self._has_some.clear()
             try:
                 while self._unsaved:
-                    saved = await self._save_some()
-                    if saved >= MANY_OUTCOMES and not self._is_hurried:
+                    await self._save_some()
+                    if not self._is_hurried:
                         await asyncio.sleep(GATHER_TIME)
                 self._is_clear.set()
             except Exception as error:
@@ -105,7 +104,7 @@ class Outcomes:
             await asyncio.wait_for(self._is_clear.wait(), FLUSH_TIME)
         return len(self._unsaved)
 
-    async def _save_some(self) -> int:
+    async def _save_some(self) -> None:
         """Save the oldest; they stay in line until they are on the disk."""
         batch = [self._unsaved[index] for index in range(min(len(self._unsaved), MAX_SAVE))]
         verdicts = await self._store.save([ending.after for ending in batch])
@@ -118,7 +117,6 @@ class Outcomes:
                 self._lost_race(ending, verdict.job)
         if was_full and not self.is_full:
             self.on_room()
-        return len(batch)
 
     def _saved(self, job: Job) -> None:
         if (wakes_at := job.wakes_at) is not None:
