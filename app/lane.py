@@ -177,7 +177,7 @@ class Lane:
             self.running_by[slot.label] -= 1
             if not self.running_by[slot.label]:
                 del self.running_by[slot.label]
-        for taker in self.turns:
+        for taker in self.due_for:
             strand = self.strands.get((taker, slot.label))
             if strand is not None:
                 self._give_turn(strand)
@@ -213,7 +213,7 @@ class Lane:
         self.is_dry = not self._has_token(tick)
         if self.is_dry:
             return None
-        turns = self.turns[taker]
+        turns = self.turns.setdefault(taker, deque())
         while turns:
             strand = turns[0]
             if strand.waiting and self._has_room(strand.label):

@@ -41,8 +41,7 @@ class Calls:
 
     def serve(self, functions: Mapping[str, str], max_result: int) -> None:
         """Import the functions, and answer calls until the service hangs up."""
-        signal.signal(signal.SIGTERM, self._leave)
-        os.register_at_fork(after_in_child=_obey)
+        os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_obey)
         self._max_result = max_result
         problem = self._import(functions)
         self._line.sendall(framed(orjson.dumps({"problem": problem})))
@@ -113,9 +112,19 @@ class Calls:
             sys.exit(LEAVING)
 
 
+def _hold() -> None:
+    """Keep SIGTERM back while a function forks: at its beginning a child forgets those that Python has noted."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+
+def _let_go() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+
 def _obey() -> None:
-    """Let what functions fork end at a SIGTERM as others do: it has no `finally` clauses of ours to see to."""
+    """Let what functions fork end at SIGTERM at once, as whoever starts processes is used to."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _let_go()
 
 
 def _failure_of(error: BaseException) -> dict[str, Any]:

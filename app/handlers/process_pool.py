@@ -75,8 +75,11 @@ class ProcessPool:
 
     async def take(self) -> WarmProcess:
         """Wait for a process that is free; it must be given back or ended."""
-        if self._idle:
-            return self._idle.pop()
+        while self._idle:
+            process = self._idle.pop()
+            if not process.is_spent:
+                return process
+            self._begin(self._retire(process))
         waiting: asyncio.Future[WarmProcess] = asyncio.get_running_loop().create_future()
         self._line.append(waiting)
         self._fill()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from socket import socketpair
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
@@ -117,28 +118,24 @@ async def start_warm_process(
     *, processes: Processes, surroundings: Surroundings, functions: Mapping[str, str], max_result: int
 ) -> WarmProcess:
     """Start a process and wait until it can be called; raise StartFailed when that fails."""
-    tail = Tail()
-    ours, theirs = socketpair()
+    max_memory = min(MAX_MEMORY, (surroundings.memory or 2 * MAX_MEMORY) // 2)
     try:
-        process = await _start(processes, surroundings, [tail.writer, tail.writer, theirs.fileno()])
-    except BaseException as error:
-        ours.close()
-        tail.close()
-        if isinstance(error, OSError):
-            raise StartFailed(str(error)) from error
-        raise
-    finally:
-        theirs.close()
-        tail.let_go()
-    try:
-        max_memory = min(MAX_MEMORY, (surroundings.memory or 2 * MAX_MEMORY) // 2)
-        warm = WarmProcess(process=process, tail=tail, line=await _connect(ours), max_memory=max_memory)
-        await warm.greet(functions, max_result)
-    except BaseException:
-        await see_through(process.stop(0.0))
-        ours.close()
-        tail.close()
-        raise
+        with ExitStack() as opened:
+            tail = opened.enter_context(Tail())
+            ours, theirs = socketpair()
+            opened.callback(ours.close)
+            with theirs:
+                process = await _start(processes, surroundings, [tail.writer, tail.writer, theirs.fileno()])
+            tail.let_go()
+            warm = WarmProcess(process=process, tail=tail, line=await _connect(ours), max_memory=max_memory)
+            try:
+                await warm.greet(functions, max_result)
+            except BaseException:
+                await see_through(warm.stop(0.0))
+                raise
+            opened.pop_all()
+    except OSError as error:
+        raise StartFailed(str(error)) from error
     return warm
 
 

@@ -146,7 +146,7 @@ def fork_and_return(pids: str) -> int:
         write_down(pids)
         return 1
     subprocess.Popen(["/bin/sh", "-c", f'echo $$ >> "{pids}"; exec sleep 600'])
-    while not written(pids):
+    while len(written(pids)) < 2:
         pass
     return 2
 
@@ -156,6 +156,18 @@ def fork_and_die(pids: str) -> None:
     while len(written(pids)) < 4:
         pass
     os._exit(4)
+
+
+def fork_and_stop(times: int) -> list[int]:
+    """The different ways in which children end that get SIGTERM as soon as they are there."""
+    codes = set()
+    for _ in range(times):
+        pid = os.fork()
+        if pid == 0:
+            time.sleep(600)
+        os.kill(pid, signal.SIGTERM)
+        codes.add(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    return list(codes)
 
 
 def use_processes() -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -281,6 +282,25 @@ async def test_process_that_dies_at_its_start_stops_the_start(tmp_path: Path, mo
 
     with pytest.raises(ConfigError, match=r"the process ended with exit code 9: sorry"):
         await handler.open()
+
+
+async def test_attempt_fails_when_there_are_no_descriptors_for_its_process(
+    open_function: OpenKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler = await open_function("die")
+    before = len(os.listdir("/proc/self/fd"))
+
+    def refuse() -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr("app.handlers.warm_process.socketpair", refuse)
+    await failure(handler)
+    failed = await failure(handler)
+    monkeypatch.undo()
+
+    assert failed.message == "no process could be started for it: [Errno 24] Too many open files"
+    assert len(os.listdir("/proc/self/fd")) < before
+    assert (await failure(handler)).type == "crashed"
 
 
 async def test_process_that_can_be_started_no_more_fails_attempts_one_by_one(

@@ -8,6 +8,7 @@ import signal
 import time
 from pathlib import Path
 
+import orjson
 import pytest
 
 from app.config import Config
@@ -113,6 +114,12 @@ async def test_nothing_outlives_the_attempt_that_started_it(open_function: OpenK
     assert alive(pids) == []
 
 
+async def test_what_a_function_forks_ends_at_sigterm_as_it_would_elsewhere(open_function: OpenKind) -> None:
+    handler = await open_function("fork_and_stop")
+
+    assert orjson.loads((await run(handler, times=300)).json or b"") == [-signal.SIGTERM]
+
+
 async def test_function_may_use_processes_of_its_own(open_function: OpenKind) -> None:
     handler = await open_function("use_processes")
 
@@ -132,12 +139,12 @@ async def test_close_leaves_nothing_even_while_attempts_run(pids: Path) -> None:
         await attempt
 
 
-async def test_idle_process_that_dies_is_replaced(open_function: OpenKind) -> None:
+async def test_idle_process_that_dies_is_replaced_before_it_is_needed(open_function: OpenKind) -> None:
     handler = await open_function("pid")
+    assert isinstance(handler, ProcessHandler)
     first = int((await run(handler)).json or b"")
 
     os.kill(first, signal.SIGKILL)
-    await until(lambda: not os.path.exists(f"/proc/{first}"))
-    await until(lambda: isinstance(handler, ProcessHandler) and not handler._pool._idle)
+    await until(lambda: [process.pid for process in handler._pool._idle] not in ([first], []))
 
     assert int((await run(handler)).json or b"") != first

@@ -138,7 +138,7 @@ async def test_orders_wait_for_a_keeper_that_is_busy(processes: Processes, pids:
 async def test_nothing_is_left_of_what_the_keeper_kept_when_its_service_is_killed(pids: Path) -> None:
     """Even while a copy of the service holds the line open."""
     program = f"""
-import asyncio, os, sys
+import asyncio, os, sys, time
 from pathlib import Path
 sys.path[:] = {sys.path!r}
 from app.handlers.processes import Processes
@@ -150,7 +150,8 @@ async def main():
         await start(processes, FORK, Path({str(pids)!r}))
     if os.fork() == 0:
         os.write(1, b"%d" % os.getpid())
-        os.execv("/bin/sleep", ["sleep", "20"])
+        time.sleep(25)
+        os._exit(0)
     await asyncio.sleep(600)
 asyncio.run(main())
 """
@@ -165,6 +166,23 @@ asyncio.run(main())
 
     os.kill(copy, signal.SIGKILL)
     service.stdout.close()
+
+
+async def test_what_has_left_one_group_is_left_alone_when_another_ends(
+    processes: Processes, pids: Path, tmp_path: Path
+) -> None:
+    leave = 'setsid sh -c "exec sleep 600 & echo \\$! >> $1" & wait; exec sleep 600'
+    first = await start(processes, leave, pids)
+    await until(lambda: bool(written(pids)))
+
+    for _ in range(3):
+        other = await start(processes, "exit 0", tmp_path / "other")
+        await asyncio.wait_for(other.ended, 10)
+    before = alive(pids)
+    await first.stop(0.0)
+
+    assert before == written(pids)
+    assert alive(pids) == []
 
 
 async def test_no_process_is_started_by_who_is_not_open(pids: Path) -> None:
