@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,3 +35,10 @@ def read_book(service: ServiceProcess) -> list[Run]:
         for id, number, event, instant in lines
         if event == "begin"
     ]
+
+
+def most_at_once(service: ServiceProcess, ids: Collection[str]) -> int:
+    """How many of these jobs ran together at the busiest moment."""
+    lines = [line.split() for line in (service.folder / "book.txt").read_text().splitlines()]
+    steps = sorted((int(instant), 1 if event == "begin" else -1) for id, _, event, instant in lines if id in ids)
+    return max(accumulate(step for _, step in steps))

@@ -150,7 +150,7 @@ async def main():
         await start(processes, FORK, Path({str(pids)!r}))
     if os.fork() == 0:
         os.write(1, b"%d" % os.getpid())
-        time.sleep(25)
+        time.sleep(60)
         os._exit(0)
     await asyncio.sleep(600)
 asyncio.run(main())
