@@ -9,7 +9,7 @@ import apsw
 import orjson
 
 from app.conflict import settle
-from app.errors import Exit, IdempotencyMismatch, Problem, StorageFull, StoreCorrupt, StoreFailed, StoreUnavailable
+from app.errors import Exit, IdempotencyMismatch, StoreCorrupt, StoreFailed
 from app.ids import parse_id
 from app.job import Job, State
 from app.log import get_logger
@@ -30,6 +30,7 @@ from app.stores.base import (
     glance_at,
 )
 from app.stores.ownership import Ownership
+from app.stores.sqlite_faults import as_problem
 from app.stores.sqlite_listing import select_jobs
 from app.stores.threads import Call, GroupThread
 
@@ -179,7 +180,7 @@ class SqliteStore:
                 self._commit(group[:middle])
                 self._commit(group[middle:])
                 return
-            problem = _as_problem(error)
+            problem = as_problem(error)
             for call in group:
                 call.error = problem
 
@@ -216,7 +217,7 @@ class SqliteStore:
             try:
                 call.run()
             except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer to this call
-                call.error = _as_problem(error)
+                call.error = as_problem(error)
 
     # what the writer thread does
 
@@ -395,13 +396,3 @@ class SqliteStore:
     def _overrides(self) -> dict[str, Override]:
         rows = self._quick.execute(sql.SELECT_OVERRIDES)
         return {queue: Override(settings, bool(paused)) for queue, settings, paused in rows}
-
-
-def _as_problem(error: Exception) -> Problem:
-    """Say it in the words of the boundary; what is unexpected is logged here, where its traceback is."""
-    if isinstance(error, Problem):
-        return error
-    if isinstance(error, apsw.FullError):
-        return StorageFull("the disk is full; nothing was stored. Free some space; it goes on by itself", retry_after=5)
-    log.error("store_failed", exc_info=error)
-    return StoreUnavailable(f"the store failed: {type(error).__name__}", retry_after=5)
