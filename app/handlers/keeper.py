@@ -376,4 +376,5 @@ def _read_all(descriptor: int) -> None:
 
 
 if __name__ == "__main__":
-    Keeper(service=socket.socket(fileno=int(sys.argv[1]))).run(int(sys.argv[2]))
+    with socket.socket(fileno=int(sys.argv[1])) as line:
+        Keeper(service=line).run(service_pid=int(sys.argv[2]))
