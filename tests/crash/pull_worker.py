@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import os
 import random
 import sys
@@ -14,51 +15,74 @@ from typing import Any
 
 MOST_LEASES = 20
 PATIENCE = 0.05  # between two tries at a service that is down
+FORGOTTEN = 0.02  # share of the leases that nothing is done for until they have run out
+LONG = 1.0  # seconds that a job takes at most that was tried before: so late answers meet leases of others
+
+
+class Lease:
+    """A job in hand: when it will be answered for, and when the service must next hear of it."""
+
+    def __init__(self, *, token: str, id: str, attempt: int, seconds: float, now: float) -> None:
+        self.token, self.id, self.attempt, self.seconds = token, id, attempt, seconds
+        is_forgotten = random.random() < FORGOTTEN
+        self.beat_at = math.inf if is_forgotten else now + seconds / 3
+        self.answer_at = now + seconds * random.uniform(1.0, 2.0) if is_forgotten else now
+        if attempt > 1 and not is_forgotten:
+            self.answer_at = now + random.uniform(0, LONG)
 
 
 class Worker:
-    """Leases jobs, a few at once, keeps those that wait for their turn and answers for each."""
+    """Leases jobs, a few at once, keeps them while they take their time and answers for each."""
 
     def __init__(self, *, port_file: Path, log: Path, work: float) -> None:
         self._port_file = port_file
         self._log = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         self._work = work
+        self._held: list[Lease] = []
         self._connection: http.client.HTTPConnection | None = None
 
     def run(self) -> None:
         while True:
-            seconds = random.choice([1, 1.5, 2])
-            asked = {"kinds": ["work"], "max": random.randint(2, MOST_LEASES), "wait": 5, "lease": seconds}
-            status, answer = self._call("", asked)
-            if status != 200:
-                self._write("lease", "-", "-", 0, status, answer["code"])
-                continue
-            began = time.monotonic()
-            for lease in answer["leases"]:
-                self._write("lent", lease["token"], lease["job"]["id"], lease["job"]["attempt"], status, "-")
-            self._do_all(answer["leases"], began, seconds)
-
-    def _do_all(self, leases: list[dict[str, Any]], beaten_at: float, seconds: float) -> None:
-        while leases:
-            if time.monotonic() - beaten_at > seconds / 3:
-                beaten_at = time.monotonic()
-                leases = [lease for lease in leases if self._say(lease, "extend", {"lease": seconds}) == 200]
-                continue
-            lease = leases.pop(0)
-            if self._work:
-                time.sleep(random.expovariate(1 / self._work))
-            draw = random.random()
-            if draw < 0.02:
-                self._say(lease, "release", {})
-            elif draw < 0.06:
-                self._say(lease, "fail", {"delay": 0.1})
+            now = time.monotonic()
+            beats = [lease for lease in self._held if lease.beat_at <= now]
+            ready = [lease for lease in self._held if lease.answer_at <= now]
+            if beats:
+                self._extend(beats[0], now)
+            elif ready:
+                self._do(ready[0])
             else:
-                self._say(lease, "finish", {"result": lease["token"]})
+                self._lease(now)
 
-    def _say(self, lease: dict[str, Any], verb: str, body: dict[str, Any]) -> int:
-        status, answer = self._call(f"/{lease['token']}/{verb}", body)
-        code = "-" if status == 200 else answer["code"]
-        self._write(verb, lease["token"], lease["job"]["id"], lease["job"]["attempt"], status, code)
+    def _lease(self, now: float) -> None:
+        seconds = random.choice([1, 1.5, 2])
+        wait = 0.02 if self._held else 5
+        asked = {"kinds": ["work"], "max": random.randint(2, MOST_LEASES), "wait": wait, "lease": seconds}
+        status, answer = self._call("", asked)
+        for given in answer["leases"] if status == 200 else ():
+            id, attempt = given["job"]["id"], given["job"]["attempt"]
+            self._held.append(Lease(token=given["token"], id=id, attempt=attempt, seconds=seconds, now=now))
+            self._write("lent", self._held[-1], status, "-")
+
+    def _extend(self, lease: Lease, now: float) -> None:
+        lease.beat_at = now + lease.seconds / 3
+        if self._say(lease, "extend", {"lease": lease.seconds}) != 200:
+            self._held.remove(lease)
+
+    def _do(self, lease: Lease) -> None:
+        self._held.remove(lease)
+        if self._work:
+            time.sleep(random.expovariate(1 / self._work))
+        draw = random.random()
+        if draw < 0.02:
+            self._say(lease, "release", {})
+        elif draw < 0.06:
+            self._say(lease, "fail", {"delay": 0.1})
+        else:
+            self._say(lease, "finish", {"result": lease.token})
+
+    def _say(self, lease: Lease, verb: str, body: dict[str, Any]) -> int:
+        status, answer = self._call(f"/{lease.token}/{verb}", body)
+        self._write(verb, lease, status, "-" if status == 200 else answer["code"])
         return status
 
     def _call(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
@@ -80,8 +104,9 @@ class Worker:
                 return status, json.loads(text)
             time.sleep(PATIENCE)
 
-    def _write(self, verb: str, token: str, id: str, attempt: int, status: int, code: str) -> None:
-        os.write(self._log, f"{time.time_ns()} {verb} {token} {id} {attempt} {status} {code}\n".encode())
+    def _write(self, verb: str, lease: Lease, status: int, code: str) -> None:
+        line = f"{verb} {lease.token} {lease.id} {lease.attempt} {status} {code}\n"
+        os.write(self._log, line.encode())
 
 
 if __name__ == "__main__":
