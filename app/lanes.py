@@ -46,7 +46,7 @@ class Lanes:
         self._rated: set[Lane] = set()
         self._lent: dict[str, dict[str, Lane]] = {kind: {} for kind in pull_kinds}  # lanes with due jobs, by queue
         self.on_ready: Callable[[], None] = lambda: None
-        self.on_pull: Callable[[str], None] = lambda _: None
+        self.on_pull: Callable[[str, str], None] = lambda _kind, _queue: None
         self.is_asked_for: Callable[[str], bool] = lambda _: False
 
     # settings
@@ -152,6 +152,13 @@ class Lanes:
         waits = [lane.token_in(tick) for lane in self._rated if _is_thirsty(lane)]
         return min(waits, default=None)
 
+    def token_in_for(self, kinds: Collection[str], queues: Collection[str]) -> float | None:
+        """The same for jobs of pull kinds in these queues (none named: in all)."""
+        tick = self._tick()
+        lanes = {lane.name: lane for kind in kinds for lane in self._lenders(kind, queues)}
+        waits = [lane.token_in(tick) for lane in lanes.values() if lane in self._rated and _is_thirsty(lane)]
+        return min(waits, default=None)
+
     def wake(self) -> None:
         """Look again at the queues that their rate held back."""
         for lane in self._rated:
@@ -164,9 +171,12 @@ class Lanes:
         lane = self._lanes.get(queue)
         return lane.due if lane else 0
 
-    def is_due(self, kind: str) -> bool:
-        """Whether any job of a pull kind is due."""
-        return bool(self._lenders(kind, ()))
+    def due_queues(self, kind: str, queues: Collection[str]) -> list[str]:
+        """The queues, of these (none named: of all), in which jobs of a pull kind are due."""
+        return [lane.name for lane in self._lenders(kind, queues)]
+
+    def is_pull(self, kind: str) -> bool:
+        return kind in self._pull_kinds
 
     def all_due(self) -> dict[str, int]:
         return {name: lane.due for name, lane in self._lanes.items()}
@@ -215,7 +225,7 @@ class Lanes:
             if not lane.may_start(taker):
                 continue
             if taker != INSIDE:
-                self.on_pull(taker)
+                self.on_pull(taker, lane.name)
             elif not lane.is_listed:
                 lane.is_listed = True
                 self._ready.append(lane)

@@ -8,9 +8,11 @@ import secrets
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+import orjson
+
 from app import retry
 from app.agenda import Agenda
-from app.errors import Draining, Fault, Invalid, LeaseLost, LeaseNotFound, Problem
+from app.errors import Draining, Fault, Invalid, LeaseLost, LeaseNotFound
 from app.job import MAX_ENDED_LEASES, SECOND, Job, State, read_ended_leases
 from app.log import get_logger
 from app.outcome import End, Error, Outcome
@@ -45,6 +47,13 @@ class Ask(NamedTuple):
     queues: frozenset[str]
     max: int
     seconds: float
+
+
+class Asker(NamedTuple):
+    """A worker that waits, and the queues it would take from (none: all)."""
+
+    event: asyncio.Event
+    queues: frozenset[str]
 
 
 class Leased(NamedTuple):
@@ -96,7 +105,7 @@ class Leases:
         self._held: dict[int, Held] = {}
         self._deadlines = Agenda()
         self._is_sooner = asyncio.Event()
-        self._asking: dict[str, list[asyncio.Event]] = {kind: [] for kind in pull_kinds}
+        self._asking: dict[str, list[Asker]] = {kind: [] for kind in pull_kinds}
         self._asked_at: dict[str, float] = {}
         self._is_draining = False
 
@@ -109,7 +118,7 @@ class Leases:
             query = Query(states=frozenset({State.RUNNING}), after=after, limit=MAX_EXPIRE)
             jobs = await self._store.list(query)
             for job in jobs:
-                if job.lease is not None and job.lease_until is not None:
+                if job.kind in self._pull_kinds and job.lease is not None and job.lease_until is not None:
                     self._hold(job.seq, self._lanes.occupy(job), (job.lease_until - now) / SECOND)
             if len(jobs) < MAX_EXPIRE:
                 return len(self._held)
@@ -129,9 +138,9 @@ class Leases:
     def drain(self) -> None:
         """Lend nothing more, and let all go that wait for a job; answers are taken until the end."""
         self._is_draining = True
-        for events in self._asking.values():
-            for event in events:
-                event.set()
+        for askers in self._asking.values():
+            for asker in askers:
+                asker.event.set()
 
     # lending
 
@@ -141,26 +150,30 @@ class Leases:
             raise Draining("the service is stopping and lends no more jobs")
         self._refuse_strange(ask.kinds)
         until = self._loop.time() + wait
-        with self._ask(ask.kinds) as event:
+        with self._ask(ask) as event:
             while not is_gone():
                 event.clear()
                 leased = await self._take(ask)
                 left = until - self._loop.time()
                 if leased:
-                    self._pass_on(ask.kinds)
+                    self._pass_on(ask)
                 if leased or left <= 0 or self._is_draining:
                     return leased
-                thirst = self._lanes.token_in()
+                thirst = self._lanes.token_in_for(ask.kinds, ask.queues)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(left if thirst is None else min(left, thirst + LATE_RING)):
                         await event.wait()
         return []
 
-    def _pass_on(self, kinds: frozenset[str]) -> None:
-        """Whoever took something wakes the next, who may find more."""
-        for kind in kinds:
-            if self._lanes.is_due(kind):
-                self.ring(kind)
+    def _pass_on(self, ask: Ask) -> None:
+        """Whoever leaves wakes the next, who may find more."""
+        for kind in ask.kinds:
+            for queue in self._lanes.due_queues(kind, ask.queues):
+                self.ring(kind, queue)
+
+    @property
+    def held(self) -> int:
+        return len(self._held)
 
     def is_asked_for(self, kind: str) -> bool:
         """Whether anybody waits for jobs of a kind, or did a moment ago."""
@@ -169,26 +182,26 @@ class Leases:
         asked_at = self._asked_at.get(kind)
         return asked_at is not None and self._loop.time() - asked_at < RECENTLY
 
-    def ring(self, kind: str) -> None:
-        """A job of the kind may start: tell the one who has waited longest."""
-        for event in self._asking[kind]:
-            if not event.is_set():
+    def ring(self, kind: str, queue: str) -> None:
+        """A job may start: tell the one who has waited longest of those who would take it."""
+        for event, queues in self._asking[kind]:
+            if not event.is_set() and (not queues or queue in queues):
                 event.set()
                 return
 
     @contextmanager
-    def _ask(self, kinds: frozenset[str]) -> Iterator[asyncio.Event]:
-        event = asyncio.Event()
-        for kind in kinds:
-            self._asking[kind].append(event)
+    def _ask(self, ask: Ask) -> Iterator[asyncio.Event]:
+        asker = Asker(asyncio.Event(), ask.queues)
+        for kind in ask.kinds:
+            self._asking[kind].append(asker)
         try:
-            yield event
+            yield asker.event
         finally:
-            for kind in kinds:
-                self._asking[kind].remove(event)
+            for kind in ask.kinds:
+                self._asking[kind].remove(asker)
                 self._asked_at[kind] = self._loop.time()
-                if event.is_set():  # it was told of a job and did not take it: the next one may
-                    self.ring(kind)
+            if asker.event.is_set():  # it was told of a job and did not take it: the next one may
+                self._pass_on(ask)
 
     async def _take(self, ask: Ask) -> list[Leased]:
         slots = self._lanes.take_for(ask.kinds, ask.queues, ask.max)
@@ -303,7 +316,10 @@ class Leases:
 
     def _hold(self, seq: int, slot: Slot, seconds: float) -> None:
         deadline = round((self._loop.time() + max(seconds, 0.0)) * SECOND)
+        before = self._held.get(seq)
         self._held[seq] = Held(slot, deadline)
+        if before is not None and before.deadline <= deadline:
+            return  # what is on the agenda comes early, and is put there again
         earliest = self._deadlines.next_due()
         self._deadlines.add(deadline, seq)
         if earliest is None or deadline < earliest:
@@ -311,7 +327,7 @@ class Leases:
 
     async def _expire_due(self) -> None:
         tick = round(self._loop.time() * SECOND)
-        over = [seq for deadline, seq in self._deadlines.pop(tick, MAX_EXPIRE) if self._is_over(seq, tick)]
+        over = self._over(tick)
         if over:
             await self._expire(over, tick)
             return
@@ -321,9 +337,16 @@ class Leases:
             async with asyncio.timeout(None if due is None else max(0.0, (due - tick) / SECOND) + LATE_RING):
                 await self._is_sooner.wait()
 
-    def _is_over(self, seq: int, tick: int) -> bool:
-        held = self._held.get(seq)
-        return held is not None and held.deadline <= tick
+    def _over(self, tick: int) -> list[int]:
+        """Those whose time has run out; one that was extended meanwhile comes again."""
+        over: dict[int, None] = {}
+        for _, seq in self._deadlines.pop(tick, MAX_EXPIRE):
+            held = self._held.get(seq)
+            if held is not None and held.deadline <= tick:
+                over[seq] = None
+            elif held is not None:
+                self._deadlines.add(held.deadline, seq)
+        return list(over)
 
     async def _expire(self, seqs: Sequence[int], tick: int) -> None:
         try:
@@ -331,7 +354,7 @@ class Leases:
             lost = Outcome(End.LOST, error=Error("lost", "its lease ran out"))
             pairs = [(job, self._finished(job, lost, "expired")) for job in jobs.values() if job.lease is not None]
             verdicts = await self._store.save([after for _, after in pairs])
-        except Problem:
+        except BaseException:
             self._deadlines.extend([(tick + round(STORE_PAUSE * SECOND), seq) for seq in seqs])
             raise
         for (before, after), verdict in zip(pairs, verdicts, strict=True):
@@ -353,6 +376,7 @@ class Leases:
         self._lanes.note_start(job.queue, job.late_by or 0.0)
 
     def _note_end(self, before: Job, after: Job) -> None:
+        self._metrics.ended.values[after.kind, orjson.loads(after.attempts)[-1]["outcome"]] += 1
         self._metrics.duration.note(after.kind, max(0, self._now() - (before.started_at or 0)) / SECOND)
 
     def _refuse_strange(self, kinds: frozenset[str]) -> None:

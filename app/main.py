@@ -226,7 +226,7 @@ class Parts:
 
     def _read_levels(self) -> None:
         self.metrics.pending.read = lambda: {(): len(self.agenda)}
-        self.metrics.running.read = lambda: {(): self.workers.running}
+        self.metrics.running.read = lambda: {(): self.workers.running + self.leases.held}
         self.metrics.abandoned.read = lambda: {(): self.workers.abandoned}
         self.metrics.unsaved.read = lambda: {(): len(self.outcomes)}
         self.metrics.due.read = lambda: {(queue,): due for queue, due in self.lanes.all_due().items()}

@@ -79,7 +79,7 @@ class Scheduler:
         while page == PURGE_SLICE:
             query = Query(states=frozenset({State.RUNNING}), limit=PURGE_SLICE, is_full=True, after=after)
             jobs = await self._store.list(query)
-            running += [job for job in jobs if job.lease is None]  # what is lent goes on outside
+            running += [job for job in jobs if job.lease is None or not self._lanes.is_pull(job.kind)]  # or lent
             page = len(jobs)
             after = (0, jobs[-1].seq) if jobs else None
         return running

@@ -393,3 +393,51 @@ async def test_job_that_could_not_be_lent_goes_back_uncounted(serve: Serve) -> N
 
     assert refused.status == 503
     assert lease["job"]["attempt"] == 1
+
+
+async def test_worker_of_one_queue_is_woken_though_another_waits_longer_for_another(serve: Serve) -> None:
+    service = await pulled(serve)
+    other = asyncio.create_task(lend(service, wait=30, queues=["a"]))
+    await asyncio.sleep(0.1)
+    waiting = asyncio.create_task(lend(service, wait=30, queues=["b"]))
+    await asyncio.sleep(0.1)
+    await service.submit(kind="resize", queue="b", delay=1)
+
+    leases = await asyncio.wait_for(waiting, 2)
+
+    assert len(leases) == 1
+    assert await other == []
+
+
+async def test_heartbeats_leave_nothing_behind(serve: Serve) -> None:
+    service = await pulled(serve)
+    await service.submit(kind="resize")
+    lease = await lend_one(service, lease=3600)
+
+    for _ in range(50):
+        await say(service, lease, "extend", {"lease": 3600})
+
+    assert len(service.parts.leases._deadlines) == 1
+
+
+async def test_leased_attempts_are_counted(serve: Serve) -> None:
+    service = await pulled(serve)
+    await service.submit(kind="resize")
+    lease = await lend_one(service)
+    running = (await service.get("/metrics")).body
+    await say(service, lease, "finish")
+    ended = (await service.get("/metrics")).body
+
+    assert b"erelong_attempts_running 1.0" in running
+    assert b'erelong_attempts_ended_total{kind="resize",outcome="succeeded"} 1.0' in ended
+
+
+async def test_lease_of_a_kind_that_is_gone_is_lost_at_the_start(serve: Serve) -> None:
+    service = await pulled(serve)
+    job = await service.submit(kind="resize")
+    await lend_one(service, lease=3600)
+    await service.parts.stop()
+
+    after = await serve(store=service.store)
+
+    assert (await after.job(job["id"]))["attempts"][0]["outcome"] == "lost"
