@@ -28,15 +28,7 @@ class Reason(StrEnum):
 
 def attempt_of(job: Job) -> Attempt:
     """What the handler of a running job is told."""
-    return Attempt(
-        id=job.id,
-        kind=job.kind,
-        queue=job.queue,
-        number=job.attempt,
-        due_at=job.due_at or 0,
-        started_at=job.started_at or 0,
-        timeout=job.timeout,
-    )
+    return Attempt(job.id, job.kind, job.queue, job.attempt, job.due_at or 0, job.started_at or 0, job.timeout)
 
 
 def succeeded(result: bytes | Result | None, max_result: int) -> Outcome:

@@ -51,6 +51,8 @@ class State(IntEnum):
     CANCELLED = 4
     EXPIRED = 5
 
+    __hash__ = int.__hash__  # an enum's own is a call of Python, and each job is counted a dozen times
+
     @property
     def word(self) -> str:
         return WORDS[self]
@@ -137,7 +139,7 @@ class Job(NamedTuple):
         """Begin the next attempt."""
         self._must_wait("start")
         late = 0 if self.due_at is None else max(0, now - self.due_at)
-        return self._replace(
+        return self._with(
             state=State.RUNNING,
             attempt=self.attempt + 1,
             started_at=now,
@@ -202,7 +204,7 @@ class Job(NamedTuple):
             raise self._wrong("finish")
         changes = self._record(outcome, now, answer)
         if outcome.end is End.SUCCEEDED:
-            return self._replace(
+            return self._with(
                 **changes,
                 state=State.SUCCEEDED,
                 due_at=None,
@@ -330,6 +332,13 @@ class Job(NamedTuple):
             version=self.version + 1,
         )
 
+    def _with(self, **changes: Any) -> Job:
+        """`_replace` at half its cost, for the steps that every job takes."""
+        fields = list(self)
+        for name, value in changes.items():
+            fields[PLACES[name]] = value
+        return tuple.__new__(Job, fields)
+
     def _end(self, state: State, now: Instant, error: Error) -> Job:
         return self._replace(state=state, due_at=None, finished_at=now, error=error.to_json(), version=self.version + 1)
 
@@ -339,6 +348,9 @@ class Job(NamedTuple):
 
     def _wrong(self, verb: str) -> WrongState:
         return WrongState(f"cannot {verb} job {self.id}: it is {self.state.word}", job=self)
+
+
+PLACES = {name: place for place, name in enumerate(Job._fields)}
 
 
 def new(

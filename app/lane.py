@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 NO_LABEL = ""
 INSIDE = ""  # who takes jobs that are run here; jobs of a pull kind are taken by those who ask for the kind
+PLAIN = (INSIDE, NO_LABEL)
+NEARLY = 1e-9  # of a token: what sums of floats may lack
 MIN_STALE = 64
 CARRY = 1 - 1e-6  # less than a token: what a late timer would lose, but never one job more at once
 RECENT_MINUTES = 5
@@ -92,11 +94,16 @@ class Strand:
                 return packed
             heappop(self.heap)
 
-    def pop(self) -> int:
-        seq = self.first() % MAX_SEQ
-        heappop(self.heap)
-        del self.waiting[seq]
-        return seq
+    def pop(self, number: int) -> list[int]:
+        """Take off the first so many."""
+        seqs: list[int] = []
+        while self.waiting and len(seqs) < number:
+            packed = heappop(self.heap)
+            seq = packed % MAX_SEQ
+            if self.waiting.get(seq) == packed:
+                del self.waiting[seq]
+                seqs.append(seq)
+        return seqs
 
 
 class Lane:
@@ -128,10 +135,12 @@ class Lane:
             strand = self.strands[place] = Strand(*place)
         before = len(strand.waiting)
         strand.put(rank, job.seq)
-        self._count(taker, len(strand.waiting) - before)
-        if place != (INSIDE, NO_LABEL):
+        if len(strand.waiting) > before:
+            self._count(taker, 1)
+        if place != PLAIN:
             self.places[job.seq] = place
-        self._give_turn(strand)
+        if not strand.has_turn:
+            self._give_turn(strand)
 
     def discard(self, seq: int) -> bool:
         strand = self.strands.get(self._place(seq))
@@ -149,27 +158,32 @@ class Lane:
         strand = self._next(taker, tick)
         return None if strand is None else strand.first() // MAX_SEQ
 
-    def pop(self, taker: str, tick: float) -> Slot | None:
-        """Leave for the next job that may start, counted as running from now on."""
-        strand = self._next(taker, tick)
-        if strand is None:
-            return None
-        self.turns[taker].popleft()
-        strand.has_turn = False
-        seq = strand.pop()
-        self.places.pop(seq, None)
-        self._count(taker, -1)
-        self.tokens -= 1
-        self.occupy(strand.label)
+    def pop(self, taker: str, tick: float, limit: int) -> list[Slot]:
+        """Leave for the next jobs that may start, at most so many, counted as running from now on."""
+        slots: list[Slot] = []
+        while len(slots) < limit and (strand := self._next(taker, tick)) is not None:
+            turns = self.turns[taker]
+            turns.popleft()
+            strand.has_turn = False
+            seqs = strand.pop(1 if turns else min(limit - len(slots), self._room(strand.label)))
+            slots += [Slot(self.name, strand.label, seq) for seq in seqs]
+            self._start(strand, seqs)
+        return slots
+
+    def _start(self, strand: Strand, seqs: list[int]) -> None:
+        for seq in seqs if self.places else ():
+            self.places.pop(seq, None)
+        self._count(strand.taker, -len(seqs))
+        self.tokens -= len(seqs)
+        self.occupy(strand.label, len(seqs))
         self._give_turn(strand)
         self._tidy(strand)
-        return Slot(self.name, strand.label, seq)
 
-    def occupy(self, label: str) -> None:
-        """Count one more as running."""
-        self.running += 1
+    def occupy(self, label: str, number: int = 1) -> None:
+        """Count so many more as running."""
+        self.running += number
         if label:
-            self.running_by[label] += 1
+            self.running_by[label] += number
 
     def release(self, slot: Slot) -> None:
         self.running -= 1
@@ -231,11 +245,19 @@ class Lane:
         most = rate.burst + CARRY if self.is_dry else rate.burst
         self.tokens = min(most, self.tokens + (tick - self.filled_at) * rate.per_second)
         self.filled_at = tick
-        return self.tokens >= 1 - 1e-9
+        return self.tokens >= 1 - NEARLY
 
     def _has_room(self, label: str) -> bool:
         limit = self.settings.label_concurrency
         return limit is None or not label or self.running_by[label] < limit.limit
+
+    def _room(self, label: str) -> int:
+        """How many of a strand may start at once; there is room and a token for one."""
+        room = self.settings.concurrency - self.running
+        if self.settings.rate is not None:
+            room = min(room, int(self.tokens + NEARLY))
+        limit = self.settings.label_concurrency
+        return room if limit is None or not label else min(room, limit.limit - self.running_by[label])
 
     def _give_turn(self, strand: Strand) -> None:
         if strand.waiting and not strand.has_turn and self._has_room(strand.label):
@@ -259,7 +281,7 @@ class Lane:
             self.strands.pop((strand.taker, strand.label), None)
 
     def _place(self, seq: int) -> tuple[str, str]:
-        return self.places.get(seq, (INSIDE, NO_LABEL))
+        return self.places.get(seq, PLAIN)
 
     def _count(self, taker: str, number: int) -> None:
         self.due += number

@@ -92,7 +92,8 @@ class Lanes:
         lane.put(job.due_at - job.priority * self._lift, taker, job)
         if taker != INSIDE:
             self._lent[taker][lane.name] = lane
-        self._list(lane)
+        if taker != INSIDE or not lane.is_listed:
+            self._list(lane)
 
     def discard(self, queue: str, seq: int) -> bool:
         """Forget a job that does not wait any more; whether it was there."""
@@ -105,12 +106,12 @@ class Lanes:
         slots: list[Slot] = []
         while self._ready and len(slots) < limit:
             lane = self._ready.popleft()
-            slot = lane.pop(INSIDE, tick)
-            if slot is None:
-                lane.is_listed = False
-            else:
-                slots.append(slot)
+            taken = lane.pop(INSIDE, tick, 1 if self._ready else limit - len(slots))
+            if taken:
+                slots += taken
                 self._ready.append(lane)
+            else:
+                lane.is_listed = False
         return slots
 
     def take_for(self, kinds: Collection[str], queues: Collection[str], limit: int) -> list[Slot]:
@@ -124,13 +125,10 @@ class Lanes:
                 for lane in self._lenders(kind, queues)
                 if (rank := lane.first(kind, tick)) is not None
             ]
-            slot = None
-            if firsts:
-                _, queue, kind = min(firsts)
-                slot = self._lanes[queue].pop(kind, tick)
-            if slot is None:
+            if not firsts:
                 break
-            slots.append(slot)
+            _, queue, kind = min(firsts)
+            slots += self._lanes[queue].pop(kind, tick, 1)
         return slots
 
     def occupy(self, job: Job) -> Slot:

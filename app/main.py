@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from app.stores.base import Store
 
 STRAY_GRACE = 0.25
+GC_THRESHOLDS = (10_000, 10, 10)  # jobs in flight are young: looked at every 700 objects they cost 5 % of the CPU
 
 log = get_logger(__name__)
 
@@ -275,6 +276,7 @@ async def _answer(parts: Parts, door: socket.socket, stopping: asyncio.Event) ->
         log.info("listening", url=f"http://{host}:{port}", process=os.getpid())
         gc.collect()
         gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
         await stopping.wait()
         log.info("draining", timeout=parts.config.server.drain_timeout)
         await parts.finish()

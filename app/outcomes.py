@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections import deque
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from app import retry
@@ -106,7 +107,7 @@ class Outcomes:
 
     async def _save_some(self) -> None:
         """Save the oldest; they stay in line until they are on the disk."""
-        batch = [self._unsaved[index] for index in range(min(len(self._unsaved), MAX_SAVE))]
+        batch = list(islice(self._unsaved, MAX_SAVE))
         verdicts = await self._store.save([ending.after for ending in batch])
         was_full = self.is_full
         for ending, verdict in zip(batch, verdicts, strict=True):

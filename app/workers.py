@@ -284,21 +284,21 @@ class Workers:
                 await asyncio.sleep(0)
 
     async def _run(self, worker: Worker, job: Job, slot: Slot) -> None:
-        worker.begin(job, slot, self._deadline(job, job.timeout))
+        handler = self._handlers.get(job.kind)
+        worker.begin(job, slot, self._deadline(handler, job.timeout))
         self._busy[job.seq] = worker
         if self._look is None or worker.deadline < self._look.when():
             self._arm_look(worker.deadline)
-        outcome = await self._attempt(worker, job)
+        outcome = await self._attempt(worker, job, handler)
         if worker.reason is not None:
             worker.task.uncancel()
         if not worker.is_lost:
             self._leave(worker)
             self._end(job, slot, outcome)
 
-    async def _attempt(self, worker: Worker, job: Job) -> Outcome:
+    async def _attempt(self, worker: Worker, job: Job, handler: Handler | None) -> Outcome:
         """Run the handler; whatever it does, an outcome comes back."""
         try:
-            handler = self._handlers.get(job.kind)
             if handler is None:
                 return unknown_kind(job.kind)
             outcome = succeeded(await handler.run(job.params, attempt_of(job)), self._max_result)
@@ -329,9 +329,8 @@ class Workers:
 
     # stopping attempts
 
-    def _deadline(self, job: Job, seconds: float) -> float:
+    def _deadline(self, handler: Handler | None, seconds: float) -> float:
         """When to step in; never for a handler that is sure to end what it runs by itself."""
-        handler = self._handlers.get(job.kind)
         return math.inf if handler is not None and handler.stop is Stop.KILL else self._loop.time() + seconds
 
     def _arm_look(self, at: float) -> None:
@@ -357,7 +356,7 @@ class Workers:
         if worker.reason is not None or worker.job is None:
             return
         worker.reason = reason
-        worker.deadline = self._deadline(worker.job, self._config.grace)
+        worker.deadline = self._deadline(self._handlers.get(worker.job.kind), self._config.grace)
         worker.task.cancel()
         if self._look is None or worker.deadline < self._look.when():
             self._arm_look(worker.deadline)

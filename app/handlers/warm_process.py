@@ -80,7 +80,7 @@ class WarmProcess:
         """Begin a call. Its answer may be Gone; who does not wait for it must `stop` the process."""
         self._calls += 1
         self._tail.clear()
-        return self._line.ask(orjson.dumps({"kind": kind, "attempt": attempt}), params, self._read)
+        return self._line.ask(orjson.dumps({"kind": kind, "attempt": attempt._asdict()}), params, self._read)
 
     def output(self) -> str:
         """The last of what the call has written up to now."""

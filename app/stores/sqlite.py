@@ -208,7 +208,8 @@ class SqliteStore:
         counts = self._counts
         if not all(group in counts for group in deltas):
             counts = counts.copy()  # the loop's thread may be going over it: it must not grow under its feet
-        for group, number in deltas.items():
+        for (queue, kind, state), number in deltas.items():
+            group = (queue, kind, State(state))
             counts[group] = counts.get(group, 0) + number
         self._counts = counts
 
@@ -271,17 +272,17 @@ class SqliteStore:
         return numbered
 
     def _claim(self, seqs: Sequence[int], now: Instant) -> Claim:
-        rows = sql.select_rows(self._write, sql.SELECT_CLAIMABLE, [(seq, now) for seq in dict.fromkeys(seqs)])
+        rows = sql.select_rows(self._write, sql.SELECT_CLAIMABLE, dict.fromkeys(seqs), now)
         claim = Claim([], [], [])
         for job in map(sql.take_job, rows):
             if (flaw := sql.flaw(job)) is None:
-                self._deltas[job.group] -= 1
                 claim.jobs.append(job.start(now))
-                self._deltas[claim.jobs[-1].group] += 1
             else:
                 claim.spoiled.append(self._spoil(job, flaw, now))
-        started = [(job.attempt, now, job.late_by, job.version, job.seq) for job in claim.jobs]
-        self._write.executemany(sql.START, started)
+        for (queue, kind), number in Counter([(job.queue, job.kind) for job in claim.jobs]).items():
+            self._deltas[queue, kind, State.SCHEDULED] -= number
+            self._deltas[queue, kind, State.RUNNING] += number
+        self._write.execute(sql.START, (sql.listed(job.seq for job in claim.jobs), now))
         if len(rows) < len(seqs):
             self._look_at_losers(dict.fromkeys(seqs), claim, now)
         return claim
@@ -302,23 +303,44 @@ class SqliteStore:
         return spoiled
 
     def _save_all(self, jobs: Sequence[Job]) -> Verdicts:
-        return [self._save(job) for job in jobs]
+        """Write all that stand as they were read by one statement; the others one by one, in their turn."""
+        rows = self._write.execute(sql.SELECT_STANDING, (sql.listed(job.seq for job in jobs),))
+        standing = {row[0]: row for row in rows}
+        plain: list[tuple[Job, sql.Row]] = []
+        verdicts = []
+        for job in jobs:
+            row = standing.pop(job.seq, None)
+            if row is not None and _is_plain(job, row):
+                plain.append((job, row))
+                verdicts.append(Saved(True, job))
+            else:
+                self._write_over(plain)
+                plain.clear()
+                verdicts.append(self._save(job))
+        self._write_over(plain)
+        return verdicts
+
+    def _write_over(self, plain: Sequence[tuple[Job, sql.Row]]) -> None:
+        # Of a named tuple apsw asks first if it is a mapping, which takes 2 µs.
+        self._write.executemany(sql.UPDATE, [tuple(job) for job, _ in plain])
+        self._deltas.update([job.group for job, _ in plain])
+        self._deltas.subtract(Counter([row[1:4] for _, row in plain]))
 
     def _save(self, job: Job) -> Saved:
-        row = self._write.execute(sql.SELECT_STANDING, (job.seq,)).fetchone()
-        if row is None or row[-2:] != (job.token, job.version - 1):
+        row = self._write.execute(sql.SELECT_STANDING, (sql.listed([job.seq]),)).fetchone()
+        if row is None or row[5:] != (job.token, job.version - 1):
             return Saved(False, self._get([job.seq], self._write).get(job.seq))
-        queue, kind, state, labels, *_ = row
-        if job.key is not None and state >= State.SUCCEEDED and not job.is_final:
+        if job.key is not None and row[3] >= State.SUCCEEDED and not job.is_final:
             holder = self._holder(job.queue, job.key)
             if holder is not None:
                 return Saved(False, holder)
+        queue, kind, state, labels = row[1:5]
         self._update(job, (queue, kind, State(state)), labels)
         return Saved(True, job)
 
     def _update(self, job: Job, group: Group, labels: bytes | None) -> None:
         """Write a job over a row of which the group and labels are given."""
-        self._write.execute(sql.UPDATE, tuple(job))  # of a named one apsw asks first if it is a mapping: 2 µs more
+        self._write.execute(sql.UPDATE, tuple(job))
         self._deltas[group] -= 1
         self._deltas[job.group] += 1
         if job.labels != labels:
@@ -376,12 +398,12 @@ class SqliteStore:
     # what the reader threads do
 
     def _get(self, seqs: Sequence[int], connection: apsw.Connection | None = None) -> dict[int, Job]:
-        rows = sql.select_rows(connection or self._quick, sql.SELECT, [(seq,) for seq in seqs])
+        rows = sql.select_rows(connection or self._quick, sql.SELECT, seqs)
         return {job.seq: job for job in map(sql.read_job, rows)}
 
     def _glance(self, seqs: Sequence[int]) -> Glances:
         try:
-            rows: list[sql.Row] = self._quick.executemany(sql.SELECT_GLANCE, [(seq,) for seq in seqs]).fetchall()
+            rows: list[sql.Row] = self._quick.execute(sql.SELECT_GLANCE, (sql.listed(seqs),)).fetchall()
         except UnicodeDecodeError:
             jobs = self._get(seqs).values()
             return [glance_at(job) for job in jobs if job.state is State.SCHEDULED]
@@ -396,3 +418,9 @@ class SqliteStore:
     def _overrides(self) -> dict[str, Override]:
         rows = self._quick.execute(sql.SELECT_OVERRIDES)
         return {queue: Override(settings, bool(paused)) for queue, settings, paused in rows}
+
+
+def _is_plain(job: Job, standing: sql.Row) -> bool:
+    """Whether it follows on what is stored and takes neither its key nor other labels."""
+    is_next = standing[5:] == (job.token, job.version - 1)
+    return is_next and standing[4] == job.labels and (job.key is None or job.is_final)

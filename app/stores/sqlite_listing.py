@@ -28,7 +28,7 @@ def select_jobs(connection: apsw.Connection, query: Query, counts: Mapping[Group
     groups = [group for group, jobs in dict(counts).items() if jobs > 0 and _is_wanted(group, query)]
     statement, values = _choose(query, groups, sum(counts[group] for group in groups))
     with connection:  # one view of both
-        seqs = connection.execute(statement, values).fetchall()
+        seqs = [seq for (seq,) in connection.execute(statement, values)]
         rows = sql.select_rows(connection, sql.SELECT if query.is_full else sql.SELECT_BRIEF, seqs)
     return [sql.read_job(row) for row in rows]
 

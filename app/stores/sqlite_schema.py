@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING, Any
 
+import apsw
 import orjson
 
-from app.job import NO_ATTEMPTS, NO_LEASES, NOTHING, Job, State, read_policy
+from app.job import NO_ATTEMPTS, NO_LEASES, NOTHING, PLACES, Job, State, read_policy
 from app.outcome import Error
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import apsw
+    from collections.abc import Iterable
 
 APPLICATION_ID = 0x65726C67  # "erlg"
 SCHEMA_VERSION = 1
@@ -115,19 +115,22 @@ UPDATE = f"""
 UPDATE jobs SET {", ".join(f"{field} = ?{_PLACE[field]}" for field in _FIELDS if field not in _FIXED)}
 WHERE seq = ?{_PLACE["seq"]} AND version = ?{_PLACE["version"]} - 1
 """
-SELECT = f"SELECT {COLUMNS} FROM jobs WHERE seq = ?"
-SELECT_BRIEF = f"SELECT {BRIEF_COLUMNS} FROM jobs WHERE seq = ?"
+# All rows of a list of numbers by one statement, in its order: half the cost of one statement for each.
+_LISTED = "FROM carray(?1) AS listed CROSS JOIN jobs ON seq = listed.value"
+SELECT = f"SELECT {COLUMNS} {_LISTED}"
+SELECT_BRIEF = f"SELECT {BRIEF_COLUMNS} {_LISTED}"
 SELECT_HOLDER = "SELECT seq FROM jobs WHERE queue = ? AND key = ? AND state < 2"
-SELECT_STANDING = "SELECT queue, kind, state, labels, token, version FROM jobs WHERE seq = ?"
-SELECT_GLANCE = """
-SELECT seq, queue, kind, priority, due_at, expires_at, labels FROM jobs WHERE seq = ? AND state = 0
-"""
+SELECT_STANDING = f"SELECT seq, queue, kind, state, labels, token, version {_LISTED}"
+SELECT_GLANCE = f"SELECT seq, queue, kind, priority, due_at, expires_at, labels {_LISTED} WHERE state = 0"
 SELECT_CLAIMABLE = f"""
-SELECT {COLUMNS} FROM jobs
-WHERE seq = ?1 AND state = 0 AND due_at <= ?2 AND (expires_at IS NULL OR expires_at > ?2)
+SELECT {COLUMNS} {_LISTED} WHERE state = 0 AND due_at <= ?2 AND (expires_at IS NULL OR expires_at > ?2)
 """
-# Reading first and then writing these few columns costs two thirds of an UPDATE that returns the whole row.
-START = "UPDATE jobs SET state = 1, attempt = ?, started_at = ?, late_by = ?, version = ? WHERE seq = ?"
+# What `Job.start` makes of those that are claimable. Reading first and then writing these few columns by one statement
+# costs half of an UPDATE for each row, and less than one that returns the whole rows.
+START = """
+UPDATE jobs SET state = 1, attempt = attempt + 1, started_at = ?2, late_by = (?2 - due_at) / 1e6, version = version + 1
+WHERE seq IN carray(?1)
+"""
 SELECT_UNCLAIMED = """
 SELECT state, due_at FROM jobs WHERE seq = ?1 AND (state = 0 AND due_at > ?2 OR state NOT BETWEEN 0 AND 5)
 """
@@ -189,17 +192,26 @@ _JSON_FIELDS: dict[str, tuple[type, bytes | None]] = {
     "attempts": (list, NO_ATTEMPTS),
     "ended_leases": (list, NO_LEASES),
 }
+_JSON_PLACES = {
+    PLACES[name]: (name, NO_ATTEMPTS if type_ is list else NOTHING) for name, (type_, _) in _JSON_FIELDS.items()
+}
 
 
-def select_rows(connection: apsw.Connection, statement: str, arguments: Sequence[Row]) -> list[Row]:
-    """Run a statement that answers with whole rows once for each of the arguments.
+def listed(seqs: Iterable[int]) -> apsw.CArrayBinding:
+    """Numbers as a statement takes them; it does not take none, so none are one that no job has."""
+    return apsw.carray(array("q", seqs) or array("q", [0]))
+
+
+def select_rows(connection: apsw.Connection, statement: str, seqs: Iterable[int], *arguments: int) -> list[Row]:
+    """Run a statement that answers with whole rows for a list of numbers.
 
     A text that is no longer UTF-8 must not keep the rows beside it from being read: it comes with a mark in it.
     """
+    bound = (listed(seqs), *arguments)
     try:
-        return connection.executemany(statement, arguments).fetchall()
+        return connection.execute(statement, bound).fetchall()
     except UnicodeDecodeError:
-        return [_decoded(row) for row in connection.executemany(_with_bytes(statement), arguments)]
+        return [_decoded(row) for row in connection.execute(_with_bytes(statement), bound)]
 
 
 def read_job(row: Row) -> Job:
@@ -223,11 +235,11 @@ def take_job(row: Row) -> Job:
 
 def flaw(job: Job) -> str | None:
     """Name the first stored part of a job that is not what was written there."""
-    for index in _TEXTS:
-        if _REPLACED in str(job[index]):
-            return _FIELDS[index]
-    for name in _JSON_FIELDS:
-        if not _is_readable(name, getattr(job, name)):
+    if _REPLACED in f"{job.kind}{job.queue}{job.key}{job.token}":
+        return next(_FIELDS[index] for index in _TEXTS if _REPLACED in str(job[index]))
+    for place, (name, empty) in _JSON_PLACES.items():
+        text: Any = job[place]
+        if text is not None and text != empty and not _is_readable(name, text):
             return name
     return None
 
@@ -250,7 +262,7 @@ def read_labels(labels: bytes | None) -> dict[str, str]:
 
 def _is_readable(name: str, text: bytes | None) -> bool:
     type_, _ = _JSON_FIELDS[name]
-    if text is None or (text == NOTHING and type_ is not list) or (text == NO_ATTEMPTS and type_ is list):
+    if text is None:
         return True
     if text == _LOST:
         return False
