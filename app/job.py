@@ -30,6 +30,8 @@ from app.ids import write_id
 from app.outcome import MAX_MESSAGE, UNEXPLAINED, End, Error, Outcome, storable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from app.clock import Instant
 
 MAX_ATTEMPTS_KEPT = 20
@@ -139,13 +141,8 @@ class Job(NamedTuple):
         """Begin the next attempt."""
         self._must_wait("start")
         late = 0 if self.due_at is None else max(0, now - self.due_at)
-        return self._with(
-            state=State.RUNNING,
-            attempt=self.attempt + 1,
-            started_at=now,
-            late_by=late / SECOND,
-            version=self.version + 1,
-        )
+        changes = {"state": State.RUNNING, "attempt": self.attempt + 1, "started_at": now, "late_by": late / SECOND}
+        return self._with(changes | {"version": self.version + 1})
 
     def move(self, execute_at: Instant, now: Instant) -> Job:
         """Ask for another time; the past means now."""
@@ -204,15 +201,9 @@ class Job(NamedTuple):
             raise self._wrong("finish")
         changes = self._record(outcome, now, answer)
         if outcome.end is End.SUCCEEDED:
-            return self._with(
-                **changes,
-                state=State.SUCCEEDED,
-                due_at=None,
-                finished_at=now,
-                result=outcome.result,
-                result_truncated=outcome.result_truncated,
-                error=None,
-            )
+            changes |= {"state": State.SUCCEEDED, "due_at": None, "finished_at": now, "error": None}
+            changes |= {"result": outcome.result, "result_truncated": outcome.result_truncated}
+            return self._with(changes)
         job = self._replace(**changes)
         match outcome.end:
             case End.CANCELLED:
@@ -332,7 +323,7 @@ class Job(NamedTuple):
             version=self.version + 1,
         )
 
-    def _with(self, **changes: Any) -> Job:
+    def _with(self, changes: Mapping[str, Any]) -> Job:
         """`_replace` at half its cost, for the steps that every job takes."""
         fields = list(self)
         for name, value in changes.items():

@@ -142,7 +142,8 @@ class Lanes:
         """Give leave back: the attempt is over, or never began."""
         lane = self._lanes[slot.queue]
         lane.release(slot)
-        self._list(lane)
+        if not lane.is_listed or len(lane.due_for) > 1:
+            self._list(lane)
 
     def token_in(self) -> float | None:
         """Seconds until the next queue that only its rate holds back may start a job."""

@@ -77,9 +77,11 @@ class Outcomes:
 
     def add(self, job: Job, outcome: Outcome, now: Instant) -> None:
         """Take the outcome of a running job's attempt."""
-        self._unsaved.append(Ending(job, outcome, _finish(job, outcome, now)))
-        self._has_some.set()
-        self._is_clear.clear()
+        ending = Ending(job, outcome, _finish(job, outcome, now))
+        if not self._unsaved:
+            self._has_some.set()
+            self._is_clear.clear()
+        self._unsaved.append(ending)
 
     async def run(self) -> None:
         """Save what comes, for ever; what could not be saved is tried again."""

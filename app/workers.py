@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 MAX_CLAIM = 200
 TURNS_BEFORE_YIELD = 200
+MAX_WAKING = 8
 STORE_PAUSE = 0.5
 RELEASE_GRACE = 0.5
 
@@ -89,6 +90,7 @@ class Workers:
         self._unwanted: set[int] = set()  # of those that are being claimed
         self._lost: set[Worker] = set()
         self._workers: set[Worker] = set()
+        self._waking = 0  # workers that were told that there is something to do and have not looked yet
         self._ready = asyncio.Event()
         self._is_still = asyncio.Event()
         self._is_stopping = False
@@ -233,16 +235,18 @@ class Workers:
         self._on_change(job)
 
     def _wake_some(self) -> None:
-        """Wake two workers; each that finds more to do wakes two more, so that no-ops need only a few."""
-        for _ in range(min(2, len(self._todo))):
+        """Have a few workers on their way; each that finds more to do sees to the next, so no-ops need few."""
+        for _ in range(min(MAX_WAKING - self._waking, len(self._todo))):
             if self._idle:
                 wake = self._idle.pop().wake
                 if wake is not None and not wake.done():
                     wake.set_result(None)
+                    self._waking += 1
             elif len(self._workers) < self._config.concurrency:
                 worker = Worker()
                 self._workers.add(worker)
                 worker.task = self._loop.create_task(self._work(worker))
+                self._waking += 1
 
     def _free(self) -> int:
         if self._outcomes.is_full:
@@ -262,15 +266,17 @@ class Workers:
 
     async def _work(self, worker: Worker) -> None:
         turns = 0
+        self._waking -= 1
         while True:
             if not self._todo:
                 worker.wake = self._loop.create_future()
                 self._idle.append(worker)
                 await worker.wake
+                self._waking -= 1
                 turns = 0
                 continue
             job, slot = self._todo.popleft()
-            if self._todo:
+            if self._todo and self._waking < MAX_WAKING:
                 self._wake_some()
             await self._run(worker, job, slot)
             if worker.is_lost:
