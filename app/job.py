@@ -342,6 +342,7 @@ class Job(NamedTuple):
 
 
 PLACES = {name: place for place, name in enumerate(Job._fields)}
+_UNBEGUN = tuple(Job._field_defaults[name] for name in Job._fields[PLACES["started_at"] : PLACES["token"]])
 
 
 def new(
@@ -360,23 +361,10 @@ def new(
     expires_after: float | None = None,
 ) -> Job:
     """Make a job that waits for its time; the store gives it its `seq`."""
-    due_at = max(execute_at, now)
-    return Job(
-        kind,
-        queue,
-        params,
-        key,
-        labels,
-        priority,
-        timeout,
-        retry,
-        execute_at,
-        expires_after,
-        due_at=due_at,
-        expires_at=_expiry(due_at, expires_after),
-        created_at=now,
-        token=token,
-    )
+    due_at = execute_at if execute_at > now else now
+    asked = (kind, queue, params, key, labels, priority, timeout, retry, execute_at, expires_after)
+    timed = (State.SCHEDULED, due_at, _expiry(due_at, expires_after), 0, 0, 0, False, now)
+    return tuple.__new__(Job, asked + timed + _UNBEGUN + (token, 0))
 
 
 @lru_cache(maxsize=1024)

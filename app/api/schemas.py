@@ -128,19 +128,20 @@ class JobIn(Timed):
         return on_conflict
 
     def to_submission(self) -> Submission:
+        on_conflict = OnConflict.REJECT if self.on_conflict is None else OnConflict(self.on_conflict)
         return Submission(
-            kind=self.kind,
-            params=orjson.dumps(self.params) if self.params else NOTHING,
-            queue=self.queue or "default",
-            execute_at=self.execute_at,
-            delay=self.delay,
-            priority=self.priority or 0,
-            timeout=self.timeout,
-            retry=self.retry,
-            expires_after=self.expires_after,
-            labels=orjson.dumps(self.labels) if self.labels else None,
-            key=self.key,
-            on_conflict=OnConflict(self.on_conflict) if self.on_conflict else OnConflict.REJECT,
+            self.kind,
+            orjson.dumps(self.params) if self.params else NOTHING,
+            self.queue or "default",
+            self.execute_at,
+            self.delay,
+            self.priority or 0,
+            self.timeout,
+            self.retry,
+            self.expires_after,
+            orjson.dumps(self.labels) if self.labels else None,
+            self.key,
+            on_conflict,
         )
 
 

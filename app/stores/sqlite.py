@@ -263,10 +263,11 @@ class SqliteStore:
     def _insert(self, jobs: Sequence[Job]) -> Sequence[Job]:
         first = self._last_seq + 1
         self._last_seq += len(jobs)
-        numbered = [Job._make((*job[:-1], seq)) for seq, job in enumerate(jobs, first)]
-        self._write.executemany(sql.INSERT, numbered)
+        rows = [(*job[:-1], seq) for seq, job in enumerate(jobs, first)]
+        self._write.executemany(sql.INSERT, rows)
+        numbered = [*map(Job._make, rows)]
+        self._deltas.update([job.group for job in numbered])
         for job in numbered:
-            self._deltas[job.group] += 1
             if job.labels is not None:
                 self._label(job.seq, job.labels, sql.INSERT_LABEL)
         return numbered
