@@ -97,6 +97,10 @@ def port_of(service: ServiceProcess) -> int:
 
 async def get(port: int, path: str) -> Any:
     """One GET of its own, for the odd question."""
+    return orjson.loads(await fetch(port, path))
+
+
+async def fetch(port: int, path: str) -> bytes:
     reader, writer = await asyncio.open_connection(HOST, port)
     writer.write(f"GET {path} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n".encode())
     head = await reader.readuntil(b"\r\n\r\n")
@@ -104,7 +108,7 @@ async def get(port: int, path: str) -> Any:
     body = await reader.readexactly(length)
     writer.close()
     await writer.wait_closed()
-    return orjson.loads(body)
+    return body
 
 
 async def wait_until_done(service: ServiceProcess, queue: str, timeout: float = 300.0) -> None:

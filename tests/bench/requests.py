@@ -10,7 +10,7 @@ import orjson
 
 from tests.bench.ground import Cpu, Ground, port_of
 from tests.bench.load import request, send, stream
-from tests.bench.verdicts import Measure
+from tests.bench.verdicts import Findings, Measure, Series
 from tests.support.process import ServiceProcess
 
 LINES = 1_000
@@ -20,7 +20,7 @@ BODY = orjson.dumps(
 )
 
 
-async def measure_requests(ground: Ground, number: int) -> list[Measure]:
+async def measure_requests(ground: Ground, number: int) -> Findings:
     """POST, batch and GET on a store that begins empty, each round beside the bare handler."""
     bare, posts, batches, gets = [], [], [], []
     with ground.service("requests") as service:
@@ -35,42 +35,65 @@ async def measure_requests(ground: Ground, number: int) -> list[Measure]:
             gets.append(await _cost(pid, port, request("GET", made.location.decode()), number, 200))
     post, batch, get, bare_post = median(posts), median(batches), median(gets), median(bare)
     against = f"bare 201: {bare_post:.1f} µs"
-    return [
+    measures = [
         _ratio("durable POST, 64 connections: CPU / bare 201", 3.0, 2.2, post, bare_post, against),
         _ratio("batch of 1,000 lines: CPU per job / bare 201", 0.5, 0.25, batch, bare_post, against),
         _ratio("GET by id: CPU / bare 201", 2.0, 1.5, get, bare_post, against),
     ]
+    return Findings(measures=measures)
 
 
-async def measure_many(ground: Ground, few: int, many: int, number: int) -> list[Measure]:
-    """The same POST with few and with many jobs waiting, what these take in memory, and a restart with them."""
+async def measure_many(ground: Ground, sizes: tuple[int, ...], number: int) -> Findings:
+    """The same requests with ever more jobs waiting, what these take in memory, and a restart with them."""
+    few, many = sizes[0], sizes[-1]
+    posts: dict[int, float] = {}
+    gets: dict[int, float] = {}
     with ground.service("many") as service:
         await _fill(service, few)
+        await _post(service, number)
         resident = service.resident_bytes()
-        before = await _post(service, number)
         began = time.perf_counter()
-        await _fill(service, many - few)
+        for size, earlier in zip(sizes, (few, *sizes), strict=False):
+            await _fill(service, size - earlier)
+            posts[size], gets[size] = await _both(service, number)
         took = time.perf_counter() - began
         grown = (service.resident_bytes() - resident) / (many - few)
-        after = await _post(service, number)
         stall = await _longest_stall(service, number)
         service.stop()
         ready = service.start()
-    filled = f"{(many - few) / took:,.0f} jobs/s submitted in one stream"
-    return [
-        Measure(name=f"memory per waiting job, {few:.0e} to {many:.0e}", must=100, goal=30, figure=grown, unit="B"),
+    span = f"{few:.0e} to {many:.0e}"
+    grown_post = f"{posts[few]:.1f} to {posts[many]:.1f} µs"
+    filled = f"{(many - few) / took:,.0f} jobs/s submitted, pauses to measure included"
+    measures = [
+        Measure(name=f"memory per waiting job, {span}", must=100, goal=30, figure=grown, unit="B"),
         Measure(
-            name=f"growth of POST CPU, {few:.0e} to {many:.0e}",
-            must=1.5,
-            goal=1.1,
-            figure=after / before,
-            detail=f"{before:.1f} to {after:.1f} µs",
+            name=f"growth of POST CPU, {span}", must=1.5, goal=1.1, figure=posts[many] / posts[few], detail=grown_post
         ),
         Measure(
             name=f"slowest answer with {many:.0e} waiting", must=100, goal=10, figure=stall, unit="ms", detail=filled
         ),
         Measure(name=f"restart to ready with {many:.0e} waiting", must=5, goal=1.5, figure=ready, unit="s"),
     ]
+    return Findings(measures=measures, series=[_cost_line("durable POST", posts), _cost_line("GET by id", gets)])
+
+
+async def _both(service: ServiceProcess, number: int) -> tuple[float, float]:
+    """The cost of a POST and of a GET, the medians of three."""
+    port = port_of(service)
+    posts = [await _post(service, number) for _ in range(3)]
+    (made,) = await send(port, [request("POST", "/v1/jobs", BODY)], status=201, connections=1)
+    wanted = request("GET", made.location.decode())
+    return median(posts), median([await _cost(service.pid, port, wanted, number, 200) for _ in range(3)])
+
+
+def _cost_line(name: str, costs: dict[int, float]) -> Series:
+    return Series(
+        panel="CPU of a request by the number of waiting jobs",
+        name=name,
+        x_name="jobs waiting",
+        y_name="µs",
+        points=tuple(costs.items()),
+    )
 
 
 async def _post(service: ServiceProcess, number: int) -> float:

@@ -5,22 +5,23 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import re
 import time
 from collections.abc import Iterator
 from statistics import median
 
 import orjson
 
-from tests.bench.ground import Cpu, Ground, get, port_of, wait_until_done
+from tests.bench.ground import Cpu, Ground, fetch, get, port_of, wait_until_done
 from tests.bench.load import HOST, request, send, stream
-from tests.bench.verdicts import Measure
+from tests.bench.verdicts import Findings, Measure, Series
 from tests.support.process import ServiceProcess
 
 LINES = 1_000
 LEAD = 2.0  # seconds between the submit and the first that is due
 
 
-async def measure_lateness(ground: Ground, number: int, span: float) -> list[Measure]:
+async def measure_lateness(ground: Ground, number: int, span: float) -> Findings:
     """Few webhooks at random instants, beside a bare timer for the same ones."""
     with ground.service("lateness") as service:
         instants = _instants(number, span)
@@ -30,36 +31,37 @@ async def measure_lateness(ground: Ground, number: int, span: float) -> list[Mea
     p50, p99 = _at(late, 0.5), _at(late, 0.99)
     bare50, bare99 = _at(bare, 0.5), _at(bare, 0.99)
     what = f"{number:,} webhooks in {span:g} s"
-    return [
+    measures = [
         Measure(name=f"{what}: early", must=0, goal=0, figure=sum(ms < 0 for ms in late)),
         _late(f"{what}: p50 late, beyond call_at", 2, 0.7, p50 - bare50, f"{p50:.2f}, call_at {bare50:.2f} ms"),
         _late(f"{what}: p99 late, beyond call_at", 10, 1, p99 - bare99, f"{p99:.2f}, call_at {bare99:.2f} ms"),
     ]
+    return Findings(measures=measures, series=[_spread(what, late), _spread("bare call_at", bare)])
 
 
-async def measure_rush(ground: Ground, rate: int, span: float) -> list[Measure]:
+async def measure_rush(ground: Ground, rate: int, span: float) -> Findings:
     """Webhooks at random instants, so many a second."""
     with ground.service("rush") as service:
         late = await _fire(ground, service, _instants(int(rate * span), span))
     detail = f"p50 {_at(late, 0.5):.1f} ms; early: {sum(ms < 0 for ms in late)}"
-    return [_late(f"{rate:,} webhooks/s for {span:g} s: p99 late", 100, 15, _at(late, 0.99), detail)]
+    what = f"{rate:,} webhooks/s"
+    measure = _late(f"{what} for {span:g} s: p99 late", 100, 15, _at(late, 0.99), detail)
+    return Findings(measures=[measure], series=[_spread(what, late)])
 
 
-async def measure_drains(ground: Ground, number: int) -> list[Measure]:
+async def measure_drains(ground: Ground, number: int) -> Findings:
     """Many jobs due at one instant: webhooks beside a bare client, and no-ops."""
-    client, hooks, nothings, stalls = [], [], [], []
+    client, hooks, nothings = [], [], []
     with ground.service("drains") as service:
         for index in range(max(1, ground.rounds // 2)):
             client.append(await asyncio.to_thread(ground.bare_client, number))
             await get(ground.sink_port, "/")
             url = f"http://{HOST}:{ground.sink_port}"
-            hooks.append((await _drain(service, f"hooks{index}", _hook(f"{url}/0"), number))[0])
-            cost, stall = await _drain(service, f"nothings{index}", b'"kind":"nothing"', number)
-            nothings.append(cost)
-            stalls.append(stall)
+            hooks.append(await _drain(service, f"hooks{index}", _hook(f"{url}/0"), number))
+            nothings.append(await _drain(service, f"nothings{index}", b'"kind":"nothing"', number))
     bare, hook, nothing = median(client), median(hooks), median(nothings)
     due = f"{number:,}"
-    return [
+    measures = [
         Measure(
             name=f"drain of {due} due webhooks: CPU / client",
             must=2.0,
@@ -69,8 +71,38 @@ async def measure_drains(ground: Ground, number: int) -> list[Measure]:
             detail=f"{hook:.1f} µs, bare client: {bare:.1f} µs",
         ),
         Measure(name=f"drain of {due} due no-ops: CPU per job", must=15, goal=5, figure=nothing, unit="µs"),
-        Measure(name=f"slowest answer, {due} no-ops due at once", must=500, goal=100, figure=median(stalls), unit="ms"),
     ]
+    return Findings(measures=measures)
+
+
+async def measure_second(ground: Ground, number: int) -> Findings:
+    """Very many no-ops due in one second: that all run once, and how the API answers until they have."""
+    with ground.service("second") as service:
+        first = time.time() + LEAD + number / 10_000
+        lines = (
+            b'{"queue":"second","execute_at":%.6f,"kind":"nothing"}\n' % (first + index % 1_000_003 / 1_000_003)
+            for index in range(number)
+        )
+        assert await stream(port_of(service), _chunks(lines)) == number
+        if time.time() > first:
+            raise TimeoutError("the machine is too slow to submit the jobs before the first is due")
+        await asyncio.sleep(first - time.time())
+        began = time.perf_counter()
+        asking = asyncio.create_task(_answers(port_of(service)))
+        await wait_until_done(service, "second")
+        took = time.perf_counter() - began
+        asking.cancel()
+        answers = await asking
+        counts = (await get(port_of(service), "/v1/queues/second"))["counts"]
+        page = (await fetch(port_of(service), "/metrics")).decode()
+    assert counts["succeeded"] == number, f"{counts['succeeded']} of {number} jobs succeeded"
+    (started,) = re.findall(r'attempts_started_total{kind="nothing"} (\S+)', page)
+    assert float(started) == number, f"{number} jobs were started {started} times"
+    detail = f"p99 {_at(answers, 0.99):.1f} ms; all ran once, {number / took:,.0f} jobs/s"
+    name = f"slowest answer, {number:.0e} no-ops due in one second"
+    return Findings(
+        measures=[Measure(name=name, must=500, goal=100, figure=max(answers), unit="ms", detail=detail)], series=[]
+    )
 
 
 async def _fire(ground: Ground, service: ServiceProcess, instants: list[int]) -> list[float]:
@@ -89,8 +121,8 @@ async def _fire(ground: Ground, service: ServiceProcess, instants: list[int]) ->
     return [(instant - int(due)) / 1e3 for due, instant in came]
 
 
-async def _drain(service: ServiceProcess, queue: str, job: bytes, number: int) -> tuple[float, float]:
-    """Submit jobs for one instant; the CPU microseconds per job from then on, the slowest answer meanwhile in ms."""
+async def _drain(service: ServiceProcess, queue: str, job: bytes, number: int) -> float:
+    """Submit jobs for one instant; the CPU microseconds per job from then on."""
     due_at = time.time() + LEAD + number / 20_000
     line = b'{"queue":"%s","execute_at":%.3f,%s}\n' % (queue.encode(), due_at, job)
     assert await stream(port_of(service), _chunks(itertools.repeat(line, number))) == number
@@ -98,22 +130,21 @@ async def _drain(service: ServiceProcess, queue: str, job: bytes, number: int) -
         raise TimeoutError("the machine is too slow to submit the jobs before they are due")
     await asyncio.sleep(due_at - time.time() - 0.05)
     cpu = Cpu(service.pid)
-    asking = asyncio.create_task(_slowest(port_of(service)))
     await asyncio.sleep(0.1)
     await wait_until_done(service, queue)
-    asking.cancel()
-    return cpu.microseconds() / number, await asking
+    return cpu.microseconds() / number
 
 
-async def _slowest(port: int) -> float:
-    slowest = 0.0
+async def _answers(port: int) -> list[float]:
+    """Ask again and again until cancelled; the milliseconds that each answer took."""
+    answers: list[float] = []
     try:
         while True:
-            (answer,) = await send(port, [request("GET", "/livez")], status=200, connections=1)
-            slowest = max(slowest, answer.seconds)
+            (answer,) = await send(port, [request("GET", "/v1/kinds")], status=200, connections=1)
+            answers.append(answer.seconds * 1e3)
             await asyncio.sleep(0.02)
     except asyncio.CancelledError:
-        return slowest * 1e3
+        return answers
 
 
 def _hook(url: str) -> bytes:
@@ -140,3 +171,16 @@ def _at(values: list[float] | list[int], share: float) -> float:
 
 def _late(name: str, must: float, goal: float, figure: float, detail: str) -> Measure:
     return Measure(name=name, must=must, goal=goal, figure=figure, unit="ms", detail=detail)
+
+
+def _spread(name: str, late: list[float] | list[int]) -> Series:
+    """By how much which share of the starts is later; microseconds, which are whole, as milliseconds."""
+    shares = [step / 20 for step in range(1, 19)] + [0.9, 0.95, 0.98, 0.99, 0.995, 0.999]
+    points = [(max(_at(late, share), 0.01), 100 * (1 - share)) for share in shares]
+    return Series(
+        panel="Lateness: the share of webhooks that reach the receiver later than that",
+        name=name,
+        x_name="ms after the time asked for",
+        y_name="% later",
+        points=tuple(points),
+    )

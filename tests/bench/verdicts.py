@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +22,25 @@ class Measure:
         if self.figure <= self.goal:
             return "goal"
         return "ok" if self.figure <= self.must else "MISSED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """A line of the plot: points of x and y, in a panel that they share with others of the same axes."""
+
+    panel: str
+    name: str
+    x_name: str
+    y_name: str
+    points: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What one part of the benchmark has found."""
+
+    measures: list[Measure]
+    series: list[Series] = field(default_factory=list)
 
 
 def table(measures: Iterable[Measure]) -> str:
