@@ -10,9 +10,10 @@ from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
+from app.access import Caller, Scope, is_fingerprint, redacted
 from app.clock import Duration, PositiveDuration
 from app.errors import Exit
 from app.sources import Sources
@@ -20,7 +21,9 @@ from app.sources import Sources
 DEFAULT_FILE: Final = Path("config.toml")
 BUILT_IN_KINDS: Final = frozenset({"echo", "http"})
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")]
+NAME: Final = r"^[A-Za-z0-9._-]{1,100}$"
+
+Name = Annotated[str, Field(pattern=NAME)]
 Count = Annotated[int, Field(ge=1)]
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
@@ -62,8 +65,48 @@ class StoreSection(Section):
     retention_interval: PositiveDuration = 60.0
 
 
+class Rate(Section):
+    """How many jobs of a queue may start, or requests of a key come, in a second."""
+
+    per_second: float = Field(gt=0, description="Jobs started a second, on average; 0.1 is one in ten seconds.")
+    burst: float = Field(
+        default_factory=lambda: 1.0,  # never called, as below fills it in; but so it is optional, of no fixed default
+        ge=1,
+        description="Jobs that may start at once after a quiet time; default max(1, per_second).",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _burst_by_rate(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or "burst" in given:
+            return given
+        rate = given.get("per_second")
+        return given | {"burst": rate if isinstance(rate, (int, float)) and 1 < rate < math.inf else 1.0}
+
+
+def _fingerprint(text: str) -> str:
+    if not is_fingerprint(text):
+        reason = "should be <id>:<SHA-256 in hex>, as new-key prints it; the key itself must not stand here"
+        raise PydanticCustomError("config", "{reason}", {"reason": reason})
+    return text
+
+
+class ApiKey(Section):
+    """What a key may do. The key itself is not here, only its id and SHA-256, as `new-key` prints them."""
+
+    sha256: Annotated[str, AfterValidator(_fingerprint)] = Field(repr=False)
+    scopes: list[Annotated[Scope, Field(strict=False)]] = Field(min_length=1)
+    queues: list[Name] | None = Field(None, min_length=1)
+    rate: Rate | None = None
+
+    def caller(self, name: str) -> Caller:
+        return Caller(name=name, scopes=frozenset(self.scopes), queues=frozenset(self.queues or ()))
+
+
 class AuthSection(Section):
     allow_anonymous: bool = False
+    open_metrics: bool = True
+    keys: dict[Name, ApiKey] = {}
 
 
 MaxAttempts = Annotated[int, Field(ge=1, le=1_000)]
@@ -136,25 +179,6 @@ class Kind(Section):
     retry: RetryPatch | None = None
 
 
-class Rate(Section):
-    """How many jobs of a queue may start in a second."""
-
-    per_second: float = Field(gt=0, description="Jobs started a second, on average; 0.1 is one in ten seconds.")
-    burst: float = Field(
-        default_factory=lambda: 1.0,  # never called, as below fills it in; but so it is optional, of no fixed default
-        ge=1,
-        description="Jobs that may start at once after a quiet time; default max(1, per_second).",
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _burst_by_rate(cls, given: Any) -> Any:
-        if not isinstance(given, dict) or "burst" in given:
-            return given
-        rate = given.get("per_second")
-        return given | {"burst": rate if isinstance(rate, (int, float)) and 1 < rate < math.inf else 1.0}
-
-
 class LabelConcurrency(Section):
     """How many jobs with the same value of a label may run at once."""
 
@@ -202,7 +226,7 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
-        faults = [*_kind_faults(self.kinds), *_timeout_faults(self)]
+        faults = [*_kind_faults(self.kinds), *_timeout_faults(self), *_key_faults(self.auth.keys)]
         if faults:
             raise ValidationError.from_exception_data("Config", faults)
         return self
@@ -290,6 +314,15 @@ def _timeout_faults(config: Config) -> Iterator[InitErrorDetails]:
                 yield _fault(reason, table, name, "timeout")
 
 
+def _key_faults(keys: Mapping[str, ApiKey]) -> Iterator[InitErrorDetails]:
+    names: dict[str, str] = {}
+    for name, key in keys.items():
+        id = key.sha256.partition(":")[0]
+        other = names.setdefault(id, name)
+        if other != name:
+            yield _fault(f"has the id of auth.keys.{other}: make another with new-key", "auth", "keys", name, "sha256")
+
+
 def _fault(reason: str, *place: str) -> InitErrorDetails:
     return InitErrorDetails(type=PydanticCustomError("config", "{reason}", {"reason": reason}), loc=place, input=None)
 
@@ -312,8 +345,9 @@ def _problem(fault: ErrorDetails, sources: Sources) -> str:
     if fault["type"] == "missing":
         return f"{where}: is needed and not given"
     value = sources.value(place)
-    is_told = fault["type"] == "duration" or sources.is_secret(place)  # by the clock itself, or must not be
-    given = "" if is_told or value is None or isinstance(value, dict) else f" = {_shown(value)}"
+    is_secret = sources.is_secret(place) or place[-1:] == ("sha256",)
+    is_told = fault["type"] == "duration"  # by the clock itself
+    given = "" if is_secret or is_told or value is None or isinstance(value, dict) else f" = {_shown(value)}"
     return f"{where}{given}: {fault['msg'].removeprefix('Input ')}"
 
 
@@ -337,5 +371,5 @@ def _without_none(annotation: Any) -> Any:
 
 
 def _shown(value: object) -> str:
-    text = json.dumps(value, default=str, ensure_ascii=False)
+    text = redacted(json.dumps(value, default=str, ensure_ascii=False))
     return text if len(text) <= 100 else f"{text[:97]}..."

@@ -73,6 +73,21 @@ class BadHeader(Problem):
     status, code, title = 400, "bad_header", "Bad header"
 
 
+class Unauthenticated(Problem):
+    """No key came with the request, or none that is known."""
+
+    status, code, title = 401, "unauthenticated", "Unauthenticated"
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail, headers={"WWW-Authenticate": "Bearer"})
+
+
+class Forbidden(Problem):
+    """The key is known and not good for this: it lacks the scope, or is limited to other queues."""
+
+    status, code, title = 403, "forbidden", "Forbidden"
+
+
 class JobNotFound(Problem):
     """No job has this id."""
 
@@ -171,6 +186,12 @@ class BacklogFull(Problem):
     def __init__(self, detail: str, *, queue: str, faults: Sequence[Fault] = ()) -> None:
         super().__init__(detail, faults=faults)
         self.queue = queue
+
+
+class RateLimited(Problem):
+    """The key asks more often than its `rate` allows."""
+
+    status, code, title, pause = 429, "rate_limited", "Rate limited", 1.0
 
 
 class Internal(Problem):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import orjson
 
 from app import retry
+from app.access import ANYBODY, Caller
 from app.agenda import Agenda
 from app.errors import Draining, Fault, Invalid, LeaseLost, LeaseNotFound
 from app.job import MAX_ENDED_LEASES, SECOND, Job, State, read_ended_leases
@@ -249,6 +250,15 @@ class Leases:
 
     # answers
 
+    async def get(self, token: str, caller: Caller = ANYBODY) -> Job:
+        """The job that a token was given for, if the caller may use its queue."""
+        if len(token) == _TOKEN_DIGITS and not token.strip("0123456789abcdef"):
+            seq = int(token[:_SEQ_DIGITS], 16)
+            job = (await self._store.get([seq])).get(seq)
+            if job is not None and _was_given(job, token) and caller.may_use(job.queue):
+                return job
+        raise LeaseNotFound("no lease has this token; send it as `POST /v1/leases` gave it")
+
     async def extend(self, token: str, seconds: float) -> Leased:
         """Keep a job for `seconds` from now."""
         until = self._now() + round(seconds * SECOND)
@@ -282,7 +292,7 @@ class Leases:
     async def _answer(self, token: str, answer: str, step: Callable[[Job], Job]) -> Job:
         """Take one answer of who holds a lease; one who has lost it changes nothing."""
         while True:
-            before = await self._lent(token)
+            before = await self.get(token)
             if before.lease != token:
                 if read_ended_leases(before.ended_leases)[-1:] == [[token, answer]]:
                     return before  # said once more: the reply was lost on its way
@@ -292,15 +302,6 @@ class Leases:
             if verdict.is_saved:
                 self._settle(before, after)
                 return after
-
-    async def _lent(self, token: str) -> Job:
-        """The job that a token was given for."""
-        if len(token) == _TOKEN_DIGITS and not token.strip("0123456789abcdef"):
-            seq = int(token[:_SEQ_DIGITS], 16)
-            job = (await self._store.get([seq])).get(seq)
-            if job is not None and _was_given(job, token):
-                return job
-        raise LeaseNotFound("no lease has this token; send it as `POST /v1/leases` gave it")
 
     def _settle(self, before: Job, after: Job) -> None:
         """See to what follows from the end of a lease."""

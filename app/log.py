@@ -13,6 +13,8 @@ from typing import Final, Literal, TextIO
 
 import orjson
 
+from app.access import redacted
+
 MAX_QUEUED: Final = 10_000  # lines that wait for a slow reader; more are dropped, counted and told of
 MAX_FIELD: Final = 4_000  # characters of one field
 
@@ -112,14 +114,15 @@ def _time(record: logging.LogRecord) -> str:
 def _fields(record: logging.LogRecord) -> dict[str, object]:
     fields = {name: _plain(value) for name, value in getattr(record, "fields", {}).items()}
     if record.exc_info and record.exc_info[1]:
-        fields["exception"] = _plain("".join(traceback.format_exception(record.exc_info[1]))[-MAX_FIELD:])
+        text = redacted("".join(traceback.format_exception(record.exc_info[1])))  # or a cut might hide what is a key
+        fields["exception"] = _plain(text[-MAX_FIELD:])
     return fields
 
 
 def _plain(value: object) -> object:
     if value is None or isinstance(value, (bool, float)) or (isinstance(value, int) and abs(value) < 2**63):
         return value
-    text = str(value).encode(errors="backslashreplace").decode()  # a path may hold half a surrogate pair
+    text = redacted(str(value)).encode(errors="backslashreplace").decode()  # a path may hold half a surrogate pair
     return text if len(text) <= MAX_FIELD else f"{text[:MAX_FIELD]}…"
 
 

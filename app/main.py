@@ -166,6 +166,7 @@ class Parts:
             metrics=self.metrics,
             checks=self.checks,
             now=self._now,
+            tick=asyncio.get_running_loop().time,
         )
 
     async def start(self) -> None:
@@ -286,12 +287,13 @@ async def _answer(parts: Parts, door: socket.socket, stopping: asyncio.Event) ->
 
 def refuse_open_door(config: Config) -> None:
     """Anybody who reaches the port may do anything, so beyond this machine that must be said out loud."""
-    host = config.server.host
-    if not is_loopback(host) and not config.auth.allow_anonymous:
+    host, auth = config.server.host, config.auth
+    if not (is_loopback(host) or auth.keys or auth.allow_anonymous):
         raise ConfigError(
             [
-                f"server.host = {host!r} is open to others and there are no keys: listen on 127.0.0.1, or set "
-                "[auth] allow_anonymous = true (ERELONG_AUTH__ALLOW_ANONYMOUS=true) if only friends can reach it"
+                f"server.host = {host!r} is open to others and there are no keys: make one (`python -m app new-key`), "
+                "or listen on 127.0.0.1, or set [auth] allow_anonymous = true (ERELONG_AUTH__ALLOW_ANONYMOUS=true) "
+                "if only friends can reach it"
             ]
         )
 

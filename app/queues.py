@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
+from app.access import ANYBODY, Caller
 from app.config import QueueSettings
 from app.errors import QueueInUse, QueueNotFound
 from app.job import SECOND, WORDS, Job, State
@@ -78,9 +79,10 @@ class Queues:
             self._lanes.configure(queue, settings)
             self._lanes.pause(queue, override.paused)
 
-    async def all(self) -> list[Queue]:
+    async def all(self, caller: Caller = ANYBODY) -> list[Queue]:
+        """Those that the caller may use."""
         names = {queue for (queue, _, _), jobs in self._groups().items() if jobs} | {*self._config, *self._overrides}
-        return [await self._queue(name) for name in sorted(names)]
+        return [await self._queue(name) for name in sorted(names) if caller.may_use(name)]
 
     async def get(self, name: str) -> Queue:
         self._check(name)
@@ -132,10 +134,15 @@ class Queues:
             )
         return cancelled
 
+    def refuse_strange(self, name: str, caller: Caller) -> None:
+        """A queue that the caller may not use is to it one that nobody has named."""
+        if not caller.may_use(name):
+            raise _unknown(name)
+
     def _check(self, name: str) -> None:
         is_known = name in self._config or name in self._overrides
         if not is_known and not any(jobs and name == queue for (queue, _, _), jobs in self._groups().items()):
-            raise QueueNotFound(f"no queue {name!r}; it comes to be when a job, a setting or a pause names it")
+            raise _unknown(name)
 
     def _groups(self) -> dict[tuple[str, str, State], int]:
         return dict(self._store.counts())
@@ -175,3 +182,7 @@ class Queues:
         now = self._now()
         self._agenda.extend([(now, seq) for seq in self._lanes.configure(name, settings)])
         self._on_set(name)
+
+
+def _unknown(name: str) -> QueueNotFound:
+    return QueueNotFound(f"no queue {name!r}; it comes to be when a job, a setting or a pause names it")

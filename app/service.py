@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from app import job as jobs
+from app.access import ANYBODY, Caller
 from app.config import merged
 from app.conflict import OnConflict
 from app.errors import Draining, Fault, Invalid, JobNotFound, KeyTaken, VersionMismatch, WrongState
@@ -169,12 +170,13 @@ class Service:
 
     # asking
 
-    async def get(self, id: str) -> Job:
+    async def get(self, id: str, caller: Caller = ANYBODY) -> Job:
+        """The job, if the caller may use its queue."""
         name = parse_id(id)
         if name is not None:
             seq, token = name
             job = (await self._store.get([seq])).get(seq)
-            if job is not None and job.token == token:
+            if job is not None and job.token == token and caller.may_use(job.queue):
                 return job
         raise JobNotFound(f"no job {id!r}; it was never made, or it is gone after its retention")
 

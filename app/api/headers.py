@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from aiohttp import web
     from pydantic.fields import FieldInfo
 
+    from app.access import Caller
+
 M = TypeVar("M", bound=BaseModel)
 
 _TAG = re.compile(r'\s*(?:W/)?"([0-9]{1,18})"\s*')
@@ -61,7 +63,7 @@ def preferred_wait(request: web.Request) -> float | None:
     return float(found[1]) if found else None
 
 
-def idempotency_memo(request: web.Request, body: Any) -> Memo | None:
+def idempotency_memo(request: web.Request, body: Any, caller: Caller) -> Memo | None:
     """What is remembered of a submit that carries an `Idempotency-Key`: equal JSON values are the same body."""
     keys = request.headers.getall("Idempotency-Key", ())
     if not keys:
@@ -70,7 +72,7 @@ def idempotency_memo(request: web.Request, body: Any) -> Memo | None:
     if len(keys) > 1 or not _IDEMPOTENCY_KEY.fullmatch(key):
         raise BadHeader("Idempotency-Key: one key of 1 to 255 printable ASCII characters is taken")
     text = request.path.encode() + b"\0" + orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
-    return Memo(caller="", key=key, digest=sha256(text).digest())
+    return Memo(caller=caller.name, key=key, digest=sha256(text).digest())
 
 
 def read_query(request: web.Request, model: type[M], *, context: dict[str, Any] | None = None) -> M:

@@ -9,6 +9,7 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from app.api import headers
+from app.api.auth import caller_of, refuse_strange
 from app.api.bodies import JSON, MERGE_PATCH
 from app.api.errors import invalid
 from app.api.schemas import CancelIn, EmptyIn, JobIn, ListIn, PatchIn, ReadIn
@@ -18,6 +19,7 @@ from app.job import STATES, State
 from app.stores.base import Fate, Offer, Order, Query
 
 if TYPE_CHECKING:
+    from app.access import Caller
     from app.api.bodies import Bodies
     from app.clock import Instant, Now
     from app.config import Config
@@ -40,10 +42,9 @@ class JobRoutes:
     async def create(self, request: web.Request) -> web.Response:
         self._service.refuse_when_draining()
         body = await self._bodies.json(request)
-        now = self._now()
-        asked = self.shape(body, now).to_submission()
-        memo = headers.idempotency_memo(request, body)
-        offer = Offer(self._service.draft(asked, now), asked.on_conflict)
+        now, caller = self._now(), caller_of(request)
+        memo = headers.idempotency_memo(request, body, caller)
+        offer = self.offer(body, now, caller)
         receipt = await self._service.add([offer], now=now, memo=memo)
         (entry,) = receipt.entries
         if entry is None:
@@ -70,13 +71,16 @@ class JobRoutes:
         return response
 
     async def list(self, request: web.Request) -> web.Response:
-        now = self._now()
+        now, caller = self._now(), caller_of(request)
         asked = headers.read_query(request, ListIn, context=self._context(now))
-        filters = asked.model_dump(exclude={"limit", "cursor", "view"})
+        queues = [queue for queue in asked.queue or sorted(caller.queues) if caller.may_use(queue)]
+        if asked.queue and not queues:  # none that this key may see: as for queues that hold nothing
+            return json_response({"jobs": [], "next": None})
+        filters = asked.model_dump(exclude={"limit", "cursor", "view"}) | {"queue": queues}
         is_full = asked.view == "full"
         query = Query(
             states=frozenset(STATES[word] for word in asked.state),
-            queues=frozenset(asked.queue),
+            queues=frozenset(queues),
             kinds=frozenset(asked.kind),
             key=asked.key,
             labels=asked.label,
@@ -126,11 +130,14 @@ class JobRoutes:
         await self._service.delete(request.match_info["id"], headers.expected_versions(request))
         return web.Response(status=204)
 
-    def shape(self, body: Any, now: Instant) -> JobIn:
+    def offer(self, body: Any, now: Instant, caller: Caller) -> Offer:
+        """The job that a body asks for, if the caller may have it made."""
         try:
-            return JobIn.model_validate(body, context=self._context(now))
+            asked = JobIn.model_validate(body, context=self._context(now)).to_submission()
         except ValidationError as error:
             raise invalid(error, "the job cannot be taken") from None
+        refuse_strange(caller, "/queue", asked.queue)
+        return Offer(self._service.draft(asked, now), asked.on_conflict)
 
     def _context(self, now: Instant) -> dict[str, Any]:
         return {"now": now, "max_horizon": self._config.jobs.max_horizon}

@@ -75,7 +75,7 @@ class ServedStore(FaultyStore):
 
 
 class Served:
-    """A running service; `parts` is its inside, `call` the way in that clients have.
+    """A running service; `parts` is its inside, `call` the way in that clients have, with `key` if that is set.
 
     Kinds: echo, http, endless, which runs until it is stopped, and those that are given as handlers or `declared` as
     settings do.
@@ -96,6 +96,7 @@ class Served:
         self.store = store or ServedStore()
         self.parts = Parts(config=config, store=self.store, handlers=handlers, now=clock.now)
         self.port = 0
+        self.key: str | None = None
         self._runner = web.AppRunner(self.parts.app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
         self._session = aiohttp.ClientSession()
         self._contract: Contract
@@ -112,6 +113,7 @@ class Served:
     async def _get_contract(self) -> Contract:
         """The document as a judge: to make it takes longer than most tests, so those of the same kinds share it."""
         kinds = orjson.dumps({name: handler.params_schema for name, handler in self.parts.handlers.items()})
+        kinds += b" %d" % self.parts.config.auth.open_metrics
         if kinds not in _contracts:
             async with self._session.get(f"http://127.0.0.1:{self.port}/openapi.json") as response:
                 _contracts[kinds] = Contract(orjson.loads(await response.read()))
@@ -139,7 +141,8 @@ class Served:
         url = URL(f"http://127.0.0.1:{self.port}{path}", encoded=True)
         body = data if json is None else orjson.dumps(json)
         media = type or ("application/json" if isinstance(body, bytes) else None)
-        given = {**(headers or {}), **({"Content-Type": media} if media else {})}
+        given = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        given |= {**(headers or {}), **({"Content-Type": media} if media else {})}
         async with self._session.request(method, url, data=body, headers=given, allow_redirects=False) as response:
             answer = Answer(response.status, response.headers, await response.read())
         self._contract.check_answer(method, path, *answer)

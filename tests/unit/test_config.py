@@ -12,6 +12,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from app.config import (
+    ApiKey,
     Config,
     ConfigError,
     Kind,
@@ -70,7 +71,8 @@ def test_shipped_file_mentions_every_field_of_every_section() -> None:
         f"{section.__name__}.{name}"
         for section in _sections(Config)
         for name in section.model_fields
-        if section is not Config and not re.search(rf"^#?\[?(?:.*[{{, .])?{name}(?: =|\])", text, re.MULTILINE)
+        if section is not Config
+        and not re.search(rf"^#?\[?(?:.*[{{, .])?{name}(?: =|\]|\.[\w-]+\])", text, re.MULTILINE)
     }
 
     assert unmentioned == set()
@@ -83,6 +85,7 @@ def test_examples_of_the_shipped_file_are_valid(write: Write) -> None:
 
     shown = [config.kinds[name].model_fields_set for name in ("resize", "backup", "thumbnail")]
     assert set(Kind.model_fields) == set().union(*shown)
+    assert set(ApiKey.model_fields) == config.auth.keys["mail-app"].model_fields_set
     assert set(QueueSettings.model_fields) == config.queues["mail"].model_fields_set
     assert config.queues["mail"].retention == QueueSettings().retention
     assert config.queues["mail"].model_copy(
