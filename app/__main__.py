@@ -2,7 +2,14 @@
 
 import sys
 
-from app.cli import main
+from app import init
+
+
+def main() -> int:
+    from app.cli import main  # only where the command runs: its parent, if it gets one, stays small
+
+    return main()
+
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(init.run(main))
