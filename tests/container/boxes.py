@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from tests.container.engines import Docker
+from tests.container.engines import CallFailedError, Engine
 
 LOOK: Final = 0.02
 STOP_TIME: Final = 35
@@ -39,7 +39,7 @@ class Box:
     def __init__(
         self,
         *,
-        engine: Docker,
+        engine: Engine,
         image: str,
         volume: str,
         folder: str | None = None,
@@ -55,10 +55,10 @@ class Box:
         self._options = [*STRICT, *engine.run_options, *engine.network(port), *mounts, *given]
 
     def start(self) -> float:
-        """Start it and wait until the image's own check finds it healthy; the seconds that took come back."""
+        """Start it and wait until it is healthy; the seconds that took come back."""
         began = time.monotonic()
         self.launch()
-        self.wait_until(lambda: self._engine.is_healthy(self.name), "healthy")
+        self.wait_until(self.is_healthy, "healthy")
         return time.monotonic() - began
 
     def launch(self) -> None:
@@ -77,6 +77,15 @@ class Box:
         self._engine.ask("rm", "--force", self.name)
 
     # questions
+
+    def is_healthy(self) -> bool:
+        """Run the image's own check, without the pause that engines make before they do."""
+        _, *check = orjson.loads(self._engine.ask("inspect", "--format={{json .Config.Healthcheck.Test}}", self.name))
+        try:
+            self.run(*check)
+        except CallFailedError:
+            return False
+        return True
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
         data = None if body is None else orjson.dumps(body)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.container.boxes import Box
-from tests.container.engines import CannotRunError, Docker, find_engine
+from tests.container.engines import CannotRunError, Engine, find_engine
 from tests.support import ROOT
 
 IMAGE = "erelong-test"
@@ -20,7 +20,7 @@ OPEN = {"ERELONG_AUTH__ALLOW_ANONYMOUS": "true", "ERELONG_LOG__FORMAT": "json"}
 
 
 @pytest.fixture(scope="session")
-def engine(tmp_path_factory: pytest.TempPathFactory, figure: Callable[[str, object], None]) -> Iterator[Docker]:
+def engine(tmp_path_factory: pytest.TempPathFactory, figure: Callable[[str, object], None]) -> Iterator[Engine]:
     began = time.monotonic()
     try:
         engine = find_engine(tmp_path_factory.mktemp("containers"))
@@ -32,7 +32,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory, figure: Callable[[str, obje
 
 
 @pytest.fixture(scope="session")
-def image(engine: Docker, figure: Callable[[str, object], None]) -> str:
+def image(engine: Engine, figure: Callable[[str, object], None]) -> str:
     began = time.monotonic()
     engine.build(IMAGE, ROOT)
     figure("seconds to build the image", f"{time.monotonic() - began:.1f}")
@@ -40,7 +40,7 @@ def image(engine: Docker, figure: Callable[[str, object], None]) -> str:
 
 
 @pytest.fixture
-def volume(engine: Docker) -> Iterator[str]:
+def volume(engine: Engine) -> Iterator[str]:
     name = f"erelong-test-{uuid.uuid4().hex[:12]}"
     engine.ask("volume", "create", name)
     yield name
@@ -48,7 +48,7 @@ def volume(engine: Docker) -> Iterator[str]:
 
 
 @pytest.fixture
-def make_box(engine: Docker, image: str, volume: str) -> Iterator[Callable[..., Box]]:
+def make_box(engine: Engine, image: str, volume: str) -> Iterator[Callable[..., Box]]:
     """Makes containers of the image that serve anybody, on one volume; they are removed when the test is over."""
     made: list[Box] = []
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import re
-import resource
 import shutil
 import subprocess
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -27,56 +27,70 @@ class CannotRunError(Exception):
     """No image can be built and run here; says why."""
 
 
-class Docker:
-    """A Docker engine, found as the docker command finds it."""
+class CallFailedError(subprocess.SubprocessError):
+    """A command failed; shows the end of what it wrote."""
 
-    command: Sequence[str] = ("docker",)
+
+class Engine(ABC):
+    """A command line that builds images and runs containers, such as Docker and podman share."""
+
+    command: Sequence[str]
     run_options: Sequence[str] = ()
 
-    def prepare(self) -> None:
-        """Nothing: it fetches its base by itself."""
+    @abstractmethod
+    def build(self, tag: str, folder: Path) -> None:
+        """Build the image of a folder with a Dockerfile."""
+
+    @abstractmethod
+    def network(self, port: int) -> Sequence[str]:
+        """The options that let the service of a container be reached on a port of this machine."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Clean up when all is over."""
+
+    def log(self, container: str) -> str:
+        """What a container has written; the command gives its stdout and stderr back as its own."""
+        ask = [*self.command, "logs", container]
+        ran = subprocess.run(ask, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
+        return ran.stdout.decode(errors="replace")
+
+    def ask(self, *arguments: str, timeout: float = 60.0) -> str:
+        """Give a command, and return what it wrote to stdout."""
+        return call(*self.command, *arguments, timeout=timeout)
+
+
+class Docker(Engine):
+    """A Docker engine, found as the docker command finds it."""
+
+    command = ("docker",)
 
     def build(self, tag: str, folder: Path) -> None:
         self.ask("build", "--tag", tag, str(folder), timeout=600)
 
     def network(self, port: int) -> Sequence[str]:
-        """What lets the service be reached on a port of this machine."""
         return ("--publish", f"127.0.0.1:{port}:8080")
 
-    def is_healthy(self, container: str) -> bool:
-        """What the image's own check says."""
-        return self.ask("inspect", "--format", "{{.State.Health.Status}}", container) == "healthy"
-
-    def log(self, container: str) -> str:
-        """What a container has written; the commands give back its stdout and stderr as their own."""
-        both = subprocess.STDOUT
-        ran = subprocess.run([*self.command, "logs", container], stdout=subprocess.PIPE, stderr=both, timeout=60)
-        return ran.stdout.decode(errors="replace")
-
-    def ask(self, *arguments: str, timeout: float = 60.0) -> str:
-        return call(*self.command, *arguments, timeout=timeout)
-
     def close(self) -> None:
-        """Leave what later builds can use again."""
+        """Nothing: what was built is left for the next build to use."""
 
 
-class Podman(Docker):
+class Podman(Engine):
     """Debian's buildah and podman with a store of their own, where no engine runs and little is permitted."""
+
+    # Podman would raise the limits, a right that a sandbox may lack, and lay a tmpfs over /tmp.
+    run_options = ("--ulimit=nofile=1024:1024", "--ulimit=nproc=4096:4096", "--read-only-tmpfs=false")
 
     def __init__(self, *, folder: Path) -> None:
         self._folder = folder
         self._store = ("--root", str(folder / "store"), "--runroot", str(folder / "run"))
         self.command = ("podman", *self._store, "--runtime", "runc")
-        # Podman would raise the limits, a right that a sandbox may lack, and lay a tmpfs over /tmp.
-        files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        self.run_options = (f"--ulimit=nofile={files}:{files}", "--ulimit=nproc=4096:4096", "--read-only-tmpfs=false")
 
     def prepare(self) -> None:
         """Make what the Dockerfile builds upon, and fetch what it installs: its build reaches no network."""
         missing = [name for name in ("buildah", "podman", "runc", "mmdebstrap") if shutil.which(name) is None]
         if missing or os.geteuid() != 0:
             raise CannotRunError(f"there is no Docker engine, and {', '.join(missing) or 'root'} is missing")
-        self._folder.mkdir(parents=True, exist_ok=True)
         try:
             self._make_base(_base_name())
             self._fetch_wheels()
@@ -92,14 +106,6 @@ class Podman(Docker):
 
     def network(self, port: int) -> Sequence[str]:
         return ("--network=host", "--env", f"ERELONG_SERVER__PORT={port}")
-
-    def is_healthy(self, container: str) -> bool:
-        """Podman leaves the asking to systemd, which may not be there."""
-        try:
-            self.ask("healthcheck", "run", container)
-        except CallFailedError:
-            return False
-        return True
 
     def close(self) -> None:
         """Leave nothing: it was made for one run."""
@@ -124,15 +130,13 @@ class Podman(Docker):
         (self._folder / "pip.conf").write_text("[global]\nno-index = true\nfind-links = /wheels\n")
 
 
-def find_engine(folder: Path) -> Docker:
-    """The engine of this machine, ready; raise CannotRunError when there is none."""
-    engine = Docker() if _has_docker() else Podman(folder=folder)
+def find_engine(folder: Path) -> Engine:
+    """The engine of this machine, or one made in the folder; raise CannotRunError when there is none."""
+    if _has_docker():
+        return Docker()
+    engine = Podman(folder=folder)
     engine.prepare()
     return engine
-
-
-class CallFailedError(subprocess.SubprocessError):
-    """A command failed; shows the end of what it wrote."""
 
 
 def call(*command: str, timeout: float) -> str:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.container.boxes import Box
-from tests.container.engines import CallFailedError, Docker
+from tests.container.engines import CallFailedError, Engine
 
 MAX_ADDED = 60_000  # KiB upon the base; two thirds of it are compiled libraries
-MAX_START = 10.0  # seconds; an engine asks for the first time after ten
+MAX_START = 10.0  # seconds
 STATUS = ("Uid", "Gid", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs")
 
 Figure = Callable[[str, object], None]
@@ -101,7 +101,7 @@ def test_orphans_of_commands_run_from_outside_are_reaped(box: Box) -> None:
 
 
 def test_own_kinds_can_be_part_of_an_image(
-    make_box: Callable[..., Box], engine: Docker, image: str, folder: Path
+    make_box: Callable[..., Box], engine: Engine, image: str, folder: Path
 ) -> None:
     (folder / "Dockerfile").write_text(f"FROM {image}\nCOPY config.toml functions.py ./\n")
     engine.build("erelong-test-derived", folder)
