@@ -6,10 +6,14 @@ from app import init
 
 
 def main() -> int:
-    from app.cli import main  # only where the command runs: its parent, if it gets one, stays small
+    return init.run(_command)
 
-    return main()
+
+def _command() -> int:
+    from app import cli  # only where the command runs: its parent, if it gets one, stays small
+
+    return cli.main()
 
 
 if __name__ == "__main__":
-    sys.exit(init.run(main))
+    sys.exit(main())
