@@ -239,8 +239,7 @@ def load(path: Path | None, env: Mapping[str, str], *, data: Path | None = None)
     the service writes. Raise ConfigError with everything that is wrong.
     """
     sources = Sources()
-    if path is not None or DEFAULT_FILE.exists():
-        sources.read_file(path or DEFAULT_FILE)
+    sources.read_file(path or DEFAULT_FILE, is_needed=path is not None)
     sources.read_environment(env)
     try:
         config = _checked(sources)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 from app import errors
+from app.config import Config
+from tests.support import ROOT
 from tests.support.served import Served
 from tests.support.virtual import VirtualClock
 
@@ -48,3 +51,15 @@ def test_every_problem_has_a_code_of_its_own_and_says_what_it_is() -> None:
         assert problem.title
         assert problem.__doc__
         assert problem.__doc__.endswith(".")
+
+
+def test_compose_file_leaves_the_service_time_to_drain() -> None:
+    (grace,) = re.findall(r"^ +stop_grace_period: (\d+)s$", (ROOT / "compose.yaml").read_text(), re.MULTILINE)
+
+    assert int(grace) > Config().server.drain_timeout + Config().workers.grace
+
+
+def test_compose_file_shows_the_service_to_this_machine_alone() -> None:
+    (ports,) = re.findall(r"^ +ports: (.*)$", (ROOT / "compose.yaml").read_text(), re.MULTILINE)
+
+    assert ports == '["127.0.0.1:8080:8080"]'

@@ -106,6 +106,13 @@ def test_file_of_the_working_directory_is_read_unasked(write: Write) -> None:
     assert load(None, {}).server.port == 9000
 
 
+def test_file_of_the_working_directory_that_cannot_be_read_is_not_passed_over(write: Write) -> None:
+    write("").unlink()
+    Path("config.toml").symlink_to("config.toml")
+
+    assert problems(None) == ["config.toml: cannot be read: Too many levels of symbolic links"]
+
+
 def test_file_that_was_named_must_be_there(tmp_path: Path) -> None:
     missing = tmp_path / "missing.toml"
 
