@@ -31,7 +31,7 @@ def faults_of(http: HttpHandler, **params: Any) -> list[str]:
     [
         {"url": URL},
         {"url": "HTTP://App.Example:8080/a%2Fb?q=ä#part"},
-        {"url": "http://[::1]:9/"},
+        {"url": "http://[2606:4700::1111]:9/"},
         {"url": "http://a_b.example./"},
         {"url": f"http://h/{'x' * 2_039}"},
         {"url": URL, "method": "get"},
