@@ -13,6 +13,7 @@ from aiohttp import (
     ClientConnectorError,
     ClientError,
     ClientHttpProxyError,
+    ClientPayloadError,
     ClientProxyConnectionError,
     ClientResponse,
     ClientResponseError,
@@ -141,7 +142,7 @@ class HttpHandler:
             answer, is_whole = await self._read_body(response)
         # UnicodeError: a host that the resolver cannot encode.
         except (ClientError, OSError, UnicodeError) as error:
-            raise _no_answer(call.url, error, mask) from error
+            raise _no_answer(call.url, error, mask) from None  # it holds the request, and so the secrets
         return response, answer, is_whole
 
     def _read_call(self, params: bytes) -> HttpParams:
@@ -222,6 +223,8 @@ def _no_answer(url: URL, error: Exception, mask: Mask) -> AttemptFailed:
             reason = f"the proxy answered {error.status} {error.message}"
         case ClientProxyConnectionError():  # its text says where the proxy is
             reason = "the proxy does not answer"
+        case ClientResponseError() | ClientPayloadError() if mask:  # their texts have bytes that came, escaped anyhow
+            reason = "what it sent is not HTTP"
         case ClientResponseError():  # its text has the whole URL
             reason = f"what it sent is not HTTP: {error.message}"
         case _:

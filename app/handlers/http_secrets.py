@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
     from app.config import HttpSecret
 
-MARK: Final = "{secret:"
-
-_PLACE: Final = re.compile(r"\{secret:([^{}]*)\}?")
+_PLACE: Final = re.compile(r"\{secret:(?:([^{}]*)\})?")  # one that is not closed names ""
 
 
 class Mask:
@@ -69,7 +67,7 @@ class Secrets:
         for header, value in headers.items():
             for name in _PLACE.findall(value):
                 if (name, origin) not in self._values:
-                    yield Fault(f"/headers/{_escaped(header)}", self._absence(name, origin))
+                    yield Fault(f"/headers/{header.replace('~', '~0')}", self._absence(name, origin))
 
     def fill(self, headers: Mapping[str, str], url: URL) -> tuple[dict[str, str], Mask]:
         """Put the secrets in, and make the mask that takes them out again; LookupError if one may not go there."""
@@ -77,11 +75,11 @@ class Secrets:
         used: dict[str, str] = {}
 
         def value_of(place: re.Match[str]) -> str:
-            try:
-                used[place[1]] = value = self._values[place[1], origin]
-            except KeyError:
-                raise LookupError(self._absence(place[1], origin)) from None
-            return value
+            name = place[1] or ""
+            if (name, origin) not in self._values:
+                raise LookupError(self._absence(name, origin))
+            used[name] = self._values[name, origin]
+            return used[name]
 
         filled = {header: _PLACE.sub(value_of, value) for header, value in headers.items()}
         return filled, Mask(used)
@@ -94,7 +92,3 @@ class Secrets:
 
 def _faces(value: str) -> set[str]:
     return {value, json.dumps(value)[1:-1], json.dumps(value)[1:-1].replace("/", "\\/"), quote(value, safe="")}
-
-
-def _escaped(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")
