@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 from app.errors import Fault
 
@@ -91,4 +91,6 @@ class Secrets:
 
 
 def _faces(value: str) -> set[str]:
-    return {value, json.dumps(value)[1:-1], json.dumps(value)[1:-1].replace("/", "\\/"), quote(value, safe="")}
+    in_json = json.dumps(value)[1:-1]
+    in_urls = {quote(value, safe=""), quote(value), quote_plus(value)}
+    return {value, in_json, in_json.replace("/", "\\/"), *in_urls}

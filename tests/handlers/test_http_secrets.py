@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import AsyncIterator
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 import orjson
 import pytest
@@ -136,6 +136,8 @@ async def test_refusal_names_the_secrets_for_that_origin_only(http: HttpHandler)
         orjson.dumps(VALUE)[1:-1].decode(),
         orjson.dumps(VALUE)[1:-1].decode().replace("/", "\\/"),
         quote(VALUE, safe=""),
+        quote(VALUE),
+        quote_plus(VALUE),
     ],
 )
 @pytest.mark.parametrize("size", [0, 4_090, 65_530])
