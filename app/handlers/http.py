@@ -30,7 +30,7 @@ from app.handlers.base import AttemptFailed, Stop
 from app.handlers.egress import BlockedAddressError, Egress, may_show
 from app.handlers.faults import find_faults, invalid
 from app.handlers.http_params import HttpParams
-from app.handlers.http_secrets import NO_MASK, Mask, Secrets
+from app.handlers.http_secrets import Mask, Secrets
 from app.handlers.signing import Signer
 from app.outgoing import signing_key
 
@@ -111,12 +111,10 @@ class HttpHandler:
 
     async def run(self, params: bytes, attempt: Attempt) -> bytes:
         call = self._read_call(params)
-        headers, mask = call.headers, NO_MASK
-        if headers:
-            try:
-                headers, mask = self._secrets.fill(headers, call.url)
-            except LookupError as error:
-                raise AttemptFailed("exception", f"a header {error}", retryable=False) from None
+        try:
+            headers, mask = self._secrets.fill(call.headers, call.url)
+        except LookupError as error:
+            raise AttemptFailed("exception", f"a header {error}", retryable=False) from None
         response, answer, is_whole = await self._exchange(call, headers, attempt, mask)
         answer = mask.body(answer, is_whole=is_whole)
         if 200 <= response.status < 300:
@@ -172,6 +170,8 @@ class HttpHandler:
     async def _read_body(self, response: ClientResponse) -> tuple[bytes, bool]:
         """Read no more than is worth it for keeping the connection; tell whether that was all."""
         content, left, chunks = response.content, self._config.max_response, []
+        if content.is_eof() and content.total_bytes <= left:  # a short one came with its headers
+            return content.read_nowait(), True
         try:
             while left > 0 and not content.at_eof():
                 chunk = await content.read(left)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from functools import lru_cache
 from typing import Annotated, Any, Final, Self
 
 import orjson
@@ -34,6 +35,11 @@ _HOST: Final = re.compile(r"([a-z0-9_-]{1,63}\.)*[a-z0-9_-]{1,63}\.?|.*:.*")
 def _checked_url(value: object) -> URL:
     if not isinstance(value, str):
         raise refusal(f"should be text such as https://app.example/hook, not {shown(value)}")
+    return _read_url(value)
+
+
+@lru_cache(maxsize=1_000)  # many calls have few URLs and fewer names of headers
+def _read_url(value: str) -> URL:
     if len(value) > MAX_URL:
         raise refusal(f"has {len(value)} characters: send at most {MAX_URL}")
     if _NO_URL_CHARACTER.search(value):
@@ -58,6 +64,7 @@ def _checked_method(value: str) -> str:
     return method
 
 
+@lru_cache(maxsize=1_000)
 def _checked_name(name: str) -> str:
     lower = name.lower()
     if lower in _OURS or lower.startswith(_OUR_PREFIXES):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from app.config import HttpSecret
 
+_MARK: Final = "{secret:"
 _PLACE: Final = re.compile(r"\{secret:(?:([^{}]*)\})?")  # one that is not closed names ""
 
 
@@ -69,8 +70,10 @@ class Secrets:
                 if (name, origin) not in self._values:
                     yield Fault(f"/headers/{header.replace('~', '~0')}", self._absence(name, origin))
 
-    def fill(self, headers: Mapping[str, str], url: URL) -> tuple[dict[str, str], Mask]:
+    def fill(self, headers: dict[str, str], url: URL) -> tuple[dict[str, str], Mask]:
         """Put the secrets in, and make the mask that takes them out again; LookupError if one may not go there."""
+        if not any(_MARK in value for value in headers.values()):
+            return headers, NO_MASK
         origin = str(url.origin())
         used: dict[str, str] = {}
 
