@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+from functools import partial
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Any, Final
 
-from aiohttp import TCPConnector, ThreadedResolver
+from aiohttp import TCPConnector
+from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from app.handlers.addresses import Addresses, literal
+from app.handlers.threads import ThreadPool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aiohttp.abc import ResolveResult
-
     from app.config import HttpSection
 
+MAX_LOOKUPS: Final = 100  # names asked for at once
 REMEDY: Final = "an operator can open its network with [http] allow_networks"
 
 
@@ -41,13 +44,20 @@ class Egress:
         self._addresses = Addresses(opened=config.allow_networks)
         proxy = config.proxy.get_secret_value()
         self.proxy = URL(proxy) if proxy else None
+        self._resolver: _Resolver | None = None
 
     def connector(self) -> TCPConnector:
         config = self._config
         limits: dict[str, Any] = {"limit": config.max_connections, "limit_per_host": config.per_host}
         if self.proxy is not None:  # an address of its own, set by the operator; where it goes on to is not seen here
             return TCPConnector(**limits)
-        return TCPConnector(**limits, resolver=_Resolver(self._addresses), socket_factory=self._open_socket)
+        self._resolver = _Resolver(self._addresses)
+        return TCPConnector(**limits, resolver=self._resolver, socket_factory=self._open_socket)
+
+    async def close(self) -> None:
+        """After the connector was closed."""
+        if self._resolver is not None:
+            await self._resolver.close()
 
     def find_faults(self, url: URL) -> Iterator[str]:
         """Say what is wrong with a host before anything is called."""
@@ -72,6 +82,7 @@ class Egress:
         return socket.socket(family=family, type=kind, proto=protocol)
 
 
+_NUMERIC: Final = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
 _PUBLIC: Final = Addresses(opened=())
 
 
@@ -80,21 +91,35 @@ def may_show(peer: object) -> bool:
     return isinstance(peer, tuple) and _PUBLIC.has(peer[0])
 
 
-class _Resolver(ThreadedResolver):
-    """Leaves out of what a name means the addresses that may not be called; fails when that is all."""
+class _Resolver(AbstractResolver):
+    """Asks the system what names mean, and leaves out what may not be called; fails when that is all.
+
+    In threads of its own: names whose servers never answer would soon hold the few that the loop has, and with them the
+    calls of everybody. They are daemons, so that no name holds up the end of the service either.
+    """
 
     def __init__(self, addresses: Addresses) -> None:
-        super().__init__()
         self._addresses = addresses
+        self._threads = ThreadPool(name="names")
+        self._free = asyncio.Semaphore(MAX_LOOKUPS)
 
     async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        found = await super().resolve(host, port, family)
-        open_ones = [result for result in found if self._addresses.has(result["host"])]
-        if found and not open_ones:
+        ask = partial(socket.getaddrinfo, host, port, family, socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+        async with self._free:
+            found = await self._threads.run(ask)
+        results = [
+            ResolveResult(hostname=host, host=str(address[0]), port=port, family=family, proto=protocol, flags=_NUMERIC)
+            for family, _, protocol, _, address in found
+            if self._addresses.has(str(address[0]))
+        ]
+        if not results:
             raise BlockedAddressError(f"it has no public address: {REMEDY}")
-        return open_ones
+        return results
+
+    async def close(self) -> None:
+        self._threads.close()
 
 
 def _is_localhost(host: str) -> bool:

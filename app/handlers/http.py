@@ -108,6 +108,7 @@ class HttpHandler:
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
+        await self._egress.close()
 
     async def run(self, params: bytes, attempt: Attempt) -> bytes:
         call = self._read_call(params)

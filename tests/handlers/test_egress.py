@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
+import threading
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -193,6 +195,43 @@ async def test_environment_names_no_proxy(monkeypatch: pytest.MonkeyPatch, recei
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     async with opened(HttpSection(allow_networks=list(LOOPBACK))) as http:
         await http.run(orjson.dumps({"url": receiver.url}), make_attempt())
+
+    assert len(receiver.seen) == 1
+
+
+# Names
+
+
+async def test_cookies_are_not_kept(receiver: Receiver) -> None:
+    receiver.answers(headers={"Set-Cookie": "a=1"})
+    url = receiver.url.replace("127.0.0.1", "localhost")  # for an address no jar keeps any
+
+    async with opened(HttpSection(allow_networks=list(LOOPBACK))) as http:
+        for _ in range(2):
+            await http.run(orjson.dumps({"url": url}), make_attempt())
+
+    assert "cookie" not in receiver.seen[1].headers
+
+
+async def test_names_that_are_never_answered_do_not_hold_up_others(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, stuck = socket.getaddrinfo, threading.Event()
+
+    def ask(host: Any, *rest: Any, **more: Any) -> Any:
+        if host.startswith("silent"):
+            stuck.wait(5)
+        return real("127.0.0.1", *rest, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", ask)
+    async with opened(HttpSection(allow_networks=list(LOOPBACK))) as http:
+        silent = [asyncio.create_task(failure_of(http, f"http://silent{n}.example:9/")) for n in range(50)]
+        await asyncio.sleep(0.05)
+        url = receiver.url.replace("127.0.0.1", "answered.example")
+        await http.run(orjson.dumps({"url": url}), make_attempt())
+        assert not any(task.done() for task in silent)
+        stuck.set()
+        await asyncio.gather(*silent)
 
     assert len(receiver.seen) == 1
 

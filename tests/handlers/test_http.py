@@ -177,16 +177,6 @@ async def test_compressed_answer_is_not_unpacked(http: HttpHandler, receiver: Re
     assert (await call(http, receiver.url))["body"] == "bomb"
 
 
-async def test_cookies_are_not_kept(http: HttpHandler, receiver: Receiver) -> None:
-    receiver.answers(headers={"Set-Cookie": "a=1"})
-    url = receiver.url.replace("127.0.0.1", "localhost")  # for an address no jar keeps any
-
-    await call(http, url)
-    await call(http, url)
-
-    assert "cookie" not in receiver.seen[1].headers
-
-
 @pytest.mark.parametrize("status", [400, 404, 500, 503, 304])
 async def test_any_other_status_of_a_public_server_fails_with_its_body_shown(
     http: HttpHandler, receiver: Receiver, status: int, monkeypatch: pytest.MonkeyPatch

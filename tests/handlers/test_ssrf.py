@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 import pytest
 import pytest_asyncio
+from aiohttp import ThreadedResolver
 
 from app import clock
 from app.config import HttpSection
@@ -253,12 +254,9 @@ async def test_of_a_name_only_the_addresses_that_may_be_called_are_tried(
 async def test_socket_is_not_opened_to_a_forbidden_address_whatever_the_resolver_lets_through(
     http: HttpHandler, listeners: Listeners, resolver: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from aiohttp import ThreadedResolver
-
-    from app.handlers import egress
-
     resolver({"mixed.example": [["127.0.0.1", "::1", "127.0.0.2"]]})
-    monkeypatch.setattr(egress._Resolver, "resolve", ThreadedResolver.resolve)
+    assert http._session is not None
+    monkeypatch.setattr(http._session.connector, "_resolver", ThreadedResolver())
 
     failure = await failure_of(http, f"http://mixed.example:{listeners.port}/")
 
