@@ -10,16 +10,18 @@ from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from app.access import Caller, Scope, is_fingerprint, redacted
 from app.clock import Duration, PositiveDuration
 from app.errors import Exit
+from app.outgoing import NetworkSetting, Origin, Proxy, SecretText, SigningSecrets
 from app.sources import Sources
 
 DEFAULT_FILE: Final = Path("config.toml")
 BUILT_IN_KINDS: Final = frozenset({"echo", "http"})
+SECRETS: Final = (("http", "proxy"), ("http", "secrets"), ("http", "signing_secrets"))
 
 NAME: Final = r"^[A-Za-z0-9._-]{1,100}$"
 
@@ -155,12 +157,23 @@ class WorkersSection(Section):
     max_unsaved: Count = 10_000
 
 
+class HttpSecret(Section):
+    """What headers may name by {secret:name}, and where it may be sent to."""
+
+    value: SecretText
+    origins: list[Origin] = Field(min_length=1)
+
+
 class HttpSection(Section):
     connect_timeout: PositiveDuration = 5.0
     max_connections: Count = 1_000
     per_host: Count = 100
     max_response: Count = 65_536
     keep_response: int = Field(4_096, ge=0)
+    allow_networks: list[NetworkSetting] = []
+    proxy: Proxy = SecretStr("")
+    signing_secrets: SigningSecrets = []
+    secrets: dict[Name, HttpSecret] = {}
 
 
 class Kind(Section):
@@ -344,10 +357,15 @@ def _problem(fault: ErrorDetails, sources: Sources) -> str:
     if fault["type"] == "missing":
         return f"{where}: is needed and not given"
     value = sources.value(place)
-    is_secret = sources.is_secret(place) or place[-1:] == ("sha256",)
+    is_secret = sources.is_secret(place) or place[-1:] == ("sha256",) or _is_secret(place)
     is_told = fault["type"] == "duration"  # by the clock itself
     given = "" if is_secret or is_told or value is None or isinstance(value, dict) else f" = {_shown(value)}"
     return f"{where}{given}: {fault['msg'].removeprefix('Input ')}"
+
+
+def _is_secret(place: tuple[str, ...]) -> bool:
+    """Whether a value at this place is a secret, or holds one."""
+    return any(place[: len(secret)] == secret[: len(place)] for secret in SECRETS)
 
 
 def _dotted(place: tuple[str, ...]) -> str:
