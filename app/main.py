@@ -18,6 +18,7 @@ from app import clock
 from app.agenda import Agenda
 from app.alarm import Alarm
 from app.api.app import make_app
+from app.api.connections import Connections
 from app.backlog import Backlog
 from app.config import ConfigError
 from app.errors import Exit
@@ -32,7 +33,7 @@ from app.queues import Queues
 from app.scheduler import Scheduler
 from app.service import Service
 from app.stores import make_store
-from app.watchers import Watchers
+from app.watchers import Places, Watchers
 from app.workers import Workers
 
 if TYPE_CHECKING:
@@ -80,7 +81,8 @@ class Parts:
             tick=asyncio.get_running_loop().time,
             pull_kinds=self._pull_kinds,
         )
-        self.watchers = Watchers(max_watchers=self.config.server.max_waiters)
+        self.places = Places(self.config.server.max_waiters)
+        self.watchers = Watchers(places=self.places)
         self.backlog = Backlog(
             store=self.store,
             lanes=self.lanes,
@@ -140,6 +142,7 @@ class Parts:
             lanes=self.lanes,
             agenda=self.agenda,
             outcomes=self.outcomes,
+            places=self.places,
             pull_kinds=self._pull_kinds,
             metrics=self.metrics,
             now=self._now,
@@ -268,10 +271,9 @@ async def _serve(config: Config, handlers: Mapping[str, Handler]) -> None:
 
 async def _answer(parts: Parts, door: socket.socket, stopping: asyncio.Event) -> None:
     """Answer requests until the end; reads go on while what runs is let run on."""
-    runner = web.AppRunner(parts.app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
-    await runner.setup()
+    connections = Connections(limits=parts.config.server, metrics=parts.metrics)
+    await connections.open(parts.app, door)
     try:
-        await web.SockSite(runner, door, backlog=1024).start()
         host, port = door.getsockname()[:2]
         log.info("listening", url=f"http://{host}:{port}", process=os.getpid())
         gc.collect()
@@ -281,7 +283,7 @@ async def _answer(parts: Parts, door: socket.socket, stopping: asyncio.Event) ->
         log.info("draining", timeout=parts.config.server.drain_timeout)
         await parts.finish()
     finally:
-        await runner.cleanup()
+        await connections.close()
 
 
 def refuse_open_door(config: Config) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from app.lanes import Lanes
     from app.metrics import Metrics
     from app.stores.base import Added, Memo, Query, Receipt, Store
-    from app.watchers import Watchers
+    from app.watchers import Caller, Watchers
     from app.workers import Workers
 
 
@@ -181,12 +181,14 @@ class Service:
     async def list(self, query: Query) -> list[Job]:
         return await self._store.list(query)
 
-    async def wait(self, id: str, seconds: float, known: frozenset[int] | None = None) -> Job:
+    async def wait(
+        self, id: str, seconds: float, known: frozenset[int] | None = None, caller: Caller | None = None
+    ) -> Job:
         """The job as soon as it is final, or not one of the known versions; or as it is when the time is up."""
         name = parse_id(id)
-        with self._watchers.watch(name[0] if name else 0) as event, suppress(TimeoutError):
+        with self._watchers.watch(name[0] if name else 0, caller) as event, suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while event is not None and not self._watchers.is_closed:
+                while event is not None and not self._watchers.is_closed and not (caller and caller.is_gone):
                     job = await self.get(id)
                     if job.is_final or (known is not None and job.version not in known):
                         return job

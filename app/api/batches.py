@@ -125,6 +125,8 @@ class BatchRoutes:
                 await self._write(request, response, b"".join(await self._take(lines, request_id)))
                 await asyncio.sleep(0)
         await response.write_eof()
+        if request.transport is not None:
+            request.transport.set_write_buffer_limits(high=0)
         return response
 
     async def _write(self, request: web.Request, response: web.StreamResponse, text: bytes) -> None:

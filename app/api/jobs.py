@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from app.api import headers
 from app.api.bodies import JSON, MERGE_PATCH
+from app.api.connection import caller_of
 from app.api.errors import invalid
 from app.api.schemas import CancelIn, EmptyIn, JobIn, ListIn, PatchIn, ReadIn
 from app.api.views import job_view
@@ -62,7 +63,10 @@ class JobRoutes:
         preferred = headers.preferred_wait(request)
         asked = headers.read_query(request, ReadIn).wait if request.query_string else None
         seconds = min(preferred or 0.0 if asked is None else asked, self._config.server.max_wait)
-        job = await self._service.wait(id, seconds, known) if seconds else await self._service.get(id)
+        if seconds:
+            job = await self._service.wait(id, seconds, known, caller_of(request))
+        else:
+            job = await self._service.get(id)
         is_same = known is not None and job.version in known
         response = web.Response(status=304, headers=_tag(job)) if is_same else self.answer(job)
         if preferred is not None and asked in (None, preferred):

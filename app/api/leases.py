@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 import orjson
 from pydantic import BaseModel, ValidationError
 
+from app.api.connection import caller_of
 from app.api.errors import invalid
 from app.api.jobs import json_response
 from app.api.schemas import EmptyIn, ExtendIn, FailIn, FinishIn, LeaseIn
@@ -39,7 +40,7 @@ class LeaseRoutes:
         asked = await self._read(request, LeaseIn)
         ask = Ask(frozenset(asked.kinds), frozenset(asked.queues or ()), asked.max, asked.lease)
         wait = min(asked.wait, self._limits.max_wait)
-        leased = await self._leases.lend(ask, wait, lambda: request.transport is None)
+        leased = await self._leases.lend(ask, wait, caller_of(request))
         views = [
             {"token": token, "lease_until": format_instant(until), "job": self._jobs.view(job)}
             for token, until, job in leased

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, Self
 
 import aiohttp
 import orjson
-from aiohttp import web
 from multidict import CIMultiDictProxy
 from yarl import URL
 
+from app.api.connections import Connections
 from app.clock import Instant
 from app.config import Config, Kind
 from app.handlers import make_handlers
@@ -96,16 +96,15 @@ class Served:
         self.store = store or ServedStore()
         self.parts = Parts(config=config, store=self.store, handlers=handlers, now=clock.now)
         self.port = 0
-        self._runner = web.AppRunner(self.parts.app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        self._connections = Connections(limits=config.server, metrics=self.parts.metrics)
         self._session = aiohttp.ClientSession()
         self._contract: Contract
 
     async def __aenter__(self) -> Self:
         await self.parts.start()
-        await self._runner.setup()
         door = listen("127.0.0.1", 0)
         self.port = door.getsockname()[1]
-        await web.SockSite(self._runner, door).start()
+        await self._connections.open(self.parts.app, door)
         self._contract = await self._get_contract()
         return self
 
@@ -123,7 +122,7 @@ class Served:
             event.set()
         await self._session.close()
         await self.parts.stop()
-        await self._runner.cleanup()
+        await self._connections.close()
 
     async def call(
         self,
