@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, Self
 
 import aiohttp
@@ -169,10 +170,13 @@ class Served:
     async def raw(self, request: bytes) -> bytes:
         """Send bytes that no proper client would; all that comes until the connection is closed."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        writer.write(request)
-        answer = await reader.read()
-        writer.close()
-        await writer.wait_closed()
+        answer = b""
+        with suppress(ConnectionError):  # what is closed while we still send is reset
+            writer.write(request)
+            while part := await reader.read(65_536):
+                answer += part
+        writer.transport.abort()
+        await asyncio.sleep(0)
         return answer
 
     async def submit(self, **fields: Any) -> dict[str, Any]:
