@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from app.workers import Workers
 
 
+MAX_PAGE = 8_388_608  # bytes of params, results and attempts in one listing; a page that would have more is shorter
+PAGE_SLICE = 50
+
+
 class Submission(NamedTuple):
     """A job as somebody asks for it; what is None falls to the kind, the queue, the defaults."""
 
@@ -177,6 +181,22 @@ class Service:
             if job is not None and job.token == token:
                 return job
         raise JobNotFound(f"no job {id!r}; it was never made, or it is gone after its retention")
+
+    async def whole(self, brief: Sequence[Job]) -> tuple[list[Job], int]:
+        """These jobs with all that is stored of them, as far as a page goes; and how many it took to fill it."""
+        page: list[Job] = []
+        taken = size = 0
+        while taken < len(brief) and size < MAX_PAGE:
+            some = brief[taken : taken + PAGE_SLICE]
+            found = await self._store.get([job.seq for job in some])
+            for job in some:
+                if size >= MAX_PAGE:
+                    break
+                taken += 1
+                if (full := found.get(job.seq)) is not None:  # else it was deleted meanwhile
+                    size += len(full.params) + len(full.result or b"") + len(full.attempts)
+                    page.append(full)
+        return page, taken
 
     async def list(self, query: Query) -> list[Job]:
         return await self._store.list(query)

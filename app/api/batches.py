@@ -10,7 +10,7 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from app.api import headers
-from app.api.bodies import JSON, NDJSON
+from app.api.bodies import JSON, MAX_NARROW, NDJSON, refuse_wide
 from app.api.errors import REQUEST_ID, STREAM, invalid, problem_line
 from app.api.jobs import json_response, taken
 from app.api.schemas import BatchIn
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from app.service import Service
 
 MAX_LINES = 500  # a group: parsing more would keep others waiting
+MANY_FAULTS = 1_000  # told of a batch in full; of further jobs only the first
 MAX_UNREAD = 1 << 24  # bytes of answers kept for a client that reads none before it has sent all
 WRAPPING = 2  # levels of a JSON batch around a job
 
@@ -89,7 +90,8 @@ class BatchRoutes:
                 self._refuse_large(item)
                 offers.append(self._offer(item, now))
             except Invalid as problem:
-                faults += [fault.under(f"/jobs/{index}") for fault in problem.faults]
+                told = problem.faults if len(faults) < MANY_FAULTS else problem.faults[:1]
+                faults += [fault.under(f"/jobs/{index}") for fault in told]
                 await asyncio.sleep(0)  # what is wrong can be wrong in very many places
             if index % MAX_LINES == MAX_LINES - 1:
                 await asyncio.sleep(0)
@@ -102,6 +104,8 @@ class BatchRoutes:
         size, limit = len(orjson.dumps(item)), self._limits.max_body
         if size > limit:
             raise Invalid("the job cannot be taken", faults=[Fault("", f"{size} bytes; at most {limit} are taken")])
+        if size > MAX_NARROW:
+            refuse_wide(item)
 
     def _offer(self, item: Any, now: Instant) -> Offer:
         asked = self._jobs.shape(item, now).to_submission()

@@ -9,7 +9,7 @@ import orjson
 from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMessage
 
-from app.errors import BodyTimeout, MalformedJson, Overloaded, TooLarge, UnsupportedMediaType
+from app.errors import BodyTimeout, Fault, Invalid, MalformedJson, Overloaded, TooLarge, UnsupportedMediaType
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -22,6 +22,10 @@ NDJSON = "application/x-ndjson"
 ENCODINGS = "the Content-Encoding is not taken here; send the body plain, or as gzip or deflate"
 LEAST_RATE = 16_384  # bytes a second of a body that is slow
 MAX_WHOLE = 16  # times `max_batch_body` is what all bodies that are not whole yet may take
+MAX_VALUES = 300_000  # in one body: to parse more would keep all others waiting
+MAX_NARROW = 8_192  # bytes in which the names are too few to matter
+MAX_NAMES = 100  # of an object whose names are known; each that is not costs ten times what it took to parse it
+FREE = frozenset({"params", "result"})  # objects that may have any names
 CLOSE = {"Connection": "close"}
 UNREADABLE = (BadHttpMessage, web.RequestPayloadError)
 
@@ -47,6 +51,8 @@ class Bodies:
         return await self.json(request, max_size=max_size) if request.body_exists else {}
 
     def parse(self, body: bytes, wrapped: int = 0) -> Any:
+        if len(body) > MAX_VALUES and body.count(b",") > MAX_VALUES:
+            raise TooLarge(f"the body has more than {MAX_VALUES} commas, and so values; send it in parts")
         try:
             value = orjson.loads(body)
         except orjson.JSONDecodeError as error:
@@ -54,6 +60,8 @@ class Bodies:
         limit = self._limits.max_depth + wrapped
         if body.count(b"{") + body.count(b"[") > limit and _is_deeper(value, limit):
             raise MalformedJson(f"the body is nested more than {limit} deep")
+        if len(body) > MAX_NARROW:
+            refuse_wide(value)
         return value
 
     async def lines(self, request: web.Request) -> AsyncIterator[list[bytes | None]]:
@@ -121,6 +129,17 @@ class Bodies:
             except UNREADABLE as error:
                 raise _unreadable(request, error) from None
             yield chunk
+
+
+def refuse_wide(value: Any) -> None:
+    """Refuse an object of very many names before each of them is looked at."""
+    if not isinstance(value, dict):
+        return
+    parts = {f"/{name}": part for name, part in value.items() if name not in FREE} if len(value) <= MAX_NAMES else {}
+    for pointer, part in {"": value, **parts}.items():
+        if isinstance(part, dict) and len(part) > MAX_NAMES:
+            faults = [Fault(pointer, f"{len(part)} names; none of what is taken here has more than {MAX_NAMES}")]
+            raise Invalid("the request cannot be taken", faults=faults)
 
 
 def _check_type(request: web.Request, types: tuple[str, ...]) -> None:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 from aiohttp import web
+from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import ContentEncodingError, InvalidHeader, LineTooLong
+from yarl import URL
 
 from app.api.bodies import ENCODINGS, UNREADABLE
 from app.api.errors import CONTENT_TYPE, from_http, make_request_id, problem_body, problem_response, stamp
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from app.api.connections import Connections
     from app.config import ServerSection
 
+NOWHERE = URL("/")
 LEAST_RATE = 16_384  # bytes a second that a client must read of an answer, if it is slow
 MAX_HEADERS = 100  # lines of a request
 LINGER = 2.0  # seconds in which what still comes of a refused body is read, so that the answer is not lost
@@ -40,7 +43,7 @@ class Connection(web.RequestHandler):
     * Whoever leaves wakes what waits on its behalf.
     """
 
-    __slots__ = ("_connections", "_head_size", "_head_timer", "_limits", "_unread_timer", "_waiting")
+    __slots__ = ("_connections", "_head_size", "_head_timer", "_limits", "_make_request", "_unread_timer", "_waiting")
 
     def __init__(self, server: web.Server, *, connections: Connections, limits: ServerSection) -> None:
         super().__init__(
@@ -53,6 +56,7 @@ class Connection(web.RequestHandler):
             max_headers=MAX_HEADERS,
             lingering_time=LINGER,
         )
+        self._make_request, self._request_factory = server.request_factory, self._read_target
         self._connections = connections
         self._limits = limits
         self._head_size = 0
@@ -176,6 +180,13 @@ class Connection(web.RequestHandler):
             self._unread_timer = None
 
     # what the library answers by itself
+
+    def _read_target(self, message: RawRequestMessage, *rest: Any) -> BaseRequest:
+        """Make the request; `CONNECT` may come without a target, on which the library would trip."""
+        target: URL | None = message.url  # whatever the library says of it
+        if target is None:
+            message = message._replace(url=NOWHERE)
+        return self._make_request(message, *rest)
 
     async def finish_response(
         self, request: BaseRequest, resp: web.StreamResponse, start_time: float | None

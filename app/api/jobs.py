@@ -89,12 +89,13 @@ class JobRoutes:
             order=Order(asked.order),
             after=headers.read_cursor(asked.cursor, filters) if asked.cursor else None,
             limit=asked.limit + 1,
-            is_full=is_full,
         )
-        jobs = await self._service.list(query)
-        page, more = jobs[: asked.limit], jobs[asked.limit :]
-        cursor = headers.write_cursor(filters, (page[-1].due_at or 0, page[-1].seq)) if more else None
-        views = [job_view(job, self._service.waiting_for(job, now), is_full=is_full) for job in page]
+        found = await self._service.list(query)
+        page = found[: asked.limit]
+        shown, taken = await self._service.whole(page) if is_full else (page, len(page))
+        last = page[taken - 1] if taken < len(found) else None
+        cursor = headers.write_cursor(filters, (last.due_at or 0, last.seq)) if last else None
+        views = [job_view(job, self._service.waiting_for(job, now), is_full=is_full) for job in shown]
         response = json_response({"jobs": views, "next": cursor})
         if cursor:
             url = request.rel_url.update_query(cursor=cursor)

@@ -233,6 +233,38 @@ async def test_bodies_take_only_the_memory_set_aside_for_them(serve: Serve) -> N
     assert taken.status == 201
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "pointer"),
+    [
+        ("/v1/jobs", {f"a{index}": 1 for index in range(10_000)}, ""),
+        ("/v1/jobs", {"kind": "echo", "retry": {f"a{index}": 1 for index in range(10_000)}}, "/retry"),
+        ("/v1/jobs", {"kind": "echo", "labels": {f"a{index}": "1" for index in range(5_000)}}, "/labels"),
+        ("/v1/jobs/batch", {"jobs": [{f"a{index}": 1 for index in range(10_000)}]}, "/jobs/0"),
+    ],
+)
+async def test_object_of_very_many_names_is_refused_as_one(
+    service: Served, path: str, body: dict[str, Any], pointer: str
+) -> None:
+    answer = await service.post(path, body)
+
+    assert (answer.status, answer.pointers) == (422, [pointer])
+
+
+async def test_params_may_have_very_many_names(service: Served) -> None:
+    params = {f"a{index}": 1 for index in range(3_000)}
+
+    assert (await service.submit(params=params))["params"] == params
+
+
+async def test_body_of_very_many_values_is_not_even_parsed(service: Served) -> None:
+    text = b'{"jobs":[' + b"[]," * 400_000 + b"1]}"
+
+    answer = await service.post("/v1/jobs/batch", data=in_parts(text), type="application/json")
+
+    assert (answer.status, answer.code) == (413, "too_large")
+    assert "300000 commas" in answer.json["detail"]
+
+
 async def test_encoding_that_is_not_known_is_refused(service: Served) -> None:
     answer = await service.post("/v1/jobs", data=JOB, headers={"Content-Encoding": "nope"})
 

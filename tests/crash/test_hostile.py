@@ -23,7 +23,7 @@ from tests.support.raw_requests import CORPUS, answers_in, check_raw, mutated
 
 EXAMPLES = sized(3, 400)  # for each operation
 CASES = sized(50, 10_000)
-RAW, AT_ONCE = sized(600, 85_000), 100
+RAW, AT_ONCE = sized(600, 92_000), 100
 SILENCE = 0.2  # seconds without a byte after which the rest of an answer is not waited for
 SLOW, ROUNDS, ROUND = sized(40, 500), sized(1, 5), sized(0.5, 6.0)
 NORMAL, PAUSE = 8, 0.02

@@ -61,6 +61,7 @@ CORPUS = {
     "OPTIONS of all": get(b"*", method=b"OPTIONS"),
     "CONNECT": get(b"a:80", method=b"CONNECT") + b"hello",
     "CONNECT to a path": get(b"/v1/jobs", method=b"CONNECT"),
+    "CONNECT to nowhere": b"CONNECT \r\nHost: a\r\n\r\n",
     "TRACE": get(method=b"TRACE"),
     "absolute form": get(b"http://a/livez"),
     "absolute form, broken address": get(b"http://[::/livez"),
