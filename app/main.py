@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 STRAY_GRACE = 0.25
 GC_THRESHOLDS = (10_000, 10, 10)  # jobs in flight are young: looked at every 700 objects they cost 5 % of the CPU
+SEND_BUFFER = 131_072  # bytes of answers that the system keeps for a client, who may not read; else up to 4 MiB
 
 log = get_logger(__name__)
 
@@ -315,6 +316,7 @@ def listen(host: str, port: int) -> socket.socket:
         door = socket.socket(family, kind, protocol)
         try:
             door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            door.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
             door.bind(address)
         except OSError:
             door.close()

