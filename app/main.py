@@ -21,6 +21,7 @@ from app.api.app import make_app
 from app.api.connections import Connections
 from app.backlog import Backlog
 from app.config import ConfigError
+from app.descriptors import Complaints, most_connections
 from app.errors import Exit
 from app.handlers import make_handlers
 from app.job import WORDS, Job
@@ -261,6 +262,7 @@ def serve(config: Config, folders: Sequence[Path]) -> int:
 async def _serve(config: Config, handlers: Mapping[str, Handler]) -> None:
     stopping = asyncio.Event()
     _heed_signals(stopping)
+    asyncio.get_running_loop().set_exception_handler(Complaints())
     with listen(config.server.host, config.server.port) as door:  # before anything is started that this may fail
         parts = Parts(config=config, store=make_store(config.store), handlers=handlers)
         await parts.start()
@@ -272,7 +274,8 @@ async def _serve(config: Config, handlers: Mapping[str, Handler]) -> None:
 
 async def _answer(parts: Parts, door: socket.socket, stopping: asyncio.Event) -> None:
     """Answer requests until the end; reads go on while what runs is let run on."""
-    connections = Connections(limits=parts.config.server, metrics=parts.metrics)
+    most = most_connections(parts.config)
+    connections = Connections(limits=parts.config.server, max_connections=most, metrics=parts.metrics)
     await connections.open(parts.app, door)
     try:
         host, port = door.getsockname()[:2]

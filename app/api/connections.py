@@ -37,8 +37,9 @@ class Connections:
     and closed; only probes get what they ask for, so a flood does not look like a dead process.
     """
 
-    def __init__(self, *, limits: ServerSection, metrics: Metrics) -> None:
+    def __init__(self, *, limits: ServerSection, max_connections: int, metrics: Metrics) -> None:
         self._limits = limits
+        self._max_connections = max_connections
         self._metrics = metrics
         self._inside: dict[Connection, None] = {}
         self._doorstep: dict[Connection, None] = {}
@@ -61,7 +62,7 @@ class Connections:
         return Connection(self._server, connections=self, limits=self._limits)
 
     def let_in(self, newcomer: Connection) -> None:
-        if len(self._inside) >= self._limits.max_connections:
+        if len(self._inside) >= self._max_connections:
             self._warn()
             if not self._make_room():
                 self._keep_out(newcomer)
@@ -77,8 +78,9 @@ class Connections:
         if request.path in PROBES:
             response = await self._server.request_handler(request)
         else:
-            limit = self._limits.max_connections
-            problem = TooManyConnections(f"{limit} connections are busy (max_connections); try again later")
+            problem = TooManyConnections(
+                f"{self._max_connections} connections are busy (max_connections); try again later"
+            )
             request_id = make_request_id()
             response = stamp(problem_response(problem, request_id), request_id)
             self.note_refused(problem, request_id)
@@ -112,4 +114,4 @@ class Connections:
         tick = asyncio.get_running_loop().time()
         if tick - self._warned_at >= QUIET:
             self._warned_at = tick
-            log.warning("connections_full", max_connections=self._limits.max_connections)
+            log.warning("connections_full", max_connections=self._max_connections)

@@ -97,7 +97,9 @@ class Served:
         self.store = store or ServedStore()
         self.parts = Parts(config=config, store=self.store, handlers=handlers, now=clock.now)
         self.port = 0
-        self._connections = Connections(limits=config.server, metrics=self.parts.metrics)
+        self._connections = Connections(
+            limits=config.server, max_connections=config.server.max_connections, metrics=self.parts.metrics
+        )
         self._session = aiohttp.ClientSession()
         self._contract: Contract
 
