@@ -27,6 +27,8 @@ MAX_POP = 500  # a lap: more would keep the API waiting
 LOAD_PAGE = 20_000
 PURGE_SLICE = 500
 STORE_PAUSE = 1.0
+MANY_STALE = 100_000  # 1.6 MB
+TIDY_AFTER = 60 * SECOND
 MEMO_LIFE = 24 * 3600 * SECOND
 FOREVER = 1 << 62
 
@@ -174,9 +176,30 @@ class Scheduler:
             await asyncio.sleep(interval)
             try:
                 await self.purge_once(self._now())
+                await self.tidy(self._now())
             except Exception as error:
                 self._metrics.laps_failed.values["retain",] += 1
                 log.error("retention_failed", exc_info=error)
+
+    async def tidy(self, now: Instant) -> int:
+        """Drop stale entries when they are most of the agenda: one job may be moved for ever, and each time leaves one.
+
+        Those of the next minute stay. No entry is lost, as it is put in after its row is written: what was looked at
+        before has another row by then, and comes as an entry of its own.
+        """
+        waiting = sum(jobs for (_, _, state), jobs in dict(self._store.counts()).items() if state is State.SCHEDULED)
+        before = len(self._agenda)
+        if before <= 2 * waiting + MANY_STALE:  # a job may have two: for its time and for its expiry
+            return 0
+        soon = now + TIDY_AFTER
+        for stretch in self._agenda.stretches(soon):
+            jobs = await self._store.glance(list({seq for _, seq in stretch.entries}))
+            true = {(instant, job.seq) for job in jobs for instant in (job.due_at, job.expires_at)}
+            kept = dict.fromkeys(entry for entry in stretch.entries if entry[0] <= soon or entry in true)
+            self._agenda.sift(stretch, kept)
+            await asyncio.sleep(0)
+        log.info("agenda_tidied", before=before, after=len(self._agenda))
+        return before - len(self._agenda)
 
     async def purge_once(self, now: Instant) -> int:
         """One sweep over all queues, in slices that leave the writer free for others."""
