@@ -174,6 +174,32 @@ async def test_answer_that_nobody_reads_is_given_up(service: Served, connect: Co
     assert service.parts.metrics.requests.values["GET", "/v1/jobs", "200"] < 20
 
 
+STREAM = b"POST /v1/jobs/batch HTTP/1.1\r\nHost: a\r\nContent-Type: application/x-ndjson\r\nContent-Length: 2\r\n\r\n{}"
+
+
+@pytest.mark.parametrize("before", [b"", STREAM], ids=["at first", "after a stream"])
+async def test_next_request_waits_until_the_last_answer_is_taken(
+    service: Served, before: bytes, connect: Connect
+) -> None:
+    job = await service.submit(delay=1_000, params={"a": "x" * 50_000})
+    line = await connect(service)
+    line.reader._transport.pause_reading()  # type: ignore[attr-defined]  # else asyncio reads ahead for us
+
+    line.writer.write(before + f"GET /v1/jobs/{job['id']} HTTP/1.1\r\nHost: a\r\n\r\n".encode() * 400)
+    await asyncio.sleep(60)
+
+    assert 0 < service.parts.metrics.requests.values["GET", "/v1/jobs/{id}", "200"] < 300
+
+
+async def test_body_that_was_refused_is_not_waited_for_long(service: Served, connect: Connect) -> None:
+    line = await connect(service)
+
+    status, _ = await line.ask(b"POST /nope HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{")
+
+    assert status == 404
+    assert await line.seconds_until_closed() == pytest.approx(2, abs=0.1)
+
+
 async def test_answer_that_is_read_slowly_is_sent_whole(service: Served, connect: Connect) -> None:
     for index in range(40):
         await service.submit(delay=1_000, params={"a": f"{index:06}" * 5_000})
