@@ -18,7 +18,7 @@ from app.errors import BadHeader, BadRequest, HeaderTimeout, Internal, Problem, 
 from app.log import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Coroutine, Iterator
 
     from aiohttp.web_request import BaseRequest
 
@@ -67,7 +67,7 @@ class Connection(web.RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         assert self.transport is not None
-        self.transport.set_write_buffer_limits(high=0)  # so that we hear of every byte that the client does not take
+        self.transport.set_write_buffer_limits(high=0)  # so answers wait for, and we hear of, every byte not taken
         self._connections.let_in(self)
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -188,15 +188,12 @@ class Connection(web.RequestHandler):
             message = message._replace(url=NOWHERE)
         return self._make_request(message, *rest)
 
-    async def finish_response(
+    def finish_response(
         self, request: BaseRequest, resp: web.StreamResponse, start_time: float | None
-    ) -> tuple[web.StreamResponse, bool]:
+    ) -> Coroutine[Any, Any, tuple[web.StreamResponse, bool]]:
         if isinstance(resp, web.HTTPException):
             resp = self._problem_response(from_http(resp, request))
-        sent = await super().finish_response(request, resp, start_time)
-        if self._paused:
-            await self._drain_helper()
-        return sent
+        return super().finish_response(request, resp, start_time)
 
     def handle_error(
         self, request: BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
