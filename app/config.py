@@ -48,8 +48,12 @@ class ServerSection(Section):
     host: str = Field("127.0.0.1", min_length=1)
     port: int = Field(8080, ge=0, le=65_535)
     loop: Literal["uvloop", "asyncio"] = "uvloop"
+    max_connections: Count = 1_000
+    header_timeout: PositiveDuration = 5.0
+    idle_timeout: PositiveDuration = 75.0
     body_timeout: PositiveDuration = 10.0
     drain_timeout: Duration = 25.0
+    max_header: int = Field(8_192, ge=1_024)
     max_body: Count = 262_144
     max_batch_body: Count = 16_777_216
     max_batch_jobs: Count = 10_000
@@ -57,7 +61,7 @@ class ServerSection(Section):
     max_depth: int = Field(32, ge=1, le=200)  # above, pydantic's parser gives up by itself
     max_result: Count = 65_536
     max_wait: Duration = 60.0
-    max_waiters: int = Field(10_000, ge=0)
+    max_waiters: int = Field(800, ge=0)
 
 
 class StoreSection(Section):

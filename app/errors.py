@@ -67,6 +67,12 @@ class BadCursor(Problem):
     status, code, title = 400, "bad_cursor", "Bad cursor"
 
 
+class BadRequest(Problem):
+    """What came cannot be read as HTTP/1.1."""
+
+    status, code, title = 400, "bad_request", "Bad request"
+
+
 class BadHeader(Problem):
     """A header is there and cannot be understood."""
 
@@ -112,8 +118,14 @@ class MethodNotAllowed(Problem):
     status, code, title = 405, "method_not_allowed", "Method not allowed"
 
 
+class HeaderTimeout(Problem):
+    """The headers of a request did not come in time."""
+
+    status, code, title = 408, "header_timeout", "Header timeout"
+
+
 class BodyTimeout(Problem):
-    """No byte of the body came for too long."""
+    """No byte of the body came for too long, or they came too slowly."""
 
     status, code, title = 408, "body_timeout", "Body timeout"
 
@@ -202,6 +214,18 @@ class Draining(Problem):
     """The service is stopping and takes no new work."""
 
     status, code, title, pause = 503, "draining", "Draining", 10.0
+
+
+class TooManyConnections(Problem):
+    """All connections that are allowed are busy."""
+
+    status, code, title, pause = 503, "too_many_connections", "Too many connections", 5.0
+
+
+class Overloaded(Problem):
+    """More bodies are being read at once than there is memory set aside for."""
+
+    status, code, title, pause = 503, "overloaded", "Overloaded", 1.0
 
 
 class StoreUnavailable(Problem):

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from app.metrics import Metrics
     from app.outcomes import Outcomes
     from app.stores.base import Saved, Store
+    from app.watchers import Client, Places
 
 MAX_EXPIRE = 200
 STORE_PAUSE = 0.5
@@ -87,6 +88,7 @@ class Leases:
         lanes: Lanes,
         agenda: Agenda,
         outcomes: Outcomes,
+        places: Places,
         pull_kinds: frozenset[str],
         metrics: Metrics,
         now: Now,
@@ -97,6 +99,7 @@ class Leases:
         self._lanes = lanes
         self._agenda = agenda
         self._outcomes = outcomes
+        self._places = places
         self._pull_kinds = pull_kinds
         self._metrics = metrics
         self._now = now
@@ -145,20 +148,20 @@ class Leases:
 
     # lending
 
-    async def lend(self, ask: Ask, wait: float, is_gone: Callable[[], bool]) -> list[Leased]:
-        """Jobs for a worker, as soon as there is one; none when the wait is over or the worker is gone."""
+    async def lend(self, ask: Ask, wait: float, client: Client) -> list[Leased]:
+        """Jobs for a worker, as soon as there is one; none when the wait is over, the worker gone, or too many wait."""
         if self._is_draining:
             raise Draining("the service is stopping and lends no more jobs")
         self._refuse_strange(ask.kinds)
         until = self._loop.time() + wait
-        with self._ask(ask) as event:
-            while not is_gone():
+        with self._places.take() as has_place, self._ask(ask) as event, client.wakes(event):
+            while not client.is_gone:
                 event.clear()
                 leased = await self._take(ask)
                 left = until - self._loop.time()
                 if leased:
                     self._pass_on(ask)
-                if leased or left <= 0 or self._is_draining:
+                if leased or left <= 0 or not has_place or self._is_draining:
                     return leased
                 thirst = self._lanes.token_in_for(ask.kinds, ask.queues)
                 with suppress(TimeoutError):

@@ -18,8 +18,10 @@ from app import clock
 from app.agenda import Agenda
 from app.alarm import Alarm
 from app.api.app import make_app
+from app.api.connections import Connections
 from app.backlog import Backlog
 from app.config import ConfigError
+from app.descriptors import Complaints, most_connections
 from app.errors import Exit
 from app.handlers import make_handlers
 from app.job import WORDS, Job
@@ -32,7 +34,7 @@ from app.queues import Queues
 from app.scheduler import Scheduler
 from app.service import Service
 from app.stores import make_store
-from app.watchers import Watchers
+from app.watchers import Places, Watchers
 from app.workers import Workers
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 
 STRAY_GRACE = 0.25
 GC_THRESHOLDS = (10_000, 10, 10)  # jobs in flight are young: looked at every 700 objects they cost 5 % of the CPU
+SEND_BUFFER = 131_072  # bytes of answers that the system keeps for a client, who may not read; else up to 4 MiB
 
 log = get_logger(__name__)
 
@@ -80,7 +83,8 @@ class Parts:
             tick=asyncio.get_running_loop().time,
             pull_kinds=self._pull_kinds,
         )
-        self.watchers = Watchers(max_watchers=self.config.server.max_waiters)
+        self.places = Places(self.config.server.max_waiters)
+        self.watchers = Watchers(places=self.places)
         self.backlog = Backlog(
             store=self.store,
             lanes=self.lanes,
@@ -140,6 +144,7 @@ class Parts:
             lanes=self.lanes,
             agenda=self.agenda,
             outcomes=self.outcomes,
+            places=self.places,
             pull_kinds=self._pull_kinds,
             metrics=self.metrics,
             now=self._now,
@@ -258,6 +263,7 @@ def serve(config: Config, folders: Sequence[Path]) -> int:
 async def _serve(config: Config, handlers: Mapping[str, Handler]) -> None:
     stopping = asyncio.Event()
     _heed_signals(stopping)
+    asyncio.get_running_loop().set_exception_handler(Complaints())
     with listen(config.server.host, config.server.port) as door:  # before anything is started that this may fail
         parts = Parts(config=config, store=make_store(config.store), handlers=handlers)
         await parts.start()
@@ -269,10 +275,10 @@ async def _serve(config: Config, handlers: Mapping[str, Handler]) -> None:
 
 async def _answer(parts: Parts, door: socket.socket, stopping: asyncio.Event) -> None:
     """Answer requests until the end; reads go on while what runs is let run on."""
-    runner = web.AppRunner(parts.app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
-    await runner.setup()
+    most = most_connections(parts.config)
+    connections = Connections(limits=parts.config.server, max_connections=most, metrics=parts.metrics)
+    await connections.open(parts.app, door)
     try:
-        await web.SockSite(runner, door, backlog=1024).start()
         host, port = door.getsockname()[:2]
         log.info("listening", url=f"http://{host}:{port}", process=os.getpid())
         gc.collect()
@@ -282,7 +288,7 @@ async def _answer(parts: Parts, door: socket.socket, stopping: asyncio.Event) ->
         log.info("draining", timeout=parts.config.server.drain_timeout)
         await parts.finish()
     finally:
-        await runner.cleanup()
+        await connections.close()
 
 
 def refuse_open_door(config: Config) -> None:
@@ -315,6 +321,7 @@ def listen(host: str, port: int) -> socket.socket:
         door = socket.socket(family, kind, protocol)
         try:
             door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            door.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
             door.bind(address)
         except OSError:
             door.close()

@@ -99,6 +99,7 @@ class Metrics(Collector):
             "erelong_laps_failed", "Laps of a background duty that failed and were repeated.", "duty"
         )
         self.requests = Tally("erelong_http_requests", "Requests answered.", "method", "route", "status")
+        self.connections = Level("erelong_connections", "Clients connected.")
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 

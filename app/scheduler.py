@@ -4,6 +4,7 @@ about time that follow from it: expiry and retention."""
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING
 
 from app.alarm import Wake
@@ -29,6 +30,8 @@ PURGE_SLICE = 500
 STORE_PAUSE = 1.0
 BUSY_LAP = 0.002  # seconds between two laps that found jobs, on average: more often is a rush
 WAKE_FLOOR = 0.001  # what a job may be late in a rush, where each lap's way to the disk and back is shared by more
+MANY_STALE = 100_000  # 1.6 MB
+TIDY_AFTER = 60 * SECOND
 MEMO_LIFE = 24 * 3600 * SECOND
 FOREVER = 1 << 62
 
@@ -57,8 +60,8 @@ class Scheduler:
         self._now = now
         self._on_change = on_change
         self._lost: list[Job] = []
-        self._last_lap = 0.0
-        self._between_laps = BUSY_LAP
+        self._last_lap = -math.inf
+        self._between_laps = 10 * BUSY_LAP
         self.last_jump: float | None = None
 
     async def load(self) -> int:
@@ -185,9 +188,30 @@ class Scheduler:
             await asyncio.sleep(interval)
             try:
                 await self.purge_once(self._now())
+                await self.tidy(self._now())
             except Exception as error:
                 self._metrics.laps_failed.values["retain",] += 1
                 log.error("retention_failed", exc_info=error)
+
+    async def tidy(self, now: Instant) -> int:
+        """Drop stale entries when they are most of the agenda: one job may be moved for ever, and each time leaves one.
+
+        Those of the next minute stay. No entry is lost, as it is put in after its row is written: what was looked at
+        before has another row by then, and comes as an entry of its own.
+        """
+        waiting = sum(jobs for (_, _, state), jobs in dict(self._store.counts()).items() if state is State.SCHEDULED)
+        before = len(self._agenda)
+        if before <= 2 * waiting + MANY_STALE:  # a job may have two: for its time and for its expiry
+            return 0
+        soon = now + TIDY_AFTER
+        for stretch in self._agenda.stretches(soon):
+            jobs = await self._store.glance(list({seq for _, seq in stretch.entries}))
+            true = {(instant, job.seq) for job in jobs for instant in (job.due_at, job.expires_at)}
+            kept = dict.fromkeys(entry for entry in stretch.entries if entry[0] <= soon or entry in true)
+            self._agenda.sift(stretch, kept)
+            await asyncio.sleep(0)
+        log.info("agenda_tidied", before=before, after=len(self._agenda))
+        return before - len(self._agenda)
 
     async def purge_once(self, now: Instant) -> int:
         """One sweep over all queues, in slices that leave the writer free for others."""

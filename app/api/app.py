@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Awaitable, Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 from aiohttp import web
+from aiohttp.hdrs import METH_ALL
 
 from app.access import Scope
 from app.api import headers
 from app.api.auth import Gate
 from app.api.batches import BatchRoutes
 from app.api.bodies import Bodies
-from app.api.errors import REQUEST_ID, STREAM, from_http, problem_line, problem_response
+from app.api.errors import REQUEST_ID, STREAM, from_http, make_request_id, problem_line, problem_response, stamp
 from app.api.jobs import JobRoutes
 from app.api.leases import LeaseRoutes
 from app.api.openapi import document
@@ -219,7 +219,7 @@ def _boundary(metrics: Metrics, show: Callable[[Job], dict[str, Any]]) -> Any:
     async def boundary(request: web.Request, handler: Any) -> web.StreamResponse:
         """Give each request an id and an answer, whatever happens."""
         given = request.headers.get("X-Request-Id")
-        request_id = given if given and headers.is_request_id(given) else f"{random.getrandbits(64):016x}"
+        request_id = given if given and headers.is_request_id(given) else make_request_id()
         request[REQUEST_ID] = request_id
         try:
             response: web.StreamResponse = await handler(request)
@@ -235,11 +235,11 @@ def _boundary(metrics: Metrics, show: Callable[[Job], dict[str, Any]]) -> Any:
                 log.error("request_failed", exc_info=error, **fields)
                 response = await refuse(request, Internal(f"something failed; the log has it as {request_id}"))
         if not response.prepared:
-            response.headers["X-Request-Id"] = request_id
-            response.headers["Server"] = "erelong"
+            stamp(response, request_id)
         resource = request.match_info.route.resource
         route = resource.canonical if resource is not None else "none"
-        requests[request.method, route, str(response.status)] += 1
+        method = request.method if request.method in METH_ALL else "other"  # any word is taken as a method
+        requests[method, route, str(response.status)] += 1
         log.debug("request", request=request_id, method=request.method, path=request.path, status=response.status)
         return response
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from app.api import headers
 from app.api.auth import caller_of
-from app.api.bodies import JSON, NDJSON
+from app.api.bodies import JSON, MAX_NARROW, NDJSON, refuse_wide
 from app.api.errors import REQUEST_ID, STREAM, invalid, problem_line
 from app.api.jobs import json_response, taken
 from app.api.schemas import BatchIn
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from app.service import Service
 
 MAX_LINES = 500  # a group: parsing more would keep others waiting
+MANY_FAULTS = 1_000  # told of a batch in full; of further jobs only the first
 MAX_UNREAD = 1 << 24  # bytes of answers kept for a client that reads none before it has sent all
 WRAPPING = 2  # levels of a JSON batch around a job
 
@@ -93,7 +94,8 @@ class BatchRoutes:
                 offers.append(self._jobs.offer(item, now, caller))
             except (Invalid, Forbidden) as problem:
                 refusal = Forbidden if isinstance(problem, Forbidden) else refusal
-                faults += [fault.under(f"/jobs/{index}") for fault in problem.faults]
+                told = problem.faults if len(faults) < MANY_FAULTS else problem.faults[:1]
+                faults += [fault.under(f"/jobs/{index}") for fault in told]
                 await asyncio.sleep(0)  # what is wrong can be wrong in very many places
             if index % MAX_LINES == MAX_LINES - 1:
                 await asyncio.sleep(0)
@@ -106,6 +108,8 @@ class BatchRoutes:
         size, limit = len(orjson.dumps(item)), self._limits.max_body
         if size > limit:
             raise Invalid("the job cannot be taken", faults=[Fault("", f"{size} bytes; at most {limit} are taken")])
+        if size > MAX_NARROW:
+            refuse_wide(item)
 
     # streams
 
@@ -125,6 +129,8 @@ class BatchRoutes:
                 await self._write(request, response, b"".join(await self._take(lines, request_id)))
                 await asyncio.sleep(0)
         await response.write_eof()
+        if request.transport is not None:
+            request.transport.set_write_buffer_limits(high=0)
         return response
 
     async def _write(self, request: web.Request, response: web.StreamResponse, text: bytes) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_origin
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from app.api.errors import faults_of
+from app.api.errors import MAX_FAULTS, faults_of
 from app.errors import BadCursor, BadHeader, Fault, Invalid
 from app.stores.base import Memo
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from app.access import Caller
 
 M = TypeVar("M", bound=BaseModel)
+
+MAX_PARAMETERS = 400  # of a query
 
 _TAG = re.compile(r'\s*(?:W/)?"([0-9]{1,18})"\s*')
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -80,6 +82,9 @@ def read_query(request: web.Request, model: type[M], *, context: dict[str, Any] 
 
     A parameter `label.tenant` is what the field `label`, a dict, has under `tenant`.
     """
+    if len(request.query) > MAX_PARAMETERS:
+        detail = f"{len(request.query)} parameters; at most {MAX_PARAMETERS} are taken"
+        raise Invalid("the query cannot be understood", faults=[Fault("", detail)])
     known = {name: _form(field) for name, field in model.model_fields.items()}
     values: dict[str, Any] = {}
     faults: list[Fault] = []
@@ -100,7 +105,7 @@ def read_query(request: web.Request, model: type[M], *, context: dict[str, Any] 
     except ValidationError as error:
         faults += faults_of(error.errors(include_url=False))
     if faults:
-        raise Invalid("the query cannot be understood", faults=faults)
+        raise Invalid("the query cannot be understood", faults=faults[:MAX_FAULTS])
     return checked
 
 

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from app.api import headers
 from app.api.auth import caller_of, refuse_strange
 from app.api.bodies import JSON, MERGE_PATCH
+from app.api.connection import client_of
 from app.api.errors import invalid
 from app.api.schemas import CancelIn, EmptyIn, JobIn, ListIn, PatchIn, ReadIn
 from app.api.views import job_view
@@ -63,7 +64,10 @@ class JobRoutes:
         preferred = headers.preferred_wait(request)
         asked = headers.read_query(request, ReadIn).wait if request.query_string else None
         seconds = min(preferred or 0.0 if asked is None else asked, self._config.server.max_wait)
-        job = await self._service.wait(id, seconds, known) if seconds else await self._service.get(id)
+        if seconds:
+            job = await self._service.wait(id, seconds, known, client_of(request))
+        else:
+            job = await self._service.get(id)
         is_same = known is not None and job.version in known
         response = web.Response(status=304, headers=_tag(job)) if is_same else self.answer(job)
         if preferred is not None and asked in (None, preferred):
@@ -89,12 +93,13 @@ class JobRoutes:
             order=Order(asked.order),
             after=headers.read_cursor(asked.cursor, filters) if asked.cursor else None,
             limit=asked.limit + 1,
-            is_full=is_full,
         )
-        jobs = await self._service.list(query)
-        page, more = jobs[: asked.limit], jobs[asked.limit :]
-        cursor = headers.write_cursor(filters, (page[-1].due_at or 0, page[-1].seq)) if more else None
-        views = [job_view(job, self._service.waiting_for(job, now), is_full=is_full) for job in page]
+        found = await self._service.list(query)
+        page = found[: asked.limit]
+        shown, taken = await self._service.whole(page) if is_full else (page, len(page))
+        last = page[taken - 1] if taken < len(found) else None
+        cursor = headers.write_cursor(filters, (last.due_at or 0, last.seq)) if last else None
+        views = [job_view(job, self._service.waiting_for(job, now), is_full=is_full) for job in shown]
         response = json_response({"jobs": views, "next": cursor})
         if cursor:
             url = request.rel_url.update_query(cursor=cursor)

@@ -8,6 +8,7 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from app.api.auth import caller_of, refuse_strange
+from app.api.connection import client_of
 from app.api.errors import invalid
 from app.api.jobs import json_response
 from app.api.schemas import EmptyIn, ExtendIn, FailIn, FinishIn, LeaseIn
@@ -42,7 +43,7 @@ class LeaseRoutes:
         refuse_strange(caller, "/queues", *(asked.queues or ()))
         ask = Ask(frozenset(asked.kinds), frozenset(asked.queues or caller.queues), asked.max, asked.lease)
         wait = min(asked.wait, self._limits.max_wait)
-        leased = await self._leases.lend(ask, wait, lambda: request.transport is None)
+        leased = await self._leases.lend(ask, wait, client_of(request))
         views = [
             {"token": token, "lease_until": format_instant(until), "job": self._jobs.view(job)}
             for token, until, job in leased

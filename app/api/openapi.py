@@ -16,16 +16,21 @@ from app.api.schemas import BatchIn, CancelIn, EmptyIn, PatchIn
 from app.api.views import SCHEMAS
 from app.config import Retry
 from app.errors import (
+    BadHeader,
+    BadRequest,
     BodyTimeout,
     Forbidden,
+    HeaderTimeout,
     IdempotencyMismatch,
     Internal,
     Invalid,
     MalformedJson,
     MethodNotAllowed,
     NoSuchRoute,
+    Overloaded,
     RateLimited,
     TooLarge,
+    TooManyConnections,
     Unauthenticated,
     UnsupportedMediaType,
     VersionMismatch,
@@ -48,7 +53,8 @@ ABOUT = (
     "A delayed-task service: POST a job with a time, it runs then, and you can always ask what became of it. "
     "Instants go out as RFC 3339 in UTC, durations as seconds. A 2xx to a write means that it is on disk."
 )
-_TAKES_BODY = (MalformedJson, BodyTimeout, TooLarge, UnsupportedMediaType)
+_CONNECTION = (Internal, BadRequest, BadHeader, HeaderTimeout, UnsupportedMediaType)  # whatever is asked
+_TAKES_BODY = (MalformedJson, BodyTimeout, TooLarge, Overloaded)
 _ASKS_FOR_KEY = (Unauthenticated, Forbidden, RateLimited)
 _KEY = {
     "type": "http",
@@ -224,14 +230,14 @@ def _problems(route: Route) -> dict[int, Schema]:
 
 
 def _refusals(route: Route) -> list[type[Problem]]:
-    refusals = [*route.refuses, Internal]
+    refusals = [*route.refuses, *_CONNECTION]
     if route.scope is not None:
         refusals += _ASKS_FOR_KEY
     if route.body is not None:
         refusals += _TAKES_BODY
     if route.path.startswith("/v1/"):  # where every name in a query is known or refused
-        refusals.append(Invalid)
-    return refusals
+        refusals += (Invalid, TooManyConnections)
+    return list(dict.fromkeys(refusals))
 
 
 def _problem_answer(problems: Sequence[type[Problem]]) -> Schema:

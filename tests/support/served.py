@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, Self
 
 import aiohttp
 import orjson
-from aiohttp import web
 from multidict import CIMultiDictProxy
 from yarl import URL
 
+from app.api.connections import Connections
 from app.clock import Instant
 from app.config import Config, Kind
 from app.handlers import make_handlers
@@ -97,16 +98,17 @@ class Served:
         self.parts = Parts(config=config, store=self.store, handlers=handlers, now=clock.now)
         self.port = 0
         self.key: str | None = None
-        self._runner = web.AppRunner(self.parts.app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        self._connections = Connections(
+            limits=config.server, max_connections=config.server.max_connections, metrics=self.parts.metrics
+        )
         self._session = aiohttp.ClientSession()
         self._contract: Contract
 
     async def __aenter__(self) -> Self:
         await self.parts.start()
-        await self._runner.setup()
         door = listen("127.0.0.1", 0)
         self.port = door.getsockname()[1]
-        await web.SockSite(self._runner, door).start()
+        await self._connections.open(self.parts.app, door)
         self._contract = await self._get_contract()
         return self
 
@@ -125,7 +127,7 @@ class Served:
             event.set()
         await self._session.close()
         await self.parts.stop()
-        await self._runner.cleanup()
+        await self._connections.close()
 
     async def call(
         self,
@@ -173,10 +175,13 @@ class Served:
     async def raw(self, request: bytes) -> bytes:
         """Send bytes that no proper client would; all that comes until the connection is closed."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        writer.write(request)
-        answer = await reader.read()
-        writer.close()
-        await writer.wait_closed()
+        answer = b""
+        with suppress(ConnectionError):  # what is closed while we still send is reset
+            writer.write(request)
+            while part := await reader.read(65_536):
+                answer += part
+        writer.transport.abort()
+        await asyncio.sleep(0)
         return answer
 
     async def submit(self, **fields: Any) -> dict[str, Any]:

@@ -71,8 +71,7 @@ def test_shipped_file_mentions_every_field_of_every_section() -> None:
         f"{section.__name__}.{name}"
         for section in _sections(Config)
         for name in section.model_fields
-        if section is not Config
-        and not re.search(rf"^#?\[?(?:.*[{{, .])?{name}(?: =|[\].])", text, re.MULTILINE)
+        if section is not Config and not re.search(rf"^#?\[?(?:.*[{{, .])?{name}(?: =|[\].])", text, re.MULTILINE)
     }
 
     assert unmentioned == set()
@@ -177,8 +176,8 @@ retry.factor = 0.5
         'config.toml:4: server.max_wait: "5 minutes" is not a duration: send seconds as a number, or text'
         ' such as "90s", "1h30m", "250ms", "PT5M" or "P1DT2H"',
         "config.toml:3: server.prot: no such setting; did you mean port? known here: host, port, loop,"
-        " body_timeout, drain_timeout, max_body, max_batch_body, max_batch_jobs, max_params, max_depth, max_result, "
-        "max_wait, max_waiters",
+        " max_connections, header_timeout, idle_timeout, body_timeout, drain_timeout, max_header, max_body, "
+        "max_batch_body, max_batch_jobs, max_params, max_depth, max_result, max_wait, max_waiters",
         "config.toml:7: queues.mail.rate.per_second = 0: should be greater than 0",
         "config.toml:8: queues.mail.retry.factor = 0.5: should be greater than or equal to 1",
         "config.toml:9: queues.\"no good\": String should match pattern '^[A-Za-z0-9._-]{1,100}$'",
