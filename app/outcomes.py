@@ -10,9 +10,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from app import retry
+from app.errors import Problem
 from app.job import Job, State
 from app.log import get_logger
 from app.outcome import End, Outcome
+from app.reports import fields_of, report_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,7 +98,10 @@ class Outcomes:
                 self._is_clear.set()
             except Exception as error:
                 self._metrics.laps_failed.values["save",] += 1
-                log.error("save_failed", exc_info=error, outcomes=len(self._unsaved))
+                if isinstance(error, Problem):
+                    log.warning("save_failed", problem=error.code, detail=error.detail, outcomes=len(self._unsaved))
+                else:
+                    log.error("save_failed", exc_info=error, outcomes=len(self._unsaved))
                 await asyncio.sleep(STORE_PAUSE)
                 self._has_some.set()
 
@@ -115,13 +120,16 @@ class Outcomes:
         for ending, verdict in zip(batch, verdicts, strict=True):
             self._unsaved.popleft()
             if verdict.is_saved:
-                self._saved(ending.after)
+                self._saved(ending)
             else:
                 self._lost_race(ending, verdict.job)
         if was_full and not self.is_full:
             self.on_room()
 
-    def _saved(self, job: Job) -> None:
+    def _saved(self, ending: Ending) -> None:
+        running, outcome, job = ending
+        if outcome.end is not End.SUCCEEDED or log.has_debug:
+            report_end(running, job, outcome.end, outcome.error)
         if (wakes_at := job.wakes_at) is not None:
             self._agenda.add(wakes_at, job.seq)
         else:
@@ -136,7 +144,7 @@ class Outcomes:
             return
         self._metrics.outdated.values[()] += 1
         state = stored.state.word if stored else "gone"
-        log.warning("outcome_dropped", job=running.id, outcome=outcome.end, state=state)
+        log.warning("outcome_dropped", **fields_of(running), outcome=outcome.end, state=state)
 
 
 def _finish(job: Job, outcome: Outcome, now: Instant) -> Job:

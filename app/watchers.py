@@ -19,6 +19,9 @@ class Watchers:
         self._count = 0
         self.is_closed = False
 
+    def __len__(self) -> int:
+        return self._count
+
     @contextmanager
     def watch(self, seq: int) -> Iterator[asyncio.Event | None]:
         """An event set at every change of the job from now on; None when too many watch already."""

@@ -45,6 +45,7 @@ class OpsRoutes:
         return json_response({"ready": is_ready, "checks": checks}, status=200 if is_ready else 503)
 
     async def metrics(self, _: web.Request) -> web.Response:
+        await self._metrics.refresh()
         return web.Response(body=self._metrics.page(), headers={"Content-Type": CONTENT_TYPE})
 
     async def openapi(self, _: web.Request) -> web.Response:
