@@ -87,10 +87,10 @@ def take_failures() -> None:
     )
 
 
-def lost() -> Counter[str]:
-    """Lines that were not written, by why: "slow_reader" or "flood"."""
+def lost() -> dict[str, int]:
+    """How many lines were not written, by why."""
     writers = [handler for handler in logging.getLogger().handlers if isinstance(handler, _Writer)]
-    return sum((writer.lost for writer in writers), Counter())
+    return {why: sum(writer.lost[why] for writer in writers) for why in ("slow_reader", "flood")}
 
 
 class _Json(logging.Formatter):

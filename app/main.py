@@ -34,6 +34,7 @@ from app.readings import Readings
 from app.scheduler import Scheduler
 from app.service import Service
 from app.stores import make_store
+from app.watchdog import Watchdog
 from app.watchers import Watchers
 from app.workers import Workers
 
@@ -269,11 +270,13 @@ async def _serve(config: Config, handlers: Mapping[str, Handler]) -> None:
         metrics = Metrics()
         store = make_store(config.store, metrics.commits)
         parts = Parts(config=config, store=store, handlers=handlers, metrics=metrics)
-        await parts.start()
-        try:
-            await _answer(parts, door, stopping)
-        finally:
-            await parts.stop()
+        async with Watchdog(limit=config.log.watchdog, metrics=metrics) as watchdog:
+            parts.health.loop = watchdog.state
+            await parts.start()
+            try:
+                await _answer(parts, door, stopping)
+            finally:
+                await parts.stop()
 
 
 async def _answer(parts: Parts, door: socket.socket, stopping: asyncio.Event) -> None:
@@ -282,6 +285,7 @@ async def _answer(parts: Parts, door: socket.socket, stopping: asyncio.Event) ->
     await runner.setup()
     try:
         await web.SockSite(runner, door, backlog=1024).start()
+        parts.metrics.connections.read = lambda: {(): len(runner.server.connections) if runner.server else 0}
         host, port = door.getsockname()[:2]
         log.info("listening", url=f"http://{host}:{port}", process=os.getpid())
         gc.collect()

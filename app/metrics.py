@@ -161,9 +161,7 @@ class Metrics(Collector):
 
     def _declare_process(self) -> None:
         self.clock_jumps = Tally("erelong_clock_jumps", "Steps of the wall clock by more than a second.")
-        self.lag = Spread(
-            "erelong_loop_lag_seconds", "How long the loop took to answer, once a second.", "", LAG_BOUNDS
-        )
+        self.lag = Spread("erelong_loop_lag_seconds", "How long the loop took to answer, sampled.", "", LAG_BOUNDS)
         self.blocks = Tally(
             "erelong_loop_blocks", "Times that the loop did not turn for longer than the watchdog allows."
         )
