@@ -128,6 +128,7 @@ def routes(
         Route("GET", "/readyz", ops.readyz, "Does the service take work?", "200 503 Ready"),
         Route("GET", "/metrics", ops.metrics, "Metrics for Prometheus", "200 Text"),
         Route("GET", "/openapi.json", ops.openapi, "This document", "200 Any"),
+        Route("GET", "/docs", ops.docs, "A page to read it and try it", "200 Page"),
     ]
 
 

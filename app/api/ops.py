@@ -1,4 +1,4 @@
-"""What operators and machines ask: kinds, health, metrics, the OpenAPI document."""
+"""What operators and machines ask: kinds, health, metrics, the OpenAPI document, the page that shows it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from app.api.bodies import JSON
+from app.api.docs import read_page
 from app.api.jobs import json_response
 from app.metrics import CONTENT_TYPE
 
@@ -50,6 +51,10 @@ class OpsRoutes:
 
     async def openapi(self, _: web.Request) -> web.Response:
         return web.Response(body=self._document(), content_type=JSON)
+
+    async def docs(self, _: web.Request) -> web.Response:
+        page, headers = read_page()
+        return web.Response(body=page, headers=headers)
 
 
 def _kind_view(name: str, handler: Handler) -> dict[str, Any]:

@@ -191,5 +191,6 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "Live": _object({"live": {"const": True}}),
     "Ready": _object({"ready": {"type": "boolean"}, "checks": _CHECKS}),
     "Text": {"type": "string"},
+    "Page": {"type": "string"},
     "Any": {},
 }
