@@ -34,6 +34,7 @@ from app.readings import Readings
 from app.scheduler import Scheduler
 from app.service import Service
 from app.stores import make_store
+from app.tracing import make_tracing
 from app.watchdog import Watchdog
 from app.watchers import Watchers
 from app.workers import Workers
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from app.config import Config
     from app.handlers.base import Handler
     from app.stores.base import Store
+    from app.tracing import Tracing
 
 STRAY_GRACE = 0.25
 GC_THRESHOLDS = (10_000, 10, 10)  # jobs in flight are young: looked at every 700 objects they cost 5 % of the CPU
@@ -252,10 +254,13 @@ class Parts:
 def serve(config: Config, folders: Sequence[Path]) -> int:
     """Run the service until it is told to stop; what comes back is the exit code."""
     refuse_open_door(config)
+    tracing = make_tracing(os.environ)
     handlers = make_handlers(config, folders=folders)
     with asyncio.Runner(loop_factory=_loop_factory(config.server.loop)) as runner:
-        runner.run(_serve(config, handlers))
+        runner.run(_serve(config, handlers, tracing))
         strays = runner.run(end_strays(STRAY_GRACE))
+        if tracing is not None:
+            tracing.close()
         if strays:
             log.warning("left_behind", tasks=strays)
             logging.shutdown()
@@ -263,13 +268,16 @@ def serve(config: Config, folders: Sequence[Path]) -> int:
     return 0
 
 
-async def _serve(config: Config, handlers: Mapping[str, Handler]) -> None:
+async def _serve(config: Config, handlers: Mapping[str, Handler], tracing: Tracing | None) -> None:
     stopping = asyncio.Event()
     _heed_signals(stopping)
     with listen(config.server.host, config.server.port) as door:  # before anything is started that this may fail
         metrics = Metrics()
         store = make_store(config.store, metrics.commits)
-        parts = Parts(config=config, store=store, handlers=handlers, metrics=metrics)
+        traced = handlers if tracing is None else tracing.wrap(handlers)
+        parts = Parts(config=config, store=store, handlers=traced, metrics=metrics)
+        if tracing is not None:
+            tracing.trace(parts.app)
         async with Watchdog(limit=config.log.watchdog, metrics=metrics) as watchdog:
             parts.health.loop = watchdog.state
             await parts.start()

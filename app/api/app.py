@@ -52,7 +52,7 @@ from app.errors import (
     VersionMismatch,
     WrongState,
 )
-from app.log import get_logger
+from app.log import current_request, get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -188,6 +188,7 @@ def _boundary(metrics: Metrics, show: Callable[[Job], dict[str, Any]]) -> Any:
         given = request.headers.get("X-Request-Id")
         request_id = given if given and headers.is_request_id(given) else f"{random.getrandbits(64):016x}"
         request[REQUEST_ID] = request_id
+        token = current_request.set(request_id)
         try:
             response: web.StreamResponse = await handler(request)
         except Problem as problem:
@@ -208,6 +209,7 @@ def _boundary(metrics: Metrics, show: Callable[[Job], dict[str, Any]]) -> Any:
         route = resource.canonical if resource is not None else "none"
         requests[request.method, route, str(response.status)] += 1
         log.debug("request", request=request_id, method=request.method, path=request.path, status=response.status)
+        current_request.reset(token)
         return response
 
     return boundary

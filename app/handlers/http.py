@@ -89,7 +89,7 @@ class HttpHandler:
             response = await self._session.request(
                 call.method,
                 call.url,
-                headers={**call.headers, **_headers_of(attempt)},
+                headers={**_trace_of(attempt, call.headers), **call.headers, **_headers_of(attempt)},
                 data=call.payload(),
                 allow_redirects=False,
             )
@@ -145,6 +145,13 @@ def _headers_of(attempt: Attempt) -> dict[str, str]:
         "X-Erelong-Attempt": str(attempt.number),
         "X-Erelong-Due-At": format_instant(attempt.due_at),
     }
+
+
+def _trace_of(attempt: Attempt, given: dict[str, str]) -> dict[str, str]:
+    """Lets the receiver go on with the trace of the attempt, unless the job names one itself."""
+    if attempt.traceparent is None or any(name.lower() == "traceparent" for name in given):
+        return {}
+    return {"traceparent": attempt.traceparent}
 
 
 def _reason(error: Exception) -> str:

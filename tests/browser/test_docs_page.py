@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Iterator
@@ -79,6 +78,7 @@ async def test_every_call_is_shown_on_screens_of_every_width(page: Browser) -> N
     for width in (1280, 768, 360):
         await page.ask("Emulation.setDeviceMetricsOverride", width=width, height=740, deviceScaleFactor=1, mobile=True)
         assert await page.value("document.documentElement.scrollWidth") <= width
+        await page.until(f"document.querySelector('nav details').open === {'true' if width > 832 else 'false'}")
 
 
 async def test_call_is_made_as_filled_in_and_its_answer_shown(page: Browser) -> None:
