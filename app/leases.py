@@ -382,7 +382,8 @@ class Leases:
     def _note_end(self, before: Job, after: Job) -> None:
         entry = orjson.loads(after.attempts)[-1]
         self._metrics.ended.values[after.kind, entry["outcome"]] += 1
-        report_end(before, after, End(entry["outcome"]), Error(**entry["error"]) if entry["error"] else None)
+        error = Error(**entry["error"]) if entry["error"] else None
+        report_end(before, Outcome(End(entry["outcome"]), error=error), after)
         self._metrics.duration.note(after.kind, max(0, self._now() - (before.started_at or 0)) / SECOND)
 
     def _refuse_strange(self, kinds: frozenset[str]) -> None:

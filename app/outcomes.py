@@ -116,20 +116,19 @@ class Outcomes:
         """Save the oldest; they stay in line until they are on the disk."""
         batch = list(islice(self._unsaved, MAX_SAVE))
         verdicts = await self._store.save([ending.after for ending in batch])
-        was_full = self.is_full
+        was_full, tells_all = self.is_full, log.has_debug
         for ending, verdict in zip(batch, verdicts, strict=True):
             self._unsaved.popleft()
             if verdict.is_saved:
-                self._saved(ending)
+                if tells_all or ending.outcome.end is not End.SUCCEEDED:
+                    report_end(*ending)
+                self._saved(ending.after)
             else:
                 self._lost_race(ending, verdict.job)
         if was_full and not self.is_full:
             self.on_room()
 
-    def _saved(self, ending: Ending) -> None:
-        running, outcome, job = ending
-        if outcome.end is not End.SUCCEEDED or log.has_debug:
-            report_end(running, job, outcome.end, outcome.error)
+    def _saved(self, job: Job) -> None:
         if (wakes_at := job.wakes_at) is not None:
             self._agenda.add(wakes_at, job.seq)
         else:

@@ -11,7 +11,7 @@ from app.outcome import End
 
 if TYPE_CHECKING:
     from app.job import Job
-    from app.outcome import Error
+    from app.outcome import Outcome
 
 MAX_SHOWN: Final = 300  # characters of what a handler raised; the job has it whole
 FAILURES: Final = frozenset({End.ERROR, End.TIMEOUT, End.CRASHED, End.LOST})
@@ -24,8 +24,9 @@ def fields_of(job: Job) -> dict[str, Any]:
     return {"job": job.id, "kind": job.kind, "queue": job.queue, "attempt": job.attempt}
 
 
-def report_end(running: Job, after: Job, end: End, error: Error | None) -> None:
+def report_end(running: Job, outcome: Outcome, after: Job) -> None:
     """Say how an attempt ended, and what becomes of its job."""
+    end, error = outcome.end, outcome.error
     if end not in FAILURES:
         if log.has_debug:
             log.debug("attempt_ended", **fields_of(running), outcome=end, state=after.state.word)
