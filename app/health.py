@@ -91,5 +91,5 @@ class Health:
         jump, jumped_at = self._scheduler.last_jump, self._scheduler.jumped_at
         if jump is None or self._tick() - jumped_at > SHOWN:
             return "ok"
-        effect = "what waits runs earlier" if jump > 0 else "what waits, waits longer"
+        effect = "what waits is due sooner" if jump > 0 else "what waits, waits longer"
         return f"ok, stepped by {jump:+.1f} s {self._tick() - jumped_at:.0f} s ago: {effect}"

@@ -174,7 +174,11 @@ class Scheduler:
             return
         self.last_jump, self.jumped_at = jump, asyncio.get_running_loop().time()
         self._metrics.clock_jumps.values[()] += 1
-        log.warning("clock_jumped", seconds=round(jump, 3), effect="early" if jump > 0 else "what waits, waits longer")
+        log.warning(
+            "clock_jumped",
+            seconds=round(jump, 3),
+            effect="what waits is due sooner" if jump > 0 else "what waits, waits longer",
+        )
 
     # retention
 

@@ -100,7 +100,7 @@ async def test_outcomes_that_cannot_be_saved_are_told(clock: VirtualClock) -> No
         assert engine.parts.health.checks()["outcomes"].startswith("1 wait for the disk")
 
 
-@pytest.mark.parametrize(("step", "effect"), [(60, "runs earlier"), (-60, "waits longer")])
+@pytest.mark.parametrize(("step", "effect"), [(60, "due sooner"), (-60, "waits longer")])
 async def test_step_of_the_clock_is_shown_for_a_while(clock: VirtualClock, step: float, effect: str) -> None:
     async with Engine(clock=clock) as engine:
         await asyncio.sleep(5)
