@@ -30,7 +30,7 @@ bench: $(VENV)/dev.stamp ## measure                            make bench ARGS="
 lock: $(BIN)/python ## pin the dependencies anew, hashed  make lock ARGS="--upgrade"
 	$(PIP) install --quiet --upgrade uv
 	$(COMPILE) requirements.txt
-	$(COMPILE) requirements-dev.txt --group dev --constraint requirements.txt
+	$(COMPILE) requirements-dev.txt --group dev --extra otel --constraint requirements.txt
 
 clean: ## remove the environment and all caches
 	rm -rf $(VENV) build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -108,6 +108,7 @@ def _serve(asked: argparse.Namespace) -> int:
 
     settings = _load(asked)
     log.setup(settings.log.level, settings.log.format)
+    log.take_failures()
     return serve(settings, _folders(asked))
 
 

@@ -228,6 +228,7 @@ class QueueSettings(Section):
 class LogSection(Section):
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["console", "json"] = "console"
+    watchdog: Duration = 1.0
 
 
 class Config(Section):

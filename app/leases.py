@@ -17,6 +17,7 @@ from app.errors import Draining, Fault, Invalid, LeaseLost, LeaseNotFound
 from app.job import MAX_ENDED_LEASES, SECOND, Job, State, read_ended_leases
 from app.log import get_logger
 from app.outcome import End, Error, Outcome
+from app.reports import report_end
 from app.stores.base import Query
 
 if TYPE_CHECKING:
@@ -178,6 +179,10 @@ class Leases:
     @property
     def held(self) -> int:
         return len(self._held)
+
+    @property
+    def asking(self) -> int:
+        return len({asker for askers in self._asking.values() for asker in askers})
 
     def is_asked_for(self, kind: str) -> bool:
         """Whether anybody waits for jobs of a kind, or did a moment ago."""
@@ -366,7 +371,6 @@ class Leases:
 
     def _expired(self, before: Job, after: Job, verdict: Saved) -> None:
         if verdict.is_saved:
-            log.info("lease_expired", job=after.id, attempt=before.attempt)
             self._settle(before, after)
         elif verdict.job is not None and verdict.job.lease is not None:  # changed meanwhile: look again at once
             self._deadlines.add(0, after.seq)
@@ -380,7 +384,10 @@ class Leases:
         self._lanes.note_start(job.queue, job.late_by or 0.0)
 
     def _note_end(self, before: Job, after: Job) -> None:
-        self._metrics.ended.values[after.kind, orjson.loads(after.attempts)[-1]["outcome"]] += 1
+        entry = orjson.loads(after.attempts)[-1]
+        self._metrics.ended.values[after.kind, entry["outcome"]] += 1
+        error = Error(**entry["error"]) if entry["error"] else None
+        report_end(before, Outcome(End(entry["outcome"]), error=error), after)
         self._metrics.duration.note(after.kind, max(0, self._now() - (before.started_at or 0)) / SECOND)
 
     def _refuse_strange(self, kinds: frozenset[str]) -> None:

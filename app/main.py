@@ -24,16 +24,20 @@ from app.config import ConfigError
 from app.descriptors import Complaints, most_connections
 from app.errors import Exit
 from app.handlers import make_handlers
-from app.job import WORDS, Job
+from app.health import Health
+from app.job import Job
 from app.lanes import Lanes
 from app.leases import Leases
 from app.log import get_logger
 from app.metrics import Metrics
 from app.outcomes import Outcomes
 from app.queues import Queues
+from app.readings import Readings
 from app.scheduler import Scheduler
 from app.service import Service
 from app.stores import make_store
+from app.tracing import make_tracing
+from app.watchdog import Watchdog
 from app.watchers import Places, Watchers
 from app.workers import Workers
 
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
     from app.config import Config
     from app.handlers.base import Handler
     from app.stores.base import Store
+    from app.tracing import Tracing
 
 STRAY_GRACE = 0.25
 GC_THRESHOLDS = (10_000, 10, 10)  # jobs in flight are young: looked at every 700 objects they cost 5 % of the CPU
@@ -56,22 +61,27 @@ class Parts:
     """Everything that makes up a running service, wired together; `start` and `stop` are its life."""
 
     def __init__(
-        self, *, config: Config, store: Store, handlers: Mapping[str, Handler], now: clock.Now = clock.now
+        self,
+        *,
+        config: Config,
+        store: Store,
+        handlers: Mapping[str, Handler],
+        metrics: Metrics | None = None,
+        now: clock.Now = clock.now,
     ) -> None:
         self.config = config
         self.store = store
         self.handlers = handlers
-        self.metrics = Metrics()
+        self.metrics = metrics or Metrics()
         self._now = now
         self._pull_kinds = frozenset(name for name, handler in handlers.items() if handler.type == "pull")
         self._build_core()
         self._build_engine()
         self._build_doors()
+        self._build_views()
         self.app = self._build_app()
         self._duties: list[asyncio.Task[None]] = []
         self._open = AsyncExitStack()
-        self._is_started = False
-        self._read_levels()
 
     def _build_core(self) -> None:
         """What holds jobs: when and which."""
@@ -161,6 +171,31 @@ class Parts:
             on_set=self.backlog.left,
         )
 
+    def _build_views(self) -> None:
+        """What operators see of all this."""
+        self.health = Health(
+            service=self.service,
+            scheduler=self.scheduler,
+            agenda=self.agenda,
+            outcomes=self.outcomes,
+            commits=self.metrics.commits,
+            tick=asyncio.get_running_loop().time,
+            now=self._now,
+        )
+        self.readings = Readings(
+            metrics=self.metrics,
+            store=self.store,
+            agenda=self.agenda,
+            lanes=self.lanes,
+            workers=self.workers,
+            leases=self.leases,
+            outcomes=self.outcomes,
+            watchers=self.watchers,
+            queues=self.queues,
+            path=self.config.store.path if self.config.store.kind == "sqlite" else None,
+            now=self._now,
+        )
+
     def _build_app(self) -> web.Application:
         return make_app(
             service=self.service,
@@ -169,7 +204,7 @@ class Parts:
             handlers=self.handlers,
             config=self.config,
             metrics=self.metrics,
-            checks=self.checks,
+            checks=self.health.checks,
             now=self._now,
             tick=asyncio.get_running_loop().time,
         )
@@ -193,7 +228,7 @@ class Parts:
             asyncio.create_task(self.leases.run()),
             asyncio.create_task(self.scheduler.retain(self.config.store.retention_interval)),
         ]
-        self._is_started = True
+        self.health.duties, self.health.is_started = self._duties, True
         log.info("ready", waiting=waiting, kinds=",".join(self.handlers))
 
     async def stop(self) -> None:
@@ -203,9 +238,9 @@ class Parts:
 
     async def finish(self) -> None:
         """The work of `stop` without the closing: until that, what is stored can be read."""
-        if not self._is_started:
+        if not self.health.is_started:
             return
-        self._is_started = False
+        self.health.is_started = False
         self.drain()
         released = await self.workers.stop(self.config.server.drain_timeout)
         unsaved = await self.outcomes.flush()
@@ -217,42 +252,21 @@ class Parts:
         self.service.drain()
         self.leases.drain()
 
-    def checks(self) -> dict[str, str]:
-        """What `/readyz` shows: each part with "ok" or what ails it."""
-        jump = self.scheduler.last_jump
-        return {
-            "service": "draining" if self.service.is_draining else "ok" if self._is_started else "starting",
-            "scheduler": "ok" if all(not duty.done() for duty in self._duties) else "ended",
-            "store": f"{len(self.outcomes)} outcomes wait for the disk" if self.outcomes.is_full else "ok",
-            "clock": "ok" if jump is None else f"ok, last stepped by {jump:.1f} s",
-        }
-
     def _on_change(self, job: Job) -> None:
         self.watchers.tell(job.seq)
         self.backlog.left(job.queue)
-
-    def _read_levels(self) -> None:
-        self.metrics.pending.read = lambda: {(): len(self.agenda)}
-        self.metrics.running.read = lambda: {(): self.workers.running + self.leases.held}
-        self.metrics.abandoned.read = lambda: {(): self.workers.abandoned}
-        self.metrics.unsaved.read = lambda: {(): len(self.outcomes)}
-        self.metrics.due.read = lambda: {(queue,): due for queue, due in self.lanes.all_due().items()}
-        self.metrics.jobs.read = self._job_levels
-
-    def _job_levels(self) -> dict[tuple[str, ...], float]:
-        levels: dict[tuple[str, ...], float] = {}
-        for (queue, _, state), jobs in dict(self.store.counts()).items():
-            levels[queue, WORDS[state]] = levels.get((queue, WORDS[state]), 0) + jobs
-        return levels
 
 
 def serve(config: Config, folders: Sequence[Path]) -> int:
     """Run the service until it is told to stop; what comes back is the exit code."""
     refuse_open_door(config)
+    tracing = make_tracing(os.environ)
     handlers = make_handlers(config, folders=folders)
     with asyncio.Runner(loop_factory=_loop_factory(config.server.loop)) as runner:
-        runner.run(_serve(config, handlers))
+        runner.run(_serve(config, handlers, tracing))
         strays = runner.run(end_strays(STRAY_GRACE))
+        if tracing is not None:
+            tracing.close()
         if strays:
             log.warning("left_behind", tasks=strays)
             logging.shutdown()
@@ -260,17 +274,24 @@ def serve(config: Config, folders: Sequence[Path]) -> int:
     return 0
 
 
-async def _serve(config: Config, handlers: Mapping[str, Handler]) -> None:
+async def _serve(config: Config, handlers: Mapping[str, Handler], tracing: Tracing | None) -> None:
     stopping = asyncio.Event()
     _heed_signals(stopping)
     asyncio.get_running_loop().set_exception_handler(Complaints())
     with listen(config.server.host, config.server.port) as door:  # before anything is started that this may fail
-        parts = Parts(config=config, store=make_store(config.store), handlers=handlers)
-        await parts.start()
-        try:
-            await _answer(parts, door, stopping)
-        finally:
-            await parts.stop()
+        metrics = Metrics()
+        store = make_store(config.store, metrics.commits)
+        traced = handlers if tracing is None else tracing.wrap(handlers)
+        parts = Parts(config=config, store=store, handlers=traced, metrics=metrics)
+        if tracing is not None:
+            tracing.trace(parts.app)
+        async with Watchdog(limit=config.log.watchdog, metrics=metrics) as watchdog:
+            parts.health.loop = watchdog.state
+            await parts.start()
+            try:
+                await _answer(parts, door, stopping)
+            finally:
+                await parts.stop()
 
 
 async def _answer(parts: Parts, door: socket.socket, stopping: asyncio.Event) -> None:

@@ -139,6 +139,12 @@ class Queues:
         if not caller.may_use(name):
             raise _unknown(name)
 
+    async def oldest_due_age(self, name: str, now: Instant) -> float | None:
+        """Seconds since the waiting job that is due first was due; None if none is."""
+        oldest = await self._store.list(Query(queues=frozenset({name}), order=Order.DUE, limit=1))
+        due_at = oldest[0].due_at if oldest else None
+        return (now - due_at) / SECOND if due_at is not None and due_at <= now else None
+
     def _check(self, name: str) -> None:
         is_known = name in self._config or name in self._overrides
         if not is_known and not any(jobs and name == queue for (queue, _, _), jobs in self._groups().items()):
@@ -158,14 +164,9 @@ class Queues:
             is_paused=self._lanes.is_paused(name),
             settings=self._lanes.settings(name),
             counts={"scheduled": counts["scheduled"], "due": self._lanes.due(name), **counts},
-            oldest_due_age=await self._oldest_due_age(name, now) if counts["scheduled"] else None,
+            oldest_due_age=await self.oldest_due_age(name, now) if counts["scheduled"] else None,
             late_p99=self._lanes.late_p99(name),
         )
-
-    async def _oldest_due_age(self, name: str, now: Instant) -> float | None:
-        oldest = await self._store.list(Query(queues=frozenset({name}), order=Order.DUE, limit=1))
-        due_at = oldest[0].due_at if oldest else None
-        return (now - due_at) / SECOND if due_at is not None and due_at <= now else None
 
     def _override(self, name: str) -> Override:
         return self._overrides.get(name, NO_OVERRIDE)

@@ -12,6 +12,7 @@ from app.errors import Problem
 from app.job import SECOND, Job, State
 from app.log import get_logger
 from app.outcome import End, Outcome
+from app.reports import fields_of
 from app.stores.base import Query
 
 if TYPE_CHECKING:
@@ -62,7 +63,11 @@ class Scheduler:
         self._lost: list[Job] = []
         self._last_lap = -math.inf
         self._between_laps = 10 * BUSY_LAP
+        self.lapped_at = 0.0  # when the last lap began, on the monotonic clock
+        self.is_handing_over = False
+        self.failures = 0  # laps in a row
         self.last_jump: float | None = None
+        self.jumped_at = 0.0
 
     async def load(self) -> int:
         """Fill the agenda from the store, and see to what ran when the service last stopped."""
@@ -101,7 +106,7 @@ class Scheduler:
             del self._lost[:PURGE_SLICE]
 
     def _note_loss(self, job: Job) -> None:
-        log.warning("attempt_lost", job=job.id, attempt=job.attempt, state=job.state.word)
+        log.warning("attempt_lost", **fields_of(job), state=job.state.word)
         self._metrics.ended.values[job.kind, End.LOST] += 1
         if (wakes_at := job.wakes_at) is not None:
             self._agenda.add(wakes_at, job.seq)
@@ -114,13 +119,15 @@ class Scheduler:
         while True:
             try:
                 await self._lap()
+                self.failures = 0
             except Exception as error:
+                self.failures += 1
                 self._metrics.laps_failed.values["schedule",] += 1
                 log.error("lap_failed", exc_info=error)
                 await asyncio.sleep(STORE_PAUSE)
 
     async def _lap(self) -> None:
-        now = self._now()
+        now, self.lapped_at = self._now(), asyncio.get_running_loop().time()
         if self._lost:
             await self._recover(now)
         popped = self._agenda.pop(now, MAX_POP)
@@ -139,6 +146,7 @@ class Scheduler:
 
     async def _hand_over(self, popped: list[tuple[Instant, int]], now: Instant) -> None:
         """Jobs that are due go to their lanes; what was cancelled or moved meanwhile is dropped."""
+        self.is_handing_over = True
         try:
             expired = self._sort_out(await self._store.glance(list(dict.fromkeys(seq for _, seq in popped))), now)
             if expired:
@@ -146,6 +154,8 @@ class Scheduler:
         except BaseException:
             self._agenda.extend(popped)
             raise
+        finally:
+            self.is_handing_over = False
 
     def _sort_out(self, waiting: Sequence[Glance], now: Instant) -> list[int]:
         """Put what may start into its lane; the numbers of those that have expired come back.
@@ -176,9 +186,13 @@ class Scheduler:
         jump = self._alarm.jump
         if abs(jump) < 1:
             return
-        self.last_jump = jump
+        self.last_jump, self.jumped_at = jump, asyncio.get_running_loop().time()
         self._metrics.clock_jumps.values[()] += 1
-        log.warning("clock_jumped", seconds=round(jump, 3), effect="early" if jump > 0 else "what waits, waits longer")
+        log.warning(
+            "clock_jumped",
+            seconds=round(jump, 3),
+            effect="what waits is due sooner" if jump > 0 else "what waits, waits longer",
+        )
 
     # retention
 

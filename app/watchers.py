@@ -47,6 +47,9 @@ class Watchers:
         self._events: dict[int, list[asyncio.Event]] = {}
         self.is_closed = False
 
+    def __len__(self) -> int:
+        return sum(len(events) for events in self._events.values())
+
     @contextmanager
     def watch(self, seq: int, client: Client | None = None) -> Iterator[asyncio.Event | None]:
         """An event set at every change of the job, and when the client leaves; None when too many are held already."""

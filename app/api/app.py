@@ -54,7 +54,7 @@ from app.errors import (
     VersionMismatch,
     WrongState,
 )
-from app.log import get_logger
+from app.log import current_request, get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -147,6 +147,7 @@ def routes(
         Route("GET", "/readyz", OPEN, ops.readyz, "Does the service take work?", "200 503 Ready"),
         Route("GET", "/metrics", seen, ops.metrics, "Metrics for Prometheus", "200 Text"),
         Route("GET", "/openapi.json", OPEN, ops.openapi, "This document", "200 Any"),
+        Route("GET", "/docs", OPEN, ops.docs, "A page to read it and try it", "200 Page"),
     ]
 
 
@@ -221,6 +222,7 @@ def _boundary(metrics: Metrics, show: Callable[[Job], dict[str, Any]]) -> Any:
         given = request.headers.get("X-Request-Id")
         request_id = given if given and headers.is_request_id(given) else make_request_id()
         request[REQUEST_ID] = request_id
+        token = current_request.set(request_id)
         try:
             response: web.StreamResponse = await handler(request)
         except Problem as problem:
@@ -241,6 +243,7 @@ def _boundary(metrics: Metrics, show: Callable[[Job], dict[str, Any]]) -> Any:
         method = request.method if request.method in METH_ALL else "other"  # any word is taken as a method
         requests[method, route, str(response.status)] += 1
         log.debug("request", request=request_id, method=request.method, path=request.path, status=response.status)
+        current_request.reset(token)
         return response
 
     return boundary

@@ -11,7 +11,9 @@ from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 from app import __version__
 from app.access import Scope
 from app.api.bodies import JSON, MERGE_PATCH, NDJSON
+from app.api.docs import CONTENT_TYPE as PAGE
 from app.api.errors import CONTENT_TYPE as PROBLEM
+from app.api.examples import EXAMPLES, LINES
 from app.api.schemas import BatchIn, CancelIn, EmptyIn, PatchIn
 from app.api.views import SCHEMAS
 from app.config import Retry
@@ -65,6 +67,7 @@ _TAGS = {
     "Job": "Jobs, one by one.",
     "Batch": "Many jobs at once.",
     "Queue": "What a queue allows, and what it holds.",
+    "Lease": "Jobs of pull kinds, for workers elsewhere.",
     "Ops": "What operators and machines ask.",
 }
 _REQUEST_HEADERS = {
@@ -179,11 +182,11 @@ def _header_parameter(name: str) -> Schema:
 
 
 def _request_body(body: type[BaseModel]) -> Schema:
-    content: Schema = {JSON: {"schema": {"$ref": SCHEMA + body.__name__}}}
+    content: Schema = {JSON: {"schema": {"$ref": SCHEMA + body.__name__}, "example": EXAMPLES[body.__name__]}}
     if body is PatchIn:
         content[MERGE_PATCH] = content[JSON]
     if body is BatchIn:
-        content[NDJSON] = {"schema": {"$ref": SCHEMA + "JobIn"}}
+        content[NDJSON] = {"schema": {"$ref": SCHEMA + "JobIn"}, "example": LINES}
     return {"required": body is not CancelIn, "content": content}
 
 
@@ -198,7 +201,7 @@ def _answers(route: Route) -> dict[int, Schema]:
 def _answer(route: Route, status: int, view: str) -> Schema:
     answer: Schema = {"description": HTTPStatus(status).phrase, "headers": _response_headers(route, status, view)}
     if view and status != HTTPStatus.NOT_MODIFIED:
-        media = METRICS if view == "Text" else JSON
+        media = {"Text": METRICS, "Page": PAGE}.get(view, JSON)
         answer["content"] = {media: {"schema": {"$ref": SCHEMA + view}}}
         if route.body is BatchIn and status == HTTPStatus.OK:
             answer["content"][NDJSON] = {"schema": {"$ref": SCHEMA + "Line"}}

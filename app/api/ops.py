@@ -1,4 +1,4 @@
-"""What operators and machines ask: kinds, health, metrics, the OpenAPI document."""
+"""What operators and machines ask: kinds, health, metrics, the OpenAPI document, the page that shows it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from aiohttp import web
 
 from app.api.auth import caller_of
 from app.api.bodies import JSON
+from app.api.docs import read_page
 from app.api.jobs import json_response
 from app.errors import Forbidden
 from app.metrics import CONTENT_TYPE
@@ -53,10 +54,15 @@ class OpsRoutes:
         caller = caller_of(request)
         if caller.queues:
             raise Forbidden(f"metrics are of all queues, and key {caller.name!r} is limited to some")
+        await self._metrics.refresh()
         return web.Response(body=self._metrics.page(), headers={"Content-Type": CONTENT_TYPE})
 
     async def openapi(self, _: web.Request) -> web.Response:
         return web.Response(body=self._document(), content_type=JSON)
+
+    async def docs(self, _: web.Request) -> web.Response:
+        page, headers = read_page()
+        return web.Response(body=page, headers=headers)
 
 
 def _kind_view(name: str, handler: Handler) -> dict[str, Any]:

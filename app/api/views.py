@@ -195,5 +195,6 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "Live": _object({"live": {"const": True}}),
     "Ready": _object({"ready": {"type": "boolean"}, "checks": _CHECKS}, optional=("checks",)),
     "Text": {"type": "string"},
+    "Page": {"type": "string"},
     "Any": {},
 }

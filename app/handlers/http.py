@@ -133,7 +133,7 @@ class HttpHandler:
             response = await self._session.request(
                 call.method,
                 call.url,
-                headers={**headers, **self._headers_of(attempt, body)},
+                headers={**_trace_of(attempt, headers), **headers, **self._headers_of(attempt, body)},
                 data=None if content_type is None else BytesPayload(body, content_type=content_type),
                 allow_redirects=False,
             )
@@ -231,6 +231,13 @@ def _no_answer(url: URL, error: Exception, mask: Mask) -> AttemptFailed:
         case _:
             reason = str(error) or type(error).__name__
     return AttemptFailed("connection", f"no answer from {url.authority}: {mask.text(reason)}")
+
+
+def _trace_of(attempt: Attempt, given: dict[str, str]) -> dict[str, str]:
+    """Lets the receiver go on with the trace of the attempt, unless the job names one itself."""
+    if attempt.traceparent is None or any(name.lower() == "traceparent" for name in given):
+        return {}
+    return {"traceparent": attempt.traceparent}
 
 
 def _failure(response: ClientResponse, body: bytes, mask: Mask, now: Now) -> AttemptFailed:

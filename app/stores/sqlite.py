@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from app.clock import Instant
+    from app.metrics import GroupTimer
     from app.stores.base import Group, Instants, Jobs, Verdicts
 
 log = get_logger(__name__)
@@ -47,12 +48,12 @@ log = get_logger(__name__)
 class SqliteStore:
     """Keeps jobs in one file that one process owns. Every write is fsynced before it is answered."""
 
-    def __init__(self, *, path: Path, durability: str = "full") -> None:
+    def __init__(self, *, path: Path, durability: str = "full", timer: GroupTimer | None = None) -> None:
         self._path = path
         self._synchronous = "FULL" if durability == "full" else "NORMAL"
         self._current_synchronous = ""
         self._ownership = Ownership(path=path.with_name(path.name + ".lock"))
-        self._writer = GroupThread(name="store-writer", run_group=self._commit)
+        self._writer = GroupThread(name="store-writer", run_group=self._commit, timer=timer)
         self._reader = GroupThread(name="store-reader", run_group=self._read)
         self._lister = GroupThread(name="store-lister", run_group=self._read)
         self._connections: list[apsw.Connection] = []

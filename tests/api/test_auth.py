@@ -57,6 +57,7 @@ DECISIONS = {
     "GET /readyz": Decision(None),
     "GET /metrics": Decision(None),
     "GET /openapi.json": Decision(None),
+    "GET /docs": Decision(None),
 }
 CLOSED_METRICS = Decision(READ, 200, REFUSED)
 

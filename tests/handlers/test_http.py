@@ -338,3 +338,17 @@ async def test_params_of_an_earlier_version_fail_for_good(http: HttpHandler) -> 
         await http.run(b"{}", make_attempt())
 
     assert not failure.value.retryable
+
+
+async def test_trace_of_the_attempt_goes_along(http: HttpHandler, receiver: Receiver) -> None:
+    attempt = make_attempt()._replace(traceparent="00-1-2-01")
+    own = orjson.dumps({"url": receiver.url, "headers": {"TraceParent": "00-3-4-01"}})
+
+    await http.run(orjson.dumps({"url": receiver.url}), attempt)
+    await http.run(own, attempt)
+    await http.run(orjson.dumps({"url": receiver.url}), make_attempt())
+
+    traces = [
+        [value for name, value in seen.headers.items() if name.lower() == "traceparent"] for seen in receiver.seen
+    ]
+    assert traces == [["00-1-2-01"], ["00-3-4-01"], []]
