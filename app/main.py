@@ -43,8 +43,11 @@ if TYPE_CHECKING:
     from app.handlers.base import Handler
     from app.stores.base import Store
 
-STRAY_GRACE = 0.25
 GC_THRESHOLDS = (10_000, 10, 10)  # jobs in flight are young: looked at every 700 objects they cost 5 % of the CPU
+
+# What follows drain_timeout adds up to less than a second, with RELEASE_GRACE of the workers the most of it.
+HANG_UP_TIME = 0.1  # for requests under way, whose clients may never come to their end
+STRAY_GRACE = 0.1
 
 log = get_logger(__name__)
 
@@ -269,7 +272,7 @@ async def _serve(config: Config, handlers: Mapping[str, Handler]) -> None:
 
 async def _answer(parts: Parts, door: socket.socket, stopping: asyncio.Event) -> None:
     """Answer requests until the end; reads go on while what runs is let run on."""
-    runner = web.AppRunner(parts.app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+    runner = web.AppRunner(parts.app, access_log=None, handle_signals=False, shutdown_timeout=HANG_UP_TIME)
     await runner.setup()
     try:
         await web.SockSite(runner, door, backlog=1024).start()
