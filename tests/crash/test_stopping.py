@@ -55,6 +55,7 @@ class Clients:
         self.acknowledged: set[str] = set()
         self.answers: Counter[tuple[str, int, str]] = Counter()
         self.wrong: list[object] = []
+        self.has_waiting = False
         self._client = Client(session=session, service=service)
         self._session = session
         self._service = service
@@ -67,6 +68,13 @@ class Clients:
         await asyncio.gather(
             *map(self._again_and_again, turns), self._stream(), self._dawdle(), self._wait(), self._keep_a_lease()
         )
+
+    async def under_way(self) -> None:
+        """Until some wait and one holds a lease, and a random time beyond that."""
+        async for _ in looks():
+            if self.has_waiting and self.answers["extend", 200, ""]:
+                break
+        await asyncio.sleep(random.uniform(0.1, sized(0.6, 2.0)))
 
     def told(self) -> None:
         self._told_at = time.monotonic()
@@ -131,6 +139,7 @@ class Clients:
         """Requests that would wait far longer than the service is there."""
         far = await self._ask("submit", "POST", "/v1/jobs", {"kind": "note", "delay": 3600})
         self.acknowledged.add(far["id"])
+        self.has_waiting = True
         await asyncio.gather(
             *(self._ask("wait", "GET", f"/v1/jobs/{far['id']}?wait=60") for _ in range(10)),
             *(
@@ -192,7 +201,7 @@ async def test_service_under_load_ends_in_time_and_neither_loses_nor_counts_what
             acknowledged |= set(await client.submit_batch([{"kind": kind, "timeout": 600} for kind in LONG]))
             clients = Clients(session=session, service=service, sink=sink)
             loading = asyncio.create_task(clients.run())
-            await asyncio.sleep(random.uniform(0.5, sized(0.9, 2.0)))
+            await clients.under_way()
             service.signal(signal.SIGTERM)
             clients.told()
             ended = await asyncio.to_thread(service.wait)
