@@ -21,7 +21,7 @@ from tests.support.process import ServiceProcess
 HOUR = 3_600.0
 STEPS = sized((HOUR, -HOUR, HOUR), (HOUR, -HOUR, HOUR, HOUR, -HOUR, -HOUR, HOUR) * 5)
 STRETCH = sized(0.7, 2.0)  # seconds between two steps
-WAITING = sized(300, 2_000)  # jobs that a step forward makes due
+WAITING = sized(300, 1_000)  # jobs that a step forward makes due
 SLACK = 0.7  # seconds that a busy machine may be late beside what is promised
 RATE = 20
 CONFIG = """

@@ -56,6 +56,7 @@ class Clients:
         self.answers: Counter[tuple[str, int, str]] = Counter()
         self.wrong: list[object] = []
         self.has_waiting = False
+        self.let_go_after = 0.0
         self._client = Client(session=session, service=service)
         self._session = session
         self._service = service
@@ -147,8 +148,7 @@ class Clients:
                 for _ in range(10)
             ),
         )
-        if self._told_at is None or time.monotonic() > self._told_at + AT_ONCE:
-            self.wrong.append("those that waited were not answered at once")
+        self.let_go_after = time.monotonic() - (self._told_at or 0.0)
 
     async def _work(self) -> None:
         asked = {"kinds": ["work"], "queues": ["default"], "max": 3, "wait": 0.2, "lease": 60}
@@ -195,10 +195,11 @@ async def test_service_under_load_ends_in_time_and_neither_loses_nor_counts_what
     answers: Counter[tuple[str, int, str]] = Counter()
 
     async with Sink() as sink:
-        seconds = []
-        for _ in range(ROUNDS):
+        seconds, let_go_after = [], []
+        for turn in range(ROUNDS):
             service.start()
-            acknowledged |= set(await client.submit_batch([{"kind": kind, "timeout": 600} for kind in LONG]))
+            if turn == 0:  # they begin anew each time
+                acknowledged |= set(await client.submit_batch([{"kind": kind, "timeout": 6_000} for kind in LONG]))
             clients = Clients(session=session, service=service, sink=sink)
             loading = asyncio.create_task(clients.run())
             await clients.under_way()
@@ -210,6 +211,7 @@ async def test_service_under_load_ends_in_time_and_neither_loses_nor_counts_what
             assert clients.wrong == []
             assert (service.errors(), service.events("stopped")[0]["unsaved"]) == ([], 0)
             seconds.append(ended.seconds)
+            let_go_after.append(clients.let_go_after)
             acknowledged |= clients.acknowledged
             answers += clients.answers
         service.start()
@@ -217,10 +219,12 @@ async def test_service_under_load_ends_in_time_and_neither_loses_nor_counts_what
         jobs = {job["id"]: job for job in await client.list_all()}
 
     figure(f"{ROUNDS} stops under load, seconds beyond the drain of {DRAIN:g}: most", f"{max(seconds) - DRAIN:.3f}")
+    figure("seconds until those that wait were answered: most", f"{max(let_go_after):.3f}")
     figure("acknowledged jobs", len(acknowledged))
     figure("answers", {" ".join(map(str, key)).strip(): number for key, number in sorted(answers.items())})
     figure("attempts by outcome", dict(_outcomes(jobs)))
     assert max(seconds) < DRAIN + 1
+    assert max(let_go_after) < AT_ONCE
     assert acknowledged <= jobs.keys()
     assert answers["submit", 503, "draining"] > 0
     assert answers["wait", 200, ""] == 10 * ROUNDS
