@@ -17,7 +17,7 @@ import pytest
 
 from tests.crash.book import install, read_book
 from tests.crash.client import NDJSON, Client, looks
-from tests.crash.soak_load import CUT_OFF, Sink
+from tests.crash.soak_load import CUT_OFF, TO_SINKS, Sink
 from tests.crash.trials import sized
 from tests.support.alive import alive, descendants, is_running
 from tests.support.process import ServiceProcess
@@ -25,19 +25,19 @@ from tests.support.process import ServiceProcess
 ROUNDS = sized(2, 20)
 DRAIN = 1.0
 AT_ONCE = 0.5  # seconds within which those that wait are answered
-CONFIG = """
+CONFIG = f"""{TO_SINKS}
 [workers]
 processes = 2
 
 [kinds]
-note = { python = "functions:note" }
-nap = { python = "functions:nap" }
-swallow = { python = "functions:swallow" }
-block = { python = "functions:block" }
-quick = { python = "process_functions:quick", isolation = "process" }
-ignore = { python = "process_functions:ignore", isolation = "process" }
-rest = { command = ["sleep", "600"] }
-work = { pull = true }
+note = {{ python = "functions:note" }}
+nap = {{ python = "functions:nap" }}
+swallow = {{ python = "functions:swallow" }}
+block = {{ python = "functions:block" }}
+quick = {{ python = "process_functions:quick", isolation = "process" }}
+ignore = {{ python = "process_functions:ignore", isolation = "process" }}
+rest = {{ command = ["sleep", "600"] }}
+work = {{ pull = true }}
 
 [queues.default]
 concurrency = 1000
