@@ -24,6 +24,7 @@ from tests.support.process import ServiceProcess
 
 ROUNDS = sized(2, 20)
 DRAIN = 1.0
+SLACK = sized(1.5, 1.0)  # seconds beyond the drain; the promise is kept where nothing else runs beside it
 AT_ONCE = 0.5  # seconds within which those that wait are answered
 CONFIG = f"""{TO_SINKS}
 [workers]
@@ -223,7 +224,7 @@ async def test_service_under_load_ends_in_time_and_neither_loses_nor_counts_what
     figure("acknowledged jobs", len(acknowledged))
     figure("answers", {" ".join(map(str, key)).strip(): number for key, number in sorted(answers.items())})
     figure("attempts by outcome", dict(_outcomes(jobs)))
-    assert max(seconds) < DRAIN + 1
+    assert max(seconds) < DRAIN + SLACK
     assert max(let_go_after) < AT_ONCE
     assert acknowledged <= jobs.keys()
     assert answers["submit", 503, "draining"] > 0
