@@ -37,7 +37,7 @@ class ServiceProcess:
     """One folder that services are started on, one after another; `url` is where the last one listens.
 
     `config` is the text of its settings; modules that they name are looked for in the folder. `settings` are laid
-    over them, as by the environment: {"workers.grace": "0.5"}. `environment` has variables that are not settings.
+    over them, as by the environment: {"workers.grace": "0.5"}; `environment` is laid over the test's own.
     """
 
     def __init__(
@@ -51,8 +51,8 @@ class ServiceProcess:
         self.folder = folder
         self.data = folder / "data"
         self.url = ""
+        self.environment = dict(environment or {})
         self._settings = {"log.format": "json", **(settings or {})}
-        self._environment = dict(environment or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._log = folder / "service.log"
         self._log_start = 0
@@ -88,7 +88,7 @@ class ServiceProcess:
             self._process = subprocess.Popen(
                 [*command, "--data", str(self.data), "--config", str(self._config)],
                 cwd=ROOT,
-                env=inherited | given | self._environment,
+                env=inherited | given | self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
