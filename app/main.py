@@ -50,9 +50,10 @@ if TYPE_CHECKING:
     from app.stores.base import Store
     from app.tracing import Tracing
 
-STRAY_GRACE = 0.25
 GC_THRESHOLDS = (10_000, 10, 10)  # jobs in flight are young: looked at every 700 objects they cost 5 % of the CPU
 SEND_BUFFER = 131_072  # bytes of answers that the system keeps for a client, who may not read; else up to 4 MiB
+
+STRAY_GRACE = 0.1  # what follows drain_timeout adds up to less than a second, most of it the workers' RELEASE_GRACE
 
 log = get_logger(__name__)
 

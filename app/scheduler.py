@@ -239,6 +239,7 @@ class Scheduler:
                 purged += gone
                 await asyncio.sleep(0)
         await self._store.forget_memos(before=now - MEMO_LIFE, limit=10 * PURGE_SLICE)
+        self._lanes.forget_idle()
         self._metrics.purged.values[()] += purged
         return purged
 
