@@ -20,6 +20,7 @@ from app.alarm import Alarm
 from app.api.app import make_app
 from app.backlog import Backlog
 from app.config import ConfigError
+from app.doubts import DoubtedStore, Doubts
 from app.errors import Exit
 from app.handlers import make_handlers
 from app.job import WORDS, Job
@@ -27,6 +28,7 @@ from app.lanes import Lanes
 from app.leases import Leases
 from app.log import get_logger
 from app.metrics import Metrics
+from app.outcome import End, Outcome
 from app.outcomes import Outcomes
 from app.queues import Queues
 from app.scheduler import Scheduler
@@ -56,9 +58,16 @@ class Parts:
         self, *, config: Config, store: Store, handlers: Mapping[str, Handler], now: clock.Now = clock.now
     ) -> None:
         self.config = config
-        self.store = store
         self.handlers = handlers
         self.metrics = Metrics()
+        self.doubts = Doubts(
+            store=store,
+            metrics=self.metrics,
+            on_begun=lambda job: self.outcomes.add(job, Outcome(End.RELEASED), now()),
+            on_look=self._look_again,
+            on_override=lambda queue, override: self.queues.take_over(queue, override),
+        )
+        self.store: Store = DoubtedStore(store=store, doubts=self.doubts)
         self._now = now
         self._pull_kinds = frozenset(name for name, handler in handlers.items() if handler.type == "pull")
         self._build_core()
@@ -176,6 +185,7 @@ class Parts:
             for handler in self.handlers.values():
                 await handler.open()
                 opened.push_async_callback(handler.close)
+            await self.doubts.load()
             await self.queues.load()
             await self.leases.load()
             waiting = await self.scheduler.load()
@@ -183,6 +193,7 @@ class Parts:
             self._open = opened.pop_all()
         self._duties = [
             asyncio.create_task(self.outcomes.run()),
+            asyncio.create_task(self.doubts.run()),
             asyncio.create_task(self.scheduler.run()),
             asyncio.create_task(self.leases.run()),
             asyncio.create_task(self.scheduler.retain(self.config.store.retention_interval)),
@@ -224,6 +235,15 @@ class Parts:
     def _on_change(self, job: Job) -> None:
         self.watchers.tell(job.seq)
         self.backlog.left(job.queue)
+
+    def _look_again(self, queue: str, seq: int, job: Job | None) -> None:
+        """A write failed, and this is what the store has of the job: it may have been done all the same."""
+        self.lanes.discard(queue, seq)
+        if job is not None and (wakes_at := job.wakes_at) is not None:
+            self.agenda.add(wakes_at, seq)
+        self.leases.look(seq, job)
+        self.watchers.tell(seq)
+        self.backlog.left(queue)
 
     def _read_levels(self) -> None:
         self.metrics.pending.read = lambda: {(): len(self.agenda)}

@@ -114,7 +114,7 @@ class Outcomes:
         was_full = self.is_full
         for ending, verdict in zip(batch, verdicts, strict=True):
             self._unsaved.popleft()
-            if verdict.is_saved:
+            if verdict.is_saved or verdict.job == ending.after:  # or done before, when it seemed to fail
                 self._saved(ending.after)
             else:
                 self._lost_race(ending, verdict.job)
@@ -131,7 +131,7 @@ class Outcomes:
     def _lost_race(self, ending: Ending, stored: Job | None) -> None:
         """Somebody changed the job meanwhile: if only to ask for its end, the outcome counts on top of that."""
         running, outcome, _ = ending
-        if stored is not None and stored.state is State.RUNNING and stored.attempt == running.attempt:
+        if stored is not None and stored.state is State.RUNNING and stored.started_at == running.started_at:
             self.add(stored, outcome, self._now())
             return
         self._metrics.outdated.values[()] += 1

@@ -31,7 +31,7 @@ async def test_parts_start_in_order_and_stop_in_reverse(clock: VirtualClock) -> 
         started = [*engine.store.calls]
         engine.store.calls.clear()
 
-    assert started == ["open", "open handler", "overrides", "list"]
+    assert started == ["open", "open handler", "list", "overrides", "list"]
     assert engine.store.calls == ["close handler", "close"]
 
 
