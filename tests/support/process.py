@@ -37,13 +37,21 @@ class ServiceProcess:
     """One folder that services are started on, one after another; `url` is where the last one listens.
 
     `config` is the text of its settings; modules that they name are looked for in the folder. `settings` are laid
-    over them, as by the environment: {"workers.grace": "0.5"}.
+    over them, as by the environment: {"workers.grace": "0.5"}; `environment` is laid over the test's own.
     """
 
-    def __init__(self, *, folder: Path, config: str = "", settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        folder: Path,
+        config: str = "",
+        settings: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.folder = folder
         self.data = folder / "data"
         self.url = ""
+        self.environment = dict(environment or {})
         self._settings = {"log.format": "json", **(settings or {})}
         self._process: subprocess.Popen[bytes] | None = None
         self._log = folder / "service.log"
@@ -80,7 +88,7 @@ class ServiceProcess:
             self._process = subprocess.Popen(
                 [*command, "--data", str(self.data), "--config", str(self._config)],
                 cwd=ROOT,
-                env=inherited | given,
+                env=inherited | given | self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
