@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from app.clock import Instant
+    from app.errors import Exit
     from app.metrics import Metrics
     from app.stores.base import Claim, Glances, Group, Instants, Jobs, Memo, Offer, Override, Receipt, Store, Verdicts
 
@@ -168,6 +169,12 @@ class DoubtedStore:
 
     def close(self) -> Coroutine[Any, Any, None]:
         return self._store.close()
+
+    def ailment(self) -> str | None:
+        return self._store.ailment()
+
+    def end(self) -> Coroutine[Any, Any, Exit]:
+        return self._store.end()
 
     # writes
 

@@ -21,7 +21,7 @@ from app.api.app import make_app
 from app.backlog import Backlog
 from app.config import ConfigError
 from app.doubts import DoubtedStore, Doubts
-from app.errors import Exit
+from app.errors import Exit, StoreFailed, StoreUnavailable
 from app.handlers import make_handlers
 from app.job import WORDS, Job
 from app.lanes import Lanes
@@ -29,7 +29,7 @@ from app.leases import Leases
 from app.log import get_logger
 from app.metrics import Metrics
 from app.outcome import End, Outcome
-from app.outcomes import Outcomes
+from app.outcomes import FLUSH_TIME, Outcomes
 from app.queues import Queues
 from app.scheduler import Scheduler
 from app.service import Service
@@ -185,10 +185,7 @@ class Parts:
             for handler in self.handlers.values():
                 await handler.open()
                 opened.push_async_callback(handler.close)
-            await self.doubts.load()
-            await self.queues.load()
-            await self.leases.load()
-            waiting = await self.scheduler.load()
+            waiting = await self._load()
             await self.workers.start()
             self._open = opened.pop_all()
         self._duties = [
@@ -201,19 +198,32 @@ class Parts:
         self._is_started = True
         log.info("ready", waiting=waiting, kinds=",".join(self.handlers))
 
+    async def _load(self) -> int:
+        """Take over what is stored; how many instants wait. What cannot even be read is no ground to start on."""
+        try:
+            await self.doubts.load()
+            await self.queues.load()
+            await self.leases.load()
+            return await self.scheduler.load()
+        except StoreUnavailable as problem:
+            raise problem.exit or StoreFailed(problem.detail) from problem
+
     async def stop(self) -> None:
         """Take nothing new, let what runs run on for `drain_timeout`, release the rest, close what was opened."""
         await self.finish()
         await self._open.aclose()
 
-    async def finish(self) -> None:
-        """The work of `stop` without the closing: until that, what is stored can be read."""
+    async def finish(self, *, can_store: bool = True) -> None:
+        """The work of `stop` without the closing: until that, what is stored can be read.
+
+        When nothing can be stored any more nothing is waited for: whatever comes of it, it has to be done again.
+        """
         if not self._is_started:
             return
         self._is_started = False
         self.drain()
-        released = await self.workers.stop(self.config.server.drain_timeout)
-        unsaved = await self.outcomes.flush()
+        released = await self.workers.stop(self.config.server.drain_timeout if can_store else 0.0)
+        unsaved = await self.outcomes.flush(FLUSH_TIME if can_store else 0.0)
         await end(self._duties)
         self.alarm.close()
         log.info("stopped", released=released, unsaved=unsaved)
@@ -228,9 +238,14 @@ class Parts:
         return {
             "service": "draining" if self.service.is_draining else "ok" if self._is_started else "starting",
             "scheduler": "ok" if all(not duty.done() for duty in self._duties) else "ended",
-            "store": f"{len(self.outcomes)} outcomes wait for the disk" if self.outcomes.is_full else "ok",
+            "store": self._store_check(),
             "clock": "ok" if jump is None else f"ok, last stepped by {jump:.1f} s",
         }
+
+    def _store_check(self) -> str:
+        ailment = self.store.ailment() or "ok"
+        is_behind = ailment.startswith("ok") and self.outcomes.is_full
+        return f"{len(self.outcomes)} outcomes wait for the disk" if is_behind else ailment
 
     def _on_change(self, job: Job) -> None:
         self.watchers.tell(job.seq)
@@ -261,32 +276,32 @@ class Parts:
 
 
 def serve(config: Config, folders: Sequence[Path]) -> int:
-    """Run the service until it is told to stop; what comes back is the exit code."""
+    """Run the service until it is told to stop, or its store ends; what comes back is the exit code."""
     refuse_open_door(config)
     handlers = make_handlers(config, folders=folders)
     with asyncio.Runner(loop_factory=_loop_factory(config.server.loop)) as runner:
-        runner.run(_serve(config, handlers))
+        code = runner.run(_serve(config, handlers))
         strays = runner.run(end_strays(STRAY_GRACE))
         if strays:
             log.warning("left_behind", tasks=strays)
             logging.shutdown()
-            os._exit(0)  # what swallows its cancellation would keep the loop, and so the process, for ever
-    return 0
+            os._exit(code)  # what swallows its cancellation would keep the loop, and so the process, for ever
+    return code
 
 
-async def _serve(config: Config, handlers: Mapping[str, Handler]) -> None:
+async def _serve(config: Config, handlers: Mapping[str, Handler]) -> int:
     stopping = asyncio.Event()
     _heed_signals(stopping)
     with listen(config.server.host, config.server.port) as door:  # before anything is started that this may fail
         parts = Parts(config=config, store=make_store(config.store), handlers=handlers)
         await parts.start()
         try:
-            await _answer(parts, door, stopping)
+            return await _answer(parts, door, stopping)
         finally:
             await parts.stop()
 
 
-async def _answer(parts: Parts, door: socket.socket, stopping: asyncio.Event) -> None:
+async def _answer(parts: Parts, door: socket.socket, stopping: asyncio.Event) -> int:
     """Answer requests until the end; reads go on while what runs is let run on."""
     runner = web.AppRunner(parts.app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
     await runner.setup()
@@ -297,11 +312,21 @@ async def _answer(parts: Parts, door: socket.socket, stopping: asyncio.Event) ->
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
-        await stopping.wait()
-        log.info("draining", timeout=parts.config.server.drain_timeout)
-        await parts.finish()
+        ended = await _until_told(stopping, parts.store)
+        log.info("draining", timeout=0.0 if ended else parts.config.server.drain_timeout)
+        await parts.finish(can_store=ended is None)
+        return ended.code if ended else 0
     finally:
         await runner.cleanup()
+
+
+async def _until_told(stopping: asyncio.Event, store: Store) -> Exit | None:
+    """Wait for a signal, or for the store to end: why it did."""
+    signalled, end_of_store = asyncio.ensure_future(stopping.wait()), asyncio.ensure_future(store.end())
+    done, others = await asyncio.wait({signalled, end_of_store}, return_when=asyncio.FIRST_COMPLETED)
+    for other in others:
+        other.cancel()
+    return end_of_store.result() if end_of_store in done else None
 
 
 def refuse_open_door(config: Config) -> None:

@@ -100,11 +100,11 @@ class Outcomes:
                 await asyncio.sleep(STORE_PAUSE)
                 self._has_some.set()
 
-    async def flush(self) -> int:
+    async def flush(self, within: float = FLUSH_TIME) -> int:
         """Wait until all is on the disk, within reason; how many are not comes back."""
         self._is_hurried = True
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._is_clear.wait(), FLUSH_TIME)
+            await asyncio.wait_for(self._is_clear.wait(), within)
         return len(self._unsaved)
 
     async def _save_some(self) -> None:

@@ -17,4 +17,4 @@ def make_store(section: StoreSection) -> Store:
         return MemoryStore()
     from app.stores.sqlite import SqliteStore  # its library is loaded only by those who use it
 
-    return SqliteStore(path=Path(section.path), durability=section.durability)
+    return SqliteStore(path=Path(section.path), durability=section.durability, reserve=section.reserve)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import apsw
 import orjson
@@ -15,17 +15,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 APPLICATION_ID = 0x65726C67  # "erlg"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+CHECKSUM_BYTES = 8  # at the end of each page
+BUSY_TIMEOUT = 5_000  # milliseconds
 
-PRAGMAS = """
-PRAGMA busy_timeout = 5000;
+PRAGMAS = f"""
+PRAGMA busy_timeout = {BUSY_TIMEOUT};
 PRAGMA journal_mode = WAL;
 PRAGMA foreign_keys = ON;
 PRAGMA trusted_schema = OFF;
 PRAGMA cell_size_check = ON;
 PRAGMA mmap_size = 0;
 PRAGMA temp_store = MEMORY;
-PRAGMA wal_autocheckpoint = 1000;
+PRAGMA wal_autocheckpoint = 0;
 PRAGMA journal_size_limit = 67108864;
 """
 
@@ -86,6 +88,12 @@ CREATE TABLE counts (
     jobs INTEGER NOT NULL,
     PRIMARY KEY (queue, kind, state)
 ) STRICT, WITHOUT ROWID;
+CREATE TABLE ledger (
+    identity TEXT NOT NULL,
+    commits INTEGER NOT NULL,
+    last_seq INTEGER NOT NULL,
+    has_checksums INTEGER NOT NULL
+) STRICT;
 CREATE TABLE overrides (
     queue TEXT PRIMARY KEY,
     settings BLOB,
@@ -158,6 +166,11 @@ ON CONFLICT DO UPDATE SET jobs = jobs + excluded.jobs
 """
 SELECT_COUNTS = "SELECT queue, kind, state, jobs FROM counts"
 
+INSERT_LEDGER = "INSERT INTO ledger (identity, commits, last_seq, has_checksums) VALUES (?, 1, 0, ?)"
+SELECT_LEDGER = "SELECT identity, commits, last_seq, has_checksums FROM ledger"
+SET_LEDGER = "UPDATE ledger SET commits = ?, last_seq = ? WHERE rowid = 1"
+PROVE = "UPDATE ledger SET commits = commits WHERE rowid = 1"
+
 SELECT_OVERRIDES = "SELECT queue, settings, paused FROM overrides"
 SET_OVERRIDE = "INSERT OR REPLACE INTO overrides (queue, settings, paused) VALUES (?, ?, ?)"
 DROP_OVERRIDE = "DELETE FROM overrides WHERE queue = ?"
@@ -171,6 +184,16 @@ DELETE FROM memos WHERE (caller, key) IN (
 """
 
 Row = tuple[Any, ...]
+
+
+class Entry(NamedTuple):
+    """The one row of the ledger."""
+
+    identity: str
+    commits: int
+    last_seq: int
+    has_checksums: int
+
 
 _STATES = tuple(State)
 _STATE, _DUE_AT, _CANCEL_REQUESTED, _RESULT_TRUNCATED, _ERROR = (
@@ -195,6 +218,11 @@ _JSON_FIELDS: dict[str, tuple[type, bytes | None]] = {
 _JSON_PLACES = {
     PLACES[name]: (name, NO_ATTEMPTS if type_ is list else NOTHING) for name, (type_, _) in _JSON_FIELDS.items()
 }
+
+
+def read_ledger(connection: apsw.Connection) -> Entry:
+    (row,) = connection.execute(SELECT_LEDGER).fetchall()
+    return Entry._make(row)
 
 
 def listed(seqs: Iterable[int]) -> apsw.CArrayBinding:
