@@ -214,10 +214,8 @@ class Parts:
         await self._open.aclose()
 
     async def finish(self, *, can_store: bool = True) -> None:
-        """The work of `stop` without the closing: until that, what is stored can be read.
-
-        When nothing can be stored any more nothing is waited for: whatever comes of it, it has to be done again.
-        """
+        """The work of `stop` without the closing: until that, what is stored can be read. When nothing can be stored
+        any more nothing is waited for: whatever comes of it, it has to be done again."""
         if not self._is_started:
             return
         self._is_started = False
@@ -322,11 +320,10 @@ async def _answer(parts: Parts, door: socket.socket, stopping: asyncio.Event) ->
 
 async def _until_told(stopping: asyncio.Event, store: Store) -> Exit | None:
     """Wait for a signal, or for the store to end: why it did."""
-    signalled, end_of_store = asyncio.ensure_future(stopping.wait()), asyncio.ensure_future(store.end())
-    done, others = await asyncio.wait({signalled, end_of_store}, return_when=asyncio.FIRST_COMPLETED)
-    for other in others:
-        other.cancel()
-    return end_of_store.result() if end_of_store in done else None
+    end_of_store = asyncio.ensure_future(store.end())
+    end_of_store.add_done_callback(lambda _: stopping.set())
+    await stopping.wait()
+    return None if end_of_store.cancel() else end_of_store.result()
 
 
 def refuse_open_door(config: Config) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,6 +24,20 @@ class FaultyDisk(apsw.VFS):
         super().__init__(NAME, USUAL)
         self.operations: list[tuple[str, str]] = []
         self.fault: Callable[[str, str, int], Exception | None] = lambda *_: None
+
+    @contextmanager
+    def held(self, kind: str) -> Iterator[threading.Event]:
+        """Keep operations of a kind waiting; what comes back is set when one does."""
+        is_held, may_go = threading.Event(), threading.Event()
+
+        def fault(met: str, _: str, __: int) -> None:
+            if met == kind:
+                is_held.set()
+                may_go.wait(5)
+
+        self.fault = fault
+        yield is_held
+        may_go.set()
 
     def xOpen(self, name: Any, flags: list[int]) -> FaultyFile:  # noqa: N802 - apsw's names
         return FaultyFile(name, flags, self)
