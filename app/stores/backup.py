@@ -78,7 +78,7 @@ def verify(path: Path) -> Copy:
     with _told(f"{path} cannot be read as a copy of a store"):
         connection = open_connection(path.resolve(), apsw.SQLITE_OPEN_READONLY)
         try:
-            _must_be_copy(connection, path)
+            _must_be_sound(connection, path)
             entry = sql.read_ledger(connection)
             jobs = connection.execute("SELECT count(*) FROM jobs").get
         finally:
@@ -91,20 +91,21 @@ def _vacuum(path: Path, target: Path, flags: int) -> None:
     connection = open_connection(path, flags)
     try:
         connection.set_busy_timeout(sql.BUSY_TIMEOUT)
+        _must_be_sound(connection, path)  # pages in the wrong place have checksums that fit
         connection.execute("VACUUM INTO ?", (str(target),))
     finally:
         connection.close()
 
 
-def _must_be_copy(connection: apsw.Connection, path: Path) -> None:
+def _must_be_sound(connection: apsw.Connection, path: Path) -> None:
     if connection.pragma("application_id") != sql.APPLICATION_ID:
-        raise BadCopy(f"{path} is not a copy of a store of erelong")
+        raise BadCopy(f"{path} is not a store of erelong")
     version = connection.pragma("user_version")
     if version != sql.SCHEMA_VERSION:
         raise BadCopy(f"{path} has schema version {version}, this erelong reads {sql.SCHEMA_VERSION}")
     found = connection.execute("PRAGMA quick_check(1)").get
     if found != "ok":
-        raise BadCopy(f"{path} is damaged: {found}; take another copy")
+        raise BadCopy(f"{path} is damaged: {found}; take an earlier copy")
 
 
 def _name(partial: Path, target: Path) -> None:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 CHECKPOINT_PAGES = 2_000
 LONG_LOG = 4 * CHECKPOINT_PAGES
 READER_PATIENCE = 20  # milliseconds
-MOVE_EVERY = 0.05
 SYNC_EVERY = 1.0
 LOOK_FOR_ROOM_EVERY = 5.0
 
@@ -39,7 +38,7 @@ class Upkeep:
         self.log_pages = 0
         self._tried_at_pages = 0
         self._sure = self._marked = 0
-        self._seen_to_at = self._synced_at = self._looked_at = time.monotonic()
+        self._synced_at = self._looked_at = time.monotonic()
         self._has_unsynced = False
 
     def attach(self) -> None:
@@ -47,28 +46,27 @@ class Upkeep:
         self._file.write.set_wal_hook(self._note_log)
 
     def committed(self, *, is_synced: bool) -> None:
-        """A commit that is on disk takes all those before it along."""
+        """A commit that is on disk takes all those before it along.
+
+        The mark is moved before anybody is answered: so no loss of what was answered goes unseen, and it costs 3 µs;
+        afterwards it would be 20, in the way of those who were.
+        """
         if is_synced and self._is_full:
             self._sure = self._ledger.commits
+            try:
+                self._move_mark()
+            except OSError:  # tried again, and told of, between the groups
+                return
 
     def run(self) -> float | None:
-        """Do what is to be done; in how many seconds there is more, though no group comes (None: there is not).
-
-        Those who were answered want the interpreter now, so most times this is a look at the clock.
-        """
+        """Do what is to be done; in how many seconds there is more, though no group comes (None: there is not)."""
         if self.log_pages - self._tried_at_pages >= CHECKPOINT_PAGES:
             self._checkpoint()
-        if self._sure == self._marked and not self._has_unsynced and not self._file.reserve.is_spent:
-            return None
-        now = time.monotonic()
-        if now - self._seen_to_at >= MOVE_EVERY:
-            self._seen_to_at = now
-            self._see_to_files(now)
-        return MOVE_EVERY if self._sure > self._marked else SYNC_EVERY
-
-    def _see_to_files(self, now: float) -> None:
         if self._sure > self._marked:
             self._move_mark()
+        if not (self._has_unsynced or self._file.reserve.is_spent):
+            return None
+        now = time.monotonic()
         if self._has_unsynced and now - self._synced_at >= SYNC_EVERY:
             self._file.mark.sync()
             self._synced_at, self._has_unsynced = now, False
@@ -76,6 +74,7 @@ class Upkeep:
             self._looked_at = now
             if self._file.reserve.hold():
                 log.info("storage_recovered")
+        return SYNC_EVERY
 
     def end(self) -> None:
         """Bring everything home, and mark it."""

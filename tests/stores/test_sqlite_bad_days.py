@@ -272,7 +272,6 @@ async def test_store_takes_submits_again_when_there_is_room(disk: FaultyDisk, tm
 
         clear()
         store._threads.upkeep._looked_at -= 60
-        store._threads.upkeep._seen_to_at -= 60
         store._writer.wake()
         for _ in range(500):
             if store.ailment() is None:

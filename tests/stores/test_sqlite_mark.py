@@ -58,7 +58,6 @@ async def crash_with(path: Path, jobs: int, folder: Path) -> Path:
     await store.open()
     for _ in range(jobs):
         await put_one(store)
-    await store._writer.call(store._threads.upkeep._move_mark)
     copy_files(path.parent, folder)
     await store.close()
     return folder / path.name
@@ -160,7 +159,6 @@ async def test_claims_that_a_power_cut_took_are_not_missed(path: Path, tmp_path:
     store = SqliteStore(path=path)
     await store.open()
     job = await put_one(store)
-    await store._writer.call(store._threads.upkeep._move_mark)
     marked = mark_of(path).read_bytes()
     await store.claim([job.seq], now=NOW)
     await store._writer.call(lambda: None, is_soft=True)
@@ -173,7 +171,6 @@ async def test_mark_moves_only_with_the_file_when_commits_are_not_synced(path: P
     store = SqliteStore(path=path, durability="normal")
     await store.open()
     await put_one(store)
-    store._threads.upkeep.run()
     before = MarkFile(path=mark_of(path)).read()
     await store.close()
     after = MarkFile(path=mark_of(path)).read()
