@@ -199,7 +199,7 @@ class Parts:
         log.info("ready", waiting=waiting, kinds=",".join(self.handlers))
 
     async def _load(self) -> int:
-        """Take over what is stored; how many instants wait. What cannot even be read is no ground to start on."""
+        """Take over what is stored; how many instants wait."""
         try:
             await self.doubts.load()
             await self.queues.load()
@@ -214,8 +214,7 @@ class Parts:
         await self._open.aclose()
 
     async def finish(self, *, can_store: bool = True) -> None:
-        """The work of `stop` without the closing: until that, what is stored can be read. When nothing can be stored
-        any more nothing is waited for: whatever comes of it, it has to be done again."""
+        """The work of `stop` without the closing: until that, what is stored can be read. Without a store no waiting."""
         if not self._is_started:
             return
         self._is_started = False
@@ -242,7 +241,7 @@ class Parts:
 
     def _store_check(self) -> str:
         ailment = self.store.ailment() or "ok"
-        is_behind = ailment.startswith("ok") and self.outcomes.is_full
+        is_behind = self.outcomes.is_full and ailment.startswith("ok")
         return f"{len(self.outcomes)} outcomes wait for the disk" if is_behind else ailment
 
     def _on_change(self, job: Job) -> None:
@@ -310,7 +309,7 @@ async def _answer(parts: Parts, door: socket.socket, stopping: asyncio.Event) ->
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
-        ended = await _until_told(stopping, parts.store)
+        ended = await until_told(stopping, parts.store)
         log.info("draining", timeout=0.0 if ended else parts.config.server.drain_timeout)
         await parts.finish(can_store=ended is None)
         return ended.code if ended else 0
@@ -318,7 +317,7 @@ async def _answer(parts: Parts, door: socket.socket, stopping: asyncio.Event) ->
         await runner.cleanup()
 
 
-async def _until_told(stopping: asyncio.Event, store: Store) -> Exit | None:
+async def until_told(stopping: asyncio.Event, store: Store) -> Exit | None:
     """Wait for a signal, or for the store to end: why it did."""
     end_of_store = asyncio.ensure_future(store.end())
     end_of_store.add_done_callback(lambda _: stopping.set())
