@@ -214,7 +214,7 @@ class Parts:
         await self._open.aclose()
 
     async def finish(self, *, can_store: bool = True) -> None:
-        """The work of `stop` without the closing: until that, what is stored can be read. Without a store no waiting."""
+        """The work of `stop` without the closing: until that, what is stored can be read. No store, no waiting."""
         if not self._is_started:
             return
         self._is_started = False

@@ -148,6 +148,7 @@ class DatabaseFile:
         with self.write:
             self.write.execute(sql.SCHEMA)
             self.write.execute(sql.INSERT_LEDGER, (secrets.token_hex(16), has_checksums))
+            self.write.execute(sql.ADD_COUNT, (*sql.COMMITS, 1))
 
     def _must_be_whole(self, mark: Mark | None) -> None:
         """Compare it with its mark: damage to the log takes the commits behind it along without a word."""

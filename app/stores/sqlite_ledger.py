@@ -26,7 +26,7 @@ class Ledger:
         self._counts: dict[Group, int] = {}
         self.deltas: Counter[Group] = Counter()
         self.commits = 0
-        self.last_seq = 0
+        self.last_seq = self._stored_seq = 0
 
     @property
     def counts(self) -> Mapping[Group, int]:
@@ -37,7 +37,7 @@ class Ledger:
         rows = connection.execute(sql.SELECT_COUNTS)
         self._counts = {(queue, kind, State(state)): jobs for queue, kind, state, jobs in rows}
         entry = sql.read_ledger(connection)
-        self.commits = entry.commits
+        self.commits, self._stored_seq = entry.commits, entry.last_seq
         self.last_seq = max(last_seq, entry.last_seq, connection.execute(sql.LAST_SEQ).get)
 
     def take_numbers(self, jobs: int) -> int:
@@ -48,13 +48,16 @@ class Ledger:
 
     def write(self, connection: apsw.Connection) -> None:
         """Put it into the transaction, as its last statements."""
-        deltas = [(*group, number) for group, number in self.deltas.items() if number]
+        deltas: list[tuple[str, str, int, int]] = [(*group, number) for group, number in self.deltas.items() if number]
+        deltas.append((*sql.COMMITS, 1))
+        if self.last_seq > self._stored_seq:
+            deltas.append((*sql.NUMBERS, self.last_seq - self._stored_seq))
         connection.executemany(sql.ADD_COUNT, deltas)
-        connection.execute(sql.SET_LEDGER, (self.commits + 1, self.last_seq))
 
     def settle(self) -> None:
         """The transaction is committed."""
         self.commits += 1
+        self._stored_seq = self.last_seq
         counts, deltas = self._counts, {group: number for group, number in self.deltas.items() if number}
         if not all(group in counts for group in deltas):
             counts = counts.copy()  # the loop's thread may be going over it: it must not grow under its feet

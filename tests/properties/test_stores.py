@@ -242,7 +242,6 @@ async def _walk(sqlite: SqliteStore, steps: list[Step]) -> None:
 def _empty(store: SqliteStore) -> None:
     for table in ("jobs", "labels", "counts", "memos", "overrides"):
         store._write.execute(f"DELETE FROM {table}")
-    store._write.execute("UPDATE ledger SET last_seq = 0")
     store._ledger.load(store._write, last_seq=0)
 
 

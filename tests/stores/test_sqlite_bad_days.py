@@ -113,7 +113,7 @@ async def test_commit_that_took_effect_though_the_disk_failed_is_answered_as_don
         def reopen() -> None:
             store._file._disconnect()
             store._file._connect()
-            store._write.execute("UPDATE ledger SET commits = ?", (commits + 1,))
+            store._write.execute("UPDATE counts SET jobs = ? WHERE kind = 'commits'", (commits + 1,))
 
         store._file.reopen = reopen  # type: ignore[method-assign]  # as if the log had kept the commit
         fail_once(disk, "sync")
