@@ -6,7 +6,7 @@ BIN  := $(VENV)/bin
 PIP  := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: run test check bench lock clean help
+.PHONY: run test check image bench lock clean help
 
 run: $(VENV)/runtime.stamp ## start the service                  make run ARGS="--port 9000"
 	$(BIN)/python -m app serve $(ARGS)
@@ -19,6 +19,10 @@ check: $(VENV)/dev.stamp ## check style, types and layers
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict app tests
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/hadolint Dockerfile
+
+image: $(VENV)/dev.stamp ## build the container image and run it (docker; or buildah, podman, runc, mmdebstrap and root)
+	$(BIN)/python -m pytest tests/container $(ARGS)
 
 bench: $(VENV)/dev.stamp ## measure                            make bench ARGS="--help"
 	$(BIN)/python -m tests.bench $(ARGS)
@@ -26,7 +30,7 @@ bench: $(VENV)/dev.stamp ## measure                            make bench ARGS="
 lock: $(BIN)/python ## pin the dependencies anew, hashed  make lock ARGS="--upgrade"
 	$(PIP) install --quiet --upgrade uv
 	$(COMPILE) requirements.txt
-	$(COMPILE) requirements-dev.txt --group dev --constraint requirements.txt
+	$(COMPILE) requirements-dev.txt --group dev --extra otel --constraint requirements.txt
 
 clean: ## remove the environment and all caches
 	rm -rf $(VENV) build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import itemgetter, le
+from typing import NamedTuple
 
 _PIECES = 16  # of an overfull slot: with fewer an entry moves more often, with more the slots get small
 _NEVER = 2**63 - 1
@@ -18,7 +19,8 @@ _due, _seq = itemgetter(0), itemgetter(1)
 class Agenda:
     """Pairs of (due, seq), the earliest due first; of those due at one instant the first to come is the first to go.
 
-    There is no cancel: whoever pops an entry that has gone stale drops it.
+    There is no cancel: whoever pops an entry that has gone stale drops it. Should the stale ones get many, `stretches`
+    and `sift` let them be looked through, a few thousand at a time.
 
     A pending entry is 16 bytes in the columns of a slot, not a Python object: a heap of objects takes ten times the
     memory and stalls the loop at every full garbage collection. Only the few at the front are sorted, as pairs:
@@ -96,6 +98,27 @@ class Agenda:
         self._size -= len(taken)
         return taken
 
+    def stretches(self, after: int) -> Iterator[Stretch]:
+        """What is due after an instant, and a little before, in parts of at most `slot_size` entries; others may call
+        in between."""
+        for slot in self._slots[max(0, bisect_right(self._starts, after) - 1) :]:
+            yield Stretch(slot, list(zip(slot.dues, slot.seqs, strict=True)))
+
+    def sift(self, stretch: Stretch, kept: Iterable[tuple[int, int]]) -> None:
+        """Drop what is not kept of a stretch; what has come in since it was taken stays."""
+        index = next((index for index, slot in enumerate(self._slots) if slot is stretch.slot), None)
+        if index is None:
+            return  # it was split or opened meanwhile
+        slot, old = stretch.slot, len(stretch.entries)
+        pairs = list(kept)
+        self._size -= old - len(pairs)
+        slot.dues = array("q", map(_due, pairs)) + slot.dues[old:]
+        slot.seqs = array("q", map(_seq, pairs)) + slot.seqs[old:]
+        if not slot.dues and len(self._slots) > 1:
+            del self._slots[index], self._starts[index]
+        if not self._front:
+            self._earliest = min(self._slots[0].dues, default=_NEVER)
+
     def _insert(self, due: int, seq: int) -> None:
         """Put an entry into the front; when that has grown too long, its later half becomes the first slot."""
         self._front.insert(bisect_right(self._front, due, key=_due), (due, seq))
@@ -140,7 +163,14 @@ class Agenda:
             self._slots.append(_Slot())
 
 
-@dataclass(slots=True)
+class Stretch(NamedTuple):
+    """A part of the agenda as it was when somebody looked."""
+
+    slot: _Slot
+    entries: list[tuple[int, int]]
+
+
+@dataclass(slots=True, eq=False)
 class _Slot:
     """Entries in the order they came, as two columns."""
 

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import argparse
 import http.client
+import json
 import logging
+import math
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app import __version__, config, log
+from app.access import Scope, fingerprint_of, new_key
 from app.errors import Exit
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 HEALTH_TIMEOUT = 3.0
+NEW_KEY = "Make an API key, and print it with the lines for the settings. Nothing is kept: it is shown this once."
 ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - where to ask one that listens there
 
 
@@ -24,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code says how it went."""
     asked = _parser().parse_args(arguments)
     try:
-        return COMMANDS[asked.command](asked)
+        return _COMMANDS[asked.command](asked)
     except Exit as reason:
         print(f"erelong: {reason}", file=sys.stderr)
         return reason.code
@@ -51,7 +56,37 @@ def _parser() -> argparse.ArgumentParser:
         else:
             command.add_argument("--host", help="address to listen on or to ask, over [server] host")
             command.add_argument("--port", type=_port, help="port, over [server] port")
+    command = commands.add_parser("new-key", help="make an API key", description=NEW_KEY)
+    command.add_argument("--name", type=_name, help="what it is called in settings, log and answers")
+    command.add_argument("--scopes", type=_scopes, required=True, help=f"of {', '.join(Scope)}; with commas between")
+    command.add_argument("--queues", type=_names, help="the only queues it is good for; with commas between")
+    command.add_argument("--rate", type=_rate, metavar="N", help="requests a second, on average")
     return parser
+
+
+def _name(text: str) -> str:
+    if not re.fullmatch(config.NAME, text):
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be a name: take 1 to 100 of A-Z a-z 0-9 . _ -")
+    return text
+
+
+def _names(text: str) -> list[str]:
+    return [_name(part) for part in text.split(",")]
+
+
+def _scopes(text: str) -> list[str]:
+    scopes = text.split(",")
+    strange = [scope for scope in scopes if scope not in [*Scope]]
+    if strange:
+        raise argparse.ArgumentTypeError(f"no scope {strange[0]!r}: give one or more of {','.join(Scope)}")
+    return scopes
+
+
+def _rate(text: str) -> float:
+    rate = float(text)
+    if not 0 < rate < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is no rate: give requests a second, such as 50 or 0.5")
+    return rate
 
 
 def _port(text: str) -> int:
@@ -80,12 +115,13 @@ def _serve(asked: argparse.Namespace) -> int:
 
     settings = _load(asked)
     log.setup(settings.log.level, settings.log.format)
+    log.take_failures()
     return serve(settings, _folders(asked))
 
 
 def _check_config(asked: argparse.Namespace) -> int:
+    from app.door import refuse_open_door
     from app.handlers import make_handlers
-    from app.main import refuse_open_door
 
     settings = _load(asked)
     refuse_open_door(settings)
@@ -138,4 +174,28 @@ def _store_path(asked: argparse.Namespace) -> Path:
     return store.path
 
 
-COMMANDS = {"serve": _serve, "check-config": _check_config, "health": _health, "backup": _backup, "restore": _restore}
+def _new_key(asked: argparse.Namespace) -> int:
+    key = new_key()
+    fingerprint = fingerprint_of(key)
+    name = asked.name or f"key-{fingerprint.partition(':')[0]}"
+    lines = [f"sha256 = {json.dumps(fingerprint)}", f"scopes = {json.dumps(asked.scopes)}"]
+    if asked.queues:
+        lines.append(f"queues = {json.dumps(asked.queues)}")
+    if asked.rate:
+        lines.append(f"rate = {{ per_second = {asked.rate:g} }}")
+    variable = re.sub("[^A-Z0-9_]", "_", name.upper())
+    print(f'The key. It is shown this once; clients send it as "Authorization: Bearer <key>":\n\n{key}\n')
+    print("The lines for config.toml, which do not betray it:\n")
+    print(f"[auth.keys.{json.dumps(name) if '.' in name else name}]", *lines, sep="\n")
+    print(f"\nOr in the environment:\n\nERELONG_AUTH__KEYS__{variable}='{{ {', '.join(lines)} }}'")
+    return 0
+
+
+_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "serve": _serve,
+    "check-config": _check_config,
+    "health": _health,
+    "backup": _backup,
+    "restore": _restore,
+    "new-key": _new_key,
+}

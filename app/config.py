@@ -10,17 +10,22 @@ from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
+from app.access import Caller, Scope, is_fingerprint, redacted
 from app.clock import Duration, PositiveDuration
 from app.errors import Exit
+from app.outgoing import NetworkSetting, Origin, Proxy, SecretText, SigningSecrets
 from app.sources import Sources
 
 DEFAULT_FILE: Final = Path("config.toml")
 BUILT_IN_KINDS: Final = frozenset({"echo", "http"})
+SECRETS: Final = (("http", "proxy"), ("http", "secrets"), ("http", "signing_secrets"))
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")]
+NAME: Final = r"^[A-Za-z0-9._-]{1,100}$"
+
+Name = Annotated[str, Field(pattern=NAME)]
 Count = Annotated[int, Field(ge=1)]
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
@@ -43,8 +48,12 @@ class ServerSection(Section):
     host: str = Field("127.0.0.1", min_length=1)
     port: int = Field(8080, ge=0, le=65_535)
     loop: Literal["uvloop", "asyncio"] = "uvloop"
+    max_connections: Count = 1_000
+    header_timeout: PositiveDuration = 5.0
+    idle_timeout: PositiveDuration = 75.0
     body_timeout: PositiveDuration = 10.0
     drain_timeout: Duration = 25.0
+    max_header: int = Field(8_192, ge=1_024)
     max_body: Count = 262_144
     max_batch_body: Count = 16_777_216
     max_batch_jobs: Count = 10_000
@@ -52,7 +61,7 @@ class ServerSection(Section):
     max_depth: int = Field(32, ge=1, le=200)  # above, pydantic's parser gives up by itself
     max_result: Count = 65_536
     max_wait: Duration = 60.0
-    max_waiters: int = Field(10_000, ge=0)
+    max_waiters: int = Field(800, ge=0)
 
 
 class StoreSection(Section):
@@ -63,8 +72,48 @@ class StoreSection(Section):
     retention_interval: PositiveDuration = 60.0
 
 
+class Rate(Section):
+    """How many jobs of a queue may start, or requests of a key come, in a second."""
+
+    per_second: float = Field(gt=0, description="Jobs started a second, on average; 0.1 is one in ten seconds.")
+    burst: float = Field(
+        default_factory=lambda: 1.0,  # never called, as below fills it in; but so it is optional, of no fixed default
+        ge=1,
+        description="Jobs that may start at once after a quiet time; default max(1, per_second).",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _burst_by_rate(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or "burst" in given:
+            return given
+        rate = given.get("per_second")
+        return given | {"burst": rate if isinstance(rate, (int, float)) and 1 < rate < math.inf else 1.0}
+
+
+def _fingerprint(text: str) -> str:
+    if not is_fingerprint(text):
+        reason = "should be <id>:<SHA-256 in hex>, as new-key prints it; the key itself must not stand here"
+        raise PydanticCustomError("config", "{reason}", {"reason": reason})
+    return text
+
+
+class ApiKey(Section):
+    """What a key may do. The key itself is not here, only its id and SHA-256, as `new-key` prints them."""
+
+    sha256: Annotated[str, AfterValidator(_fingerprint)] = Field(repr=False)
+    scopes: list[Annotated[Scope, Field(strict=False)]] = Field(min_length=1)
+    queues: list[Name] | None = Field(None, min_length=1)
+    rate: Rate | None = None
+
+    def caller(self, name: str) -> Caller:
+        return Caller(name=name, scopes=frozenset(self.scopes), queues=frozenset(self.queues or ()))
+
+
 class AuthSection(Section):
     allow_anonymous: bool = False
+    open_metrics: bool = True
+    keys: dict[Name, ApiKey] = {}
 
 
 MaxAttempts = Annotated[int, Field(ge=1, le=1_000)]
@@ -113,12 +162,23 @@ class WorkersSection(Section):
     max_unsaved: Count = 10_000
 
 
+class HttpSecret(Section):
+    """What headers may name by {secret:name}, and where it may be sent to."""
+
+    value: SecretText
+    origins: list[Origin] = Field(min_length=1)
+
+
 class HttpSection(Section):
     connect_timeout: PositiveDuration = 5.0
     max_connections: Count = 1_000
     per_host: Count = 100
     max_response: Count = 65_536
     keep_response: int = Field(4_096, ge=0)
+    allow_networks: list[NetworkSetting] = []
+    proxy: Proxy = SecretStr("")
+    signing_secrets: SigningSecrets = []
+    secrets: dict[Name, HttpSecret] = {}
 
 
 class Kind(Section):
@@ -135,25 +195,6 @@ class Kind(Section):
     memory: int | None = Field(None, ge=16_777_216)
     timeout: PositiveDuration | None = None
     retry: RetryPatch | None = None
-
-
-class Rate(Section):
-    """How many jobs of a queue may start in a second."""
-
-    per_second: float = Field(gt=0, description="Jobs started a second, on average; 0.1 is one in ten seconds.")
-    burst: float = Field(
-        default_factory=lambda: 1.0,  # never called, as below fills it in; but so it is optional, of no fixed default
-        ge=1,
-        description="Jobs that may start at once after a quiet time; default max(1, per_second).",
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _burst_by_rate(cls, given: Any) -> Any:
-        if not isinstance(given, dict) or "burst" in given:
-            return given
-        rate = given.get("per_second")
-        return given | {"burst": rate if isinstance(rate, (int, float)) and 1 < rate < math.inf else 1.0}
 
 
 class LabelConcurrency(Section):
@@ -188,6 +229,7 @@ class QueueSettings(Section):
 class LogSection(Section):
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["console", "json"] = "console"
+    watchdog: Duration = 1.0
 
 
 class Config(Section):
@@ -203,7 +245,7 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
-        faults = [*_kind_faults(self.kinds), *_timeout_faults(self)]
+        faults = [*_kind_faults(self.kinds), *_timeout_faults(self), *_key_faults(self.auth.keys)]
         if faults:
             raise ValidationError.from_exception_data("Config", faults)
         return self
@@ -216,8 +258,7 @@ def load(path: Path | None, env: Mapping[str, str], *, data: Path | None = None)
     the service writes. Raise ConfigError with everything that is wrong.
     """
     sources = Sources()
-    if path is not None or DEFAULT_FILE.exists():
-        sources.read_file(path or DEFAULT_FILE)
+    sources.read_file(path or DEFAULT_FILE, is_needed=path is not None)
     sources.read_environment(env)
     try:
         config = _checked(sources)
@@ -291,6 +332,15 @@ def _timeout_faults(config: Config) -> Iterator[InitErrorDetails]:
                 yield _fault(reason, table, name, "timeout")
 
 
+def _key_faults(keys: Mapping[str, ApiKey]) -> Iterator[InitErrorDetails]:
+    names: dict[str, str] = {}
+    for name, key in keys.items():
+        id = key.sha256.partition(":")[0]
+        other = names.setdefault(id, name)
+        if other != name:
+            yield _fault(f"has the id of auth.keys.{other}: make another with new-key", "auth", "keys", name, "sha256")
+
+
 def _fault(reason: str, *place: str) -> InitErrorDetails:
     return InitErrorDetails(type=PydanticCustomError("config", "{reason}", {"reason": reason}), loc=place, input=None)
 
@@ -313,9 +363,15 @@ def _problem(fault: ErrorDetails, sources: Sources) -> str:
     if fault["type"] == "missing":
         return f"{where}: is needed and not given"
     value = sources.value(place)
-    is_told = fault["type"] == "duration" or sources.is_secret(place)  # by the clock itself, or must not be
-    given = "" if is_told or value is None or isinstance(value, dict) else f" = {_shown(value)}"
+    is_secret = sources.is_secret(place) or place[-1:] == ("sha256",) or _is_secret(place)
+    is_told = fault["type"] == "duration"  # by the clock itself
+    given = "" if is_secret or is_told or value is None or isinstance(value, dict) else f" = {_shown(value)}"
     return f"{where}{given}: {fault['msg'].removeprefix('Input ')}"
+
+
+def _is_secret(place: tuple[str, ...]) -> bool:
+    """Whether a value at this place is a secret, or holds one."""
+    return any(place[: len(secret)] == secret[: len(place)] for secret in SECRETS)
 
 
 def _dotted(place: tuple[str, ...]) -> str:
@@ -338,5 +394,5 @@ def _without_none(annotation: Any) -> Any:
 
 
 def _shown(value: object) -> str:
-    text = json.dumps(value, default=str, ensure_ascii=False)
+    text = redacted(json.dumps(value, default=str, ensure_ascii=False))
     return text if len(text) <= 100 else f"{text[:97]}..."

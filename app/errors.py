@@ -67,10 +67,31 @@ class BadCursor(Problem):
     status, code, title = 400, "bad_cursor", "Bad cursor"
 
 
+class BadRequest(Problem):
+    """What came cannot be read as HTTP/1.1."""
+
+    status, code, title = 400, "bad_request", "Bad request"
+
+
 class BadHeader(Problem):
     """A header is there and cannot be understood."""
 
     status, code, title = 400, "bad_header", "Bad header"
+
+
+class Unauthenticated(Problem):
+    """No key came with the request, or none that is known."""
+
+    status, code, title = 401, "unauthenticated", "Unauthenticated"
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail, headers={"WWW-Authenticate": "Bearer"})
+
+
+class Forbidden(Problem):
+    """The key is known and not good for this: it lacks the scope, or is limited to other queues."""
+
+    status, code, title = 403, "forbidden", "Forbidden"
 
 
 class JobNotFound(Problem):
@@ -97,8 +118,14 @@ class MethodNotAllowed(Problem):
     status, code, title = 405, "method_not_allowed", "Method not allowed"
 
 
+class HeaderTimeout(Problem):
+    """The headers of a request did not come in time."""
+
+    status, code, title = 408, "header_timeout", "Header timeout"
+
+
 class BodyTimeout(Problem):
-    """No byte of the body came for too long."""
+    """No byte of the body came for too long, or they came too slowly."""
 
     status, code, title = 408, "body_timeout", "Body timeout"
 
@@ -173,6 +200,12 @@ class BacklogFull(Problem):
         self.queue = queue
 
 
+class RateLimited(Problem):
+    """The key asks more often than its `rate` allows."""
+
+    status, code, title, pause = 429, "rate_limited", "Rate limited", 1.0
+
+
 class Internal(Problem):
     """Something failed that should not have; the log has the rest under the request id."""
 
@@ -181,6 +214,18 @@ class Draining(Problem):
     """The service is stopping and takes no new work."""
 
     status, code, title, pause = 503, "draining", "Draining", 10.0
+
+
+class TooManyConnections(Problem):
+    """All connections that are allowed are busy."""
+
+    status, code, title, pause = 503, "too_many_connections", "Too many connections", 5.0
+
+
+class Overloaded(Problem):
+    """More bodies are being read at once than there is memory set aside for."""
+
+    status, code, title, pause = 503, "overloaded", "Overloaded", 1.0
 
 
 class StoreUnavailable(Problem):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from app.config import layered
@@ -117,18 +118,21 @@ class Lanes:
     def take_for(self, kinds: Collection[str], queues: Collection[str], limit: int) -> list[Slot]:
         """Leave for at most `limit` jobs of pull kinds, first in rank over all of these queues (none named: all)."""
         tick = self._tick()
+        lent = [(lane, kind) for kind in kinds for lane in self._lenders(kind, queues)]
+        firsts = [
+            (rank, lane.name, kind) for lane, kind in lent if (rank := lane.first(kind, tick)) is not None
+        ]  # a heap; an entry that is not true any more is skipped, a true one has been put in since
+        heapify(firsts)
         slots: list[Slot] = []
-        while len(slots) < limit:
-            firsts = [
-                (rank, lane.name, kind)
-                for kind in kinds
-                for lane in self._lenders(kind, queues)
-                if (rank := lane.first(kind, tick)) is not None
-            ]
-            if not firsts:
-                break
-            _, queue, kind = min(firsts)
-            slots += self._lanes[queue].pop(kind, tick, 1)
+        while firsts and len(slots) < limit:
+            rank, queue, kind = heappop(firsts)
+            lane = self._lanes[queue]
+            if lane.first(kind, tick) != rank:
+                continue
+            slots += lane.pop(kind, tick, 1)
+            for other in kinds:  # one that starts may take the room, the token or the turn of the lane's others
+                if (rank_now := lane.first(other, tick)) is not None:
+                    heappush(firsts, (rank_now, queue, other))
         return slots
 
     def occupy(self, job: Job) -> Slot:

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import orjson
 
 from app import retry
+from app.access import ANYBODY, Caller
 from app.agenda import Agenda
 from app.errors import Draining, Fault, Invalid, LeaseLost, LeaseNotFound
 from app.job import MAX_ENDED_LEASES, SECOND, Job, State, read_ended_leases
 from app.log import get_logger
 from app.outcome import End, Error, Outcome
+from app.reports import report_end
 from app.stores.base import Query
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from app.metrics import Metrics
     from app.outcomes import Outcomes
     from app.stores.base import Saved, Store
+    from app.watchers import Client, Places
 
 MAX_EXPIRE = 200
 STORE_PAUSE = 0.5
@@ -86,6 +89,7 @@ class Leases:
         lanes: Lanes,
         agenda: Agenda,
         outcomes: Outcomes,
+        places: Places,
         pull_kinds: frozenset[str],
         metrics: Metrics,
         now: Now,
@@ -96,6 +100,7 @@ class Leases:
         self._lanes = lanes
         self._agenda = agenda
         self._outcomes = outcomes
+        self._places = places
         self._pull_kinds = pull_kinds
         self._metrics = metrics
         self._now = now
@@ -144,20 +149,20 @@ class Leases:
 
     # lending
 
-    async def lend(self, ask: Ask, wait: float, is_gone: Callable[[], bool]) -> list[Leased]:
-        """Jobs for a worker, as soon as there is one; none when the wait is over or the worker is gone."""
+    async def lend(self, ask: Ask, wait: float, client: Client) -> list[Leased]:
+        """Jobs for a worker, as soon as there is one; none when the wait is over, the worker gone, or too many wait."""
         if self._is_draining:
             raise Draining("the service is stopping and lends no more jobs")
         self._refuse_strange(ask.kinds)
         until = self._loop.time() + wait
-        with self._ask(ask) as event:
-            while not is_gone():
+        with self._places.take() as has_place, self._ask(ask) as event, client.wakes(event):
+            while not client.is_gone:
                 event.clear()
                 leased = await self._take(ask)
                 left = until - self._loop.time()
                 if leased:
                     self._pass_on(ask)
-                if leased or left <= 0 or self._is_draining:
+                if leased or left <= 0 or not has_place or self._is_draining:
                     return leased
                 thirst = self._lanes.token_in_for(ask.kinds, ask.queues)
                 with suppress(TimeoutError):
@@ -174,6 +179,10 @@ class Leases:
     @property
     def held(self) -> int:
         return len(self._held)
+
+    @property
+    def asking(self) -> int:
+        return len({asker for askers in self._asking.values() for asker in askers})
 
     def is_asked_for(self, kind: str) -> bool:
         """Whether anybody waits for jobs of a kind, or did a moment ago."""
@@ -254,6 +263,15 @@ class Leases:
 
     # answers
 
+    async def get(self, token: str, caller: Caller = ANYBODY) -> Job:
+        """The job that a token was given for, if the caller may use its queue."""
+        if len(token) == _TOKEN_DIGITS and not token.strip("0123456789abcdef"):
+            seq = int(token[:_SEQ_DIGITS], 16)
+            job = (await self._store.get([seq])).get(seq)
+            if job is not None and _was_given(job, token) and caller.may_use(job.queue):
+                return job
+        raise LeaseNotFound("no lease has this token; send it as `POST /v1/leases` gave it")
+
     async def extend(self, token: str, seconds: float) -> Leased:
         """Keep a job for `seconds` from now."""
         until = self._now() + round(seconds * SECOND)
@@ -287,7 +305,7 @@ class Leases:
     async def _answer(self, token: str, answer: str, step: Callable[[Job], Job]) -> Job:
         """Take one answer of who holds a lease; one who has lost it changes nothing."""
         while True:
-            before = await self._lent(token)
+            before = await self.get(token)
             if before.lease != token:
                 if read_ended_leases(before.ended_leases)[-1:] == [[token, answer]]:
                     return before  # said once more: the reply was lost on its way
@@ -297,15 +315,6 @@ class Leases:
             if verdict.is_saved:
                 self._settle(before, after)
                 return after
-
-    async def _lent(self, token: str) -> Job:
-        """The job that a token was given for."""
-        if len(token) == _TOKEN_DIGITS and not token.strip("0123456789abcdef"):
-            seq = int(token[:_SEQ_DIGITS], 16)
-            job = (await self._store.get([seq])).get(seq)
-            if job is not None and _was_given(job, token):
-                return job
-        raise LeaseNotFound("no lease has this token; send it as `POST /v1/leases` gave it")
 
     def _settle(self, before: Job, after: Job) -> None:
         """See to what follows from the end of a lease."""
@@ -367,7 +376,6 @@ class Leases:
 
     def _expired(self, before: Job, after: Job, verdict: Saved) -> None:
         if verdict.is_saved:
-            log.info("lease_expired", job=after.id, attempt=before.attempt)
             self._settle(before, after)
         elif verdict.job is not None and verdict.job.lease is not None:  # changed meanwhile: look again at once
             self._deadlines.add(0, after.seq)
@@ -381,7 +389,10 @@ class Leases:
         self._lanes.note_start(job.queue, job.late_by or 0.0)
 
     def _note_end(self, before: Job, after: Job) -> None:
-        self._metrics.ended.values[after.kind, orjson.loads(after.attempts)[-1]["outcome"]] += 1
+        entry = orjson.loads(after.attempts)[-1]
+        self._metrics.ended.values[after.kind, entry["outcome"]] += 1
+        error = Error(**entry["error"]) if entry["error"] else None
+        report_end(before, Outcome(End(entry["outcome"]), error=error), after)
         self._metrics.duration.note(after.kind, max(0, self._now() - (before.started_at or 0)) / SECOND)
 
     def _refuse_strange(self, kinds: frozenset[str]) -> None:

@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 from contextlib import AsyncExitStack
-from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -18,12 +17,15 @@ from app import clock
 from app.agenda import Agenda
 from app.alarm import Alarm
 from app.api.app import make_app
+from app.api.connections import Connections
 from app.backlog import Backlog
-from app.config import ConfigError
+from app.descriptors import Complaints, most_connections
+from app.door import listen, refuse_open_door
 from app.doubts import DoubtedStore, Doubts
 from app.errors import Exit, StoreFailed, StoreUnavailable
 from app.handlers import make_handlers
-from app.job import WORDS, Job
+from app.health import Health
+from app.job import Job
 from app.lanes import Lanes
 from app.leases import Leases
 from app.log import get_logger
@@ -31,10 +33,13 @@ from app.metrics import Metrics
 from app.outcome import End, Outcome
 from app.outcomes import FLUSH_TIME, Outcomes
 from app.queues import Queues
+from app.readings import Readings
 from app.scheduler import Scheduler
 from app.service import Service
 from app.stores import make_store
-from app.watchers import Watchers
+from app.tracing import make_tracing
+from app.watchdog import Watchdog
+from app.watchers import Places, Watchers
 from app.workers import Workers
 
 if TYPE_CHECKING:
@@ -44,6 +49,7 @@ if TYPE_CHECKING:
     from app.config import Config
     from app.handlers.base import Handler
     from app.stores.base import Store
+    from app.tracing import Tracing
 
 STRAY_GRACE = 0.25
 GC_THRESHOLDS = (10_000, 10, 10)  # jobs in flight are young: looked at every 700 objects they cost 5 % of the CPU
@@ -55,11 +61,17 @@ class Parts:
     """Everything that makes up a running service, wired together; `start` and `stop` are its life."""
 
     def __init__(
-        self, *, config: Config, store: Store, handlers: Mapping[str, Handler], now: clock.Now = clock.now
+        self,
+        *,
+        config: Config,
+        store: Store,
+        handlers: Mapping[str, Handler],
+        metrics: Metrics | None = None,
+        now: clock.Now = clock.now,
     ) -> None:
         self.config = config
         self.handlers = handlers
-        self.metrics = Metrics()
+        self.metrics = metrics or Metrics()
         self.doubts = Doubts(
             store=store,
             metrics=self.metrics,
@@ -73,11 +85,10 @@ class Parts:
         self._build_core()
         self._build_engine()
         self._build_doors()
+        self._build_views()
         self.app = self._build_app()
         self._duties: list[asyncio.Task[None]] = []
         self._open = AsyncExitStack()
-        self._is_started = False
-        self._read_levels()
 
     def _build_core(self) -> None:
         """What holds jobs: when and which."""
@@ -89,7 +100,8 @@ class Parts:
             tick=asyncio.get_running_loop().time,
             pull_kinds=self._pull_kinds,
         )
-        self.watchers = Watchers(max_watchers=self.config.server.max_waiters)
+        self.places = Places(self.config.server.max_waiters)
+        self.watchers = Watchers(places=self.places)
         self.backlog = Backlog(
             store=self.store,
             lanes=self.lanes,
@@ -149,6 +161,7 @@ class Parts:
             lanes=self.lanes,
             agenda=self.agenda,
             outcomes=self.outcomes,
+            places=self.places,
             pull_kinds=self._pull_kinds,
             metrics=self.metrics,
             now=self._now,
@@ -165,6 +178,32 @@ class Parts:
             on_set=self.backlog.left,
         )
 
+    def _build_views(self) -> None:
+        """What operators see of all this."""
+        self.health = Health(
+            service=self.service,
+            scheduler=self.scheduler,
+            agenda=self.agenda,
+            outcomes=self.outcomes,
+            store=self.store,
+            commits=self.metrics.commits,
+            tick=asyncio.get_running_loop().time,
+            now=self._now,
+        )
+        self.readings = Readings(
+            metrics=self.metrics,
+            store=self.store,
+            agenda=self.agenda,
+            lanes=self.lanes,
+            workers=self.workers,
+            leases=self.leases,
+            outcomes=self.outcomes,
+            watchers=self.watchers,
+            queues=self.queues,
+            path=self.config.store.path if self.config.store.kind == "sqlite" else None,
+            now=self._now,
+        )
+
     def _build_app(self) -> web.Application:
         return make_app(
             service=self.service,
@@ -173,8 +212,9 @@ class Parts:
             handlers=self.handlers,
             config=self.config,
             metrics=self.metrics,
-            checks=self.checks,
+            checks=self.health.checks,
             now=self._now,
+            tick=asyncio.get_running_loop().time,
         )
 
     async def start(self) -> None:
@@ -195,7 +235,7 @@ class Parts:
             asyncio.create_task(self.leases.run()),
             asyncio.create_task(self.scheduler.retain(self.config.store.retention_interval)),
         ]
-        self._is_started = True
+        self.health.duties, self.health.is_started = self._duties, True
         log.info("ready", waiting=waiting, kinds=",".join(self.handlers))
 
     async def _load(self) -> int:
@@ -215,9 +255,9 @@ class Parts:
 
     async def finish(self, *, can_store: bool = True) -> None:
         """The work of `stop` without the closing: until that, what is stored can be read. No store, no waiting."""
-        if not self._is_started:
+        if not self.health.is_started:
             return
-        self._is_started = False
+        self.health.is_started = False
         self.drain()
         released = await self.workers.stop(self.config.server.drain_timeout if can_store else 0.0)
         unsaved = await self.outcomes.flush(FLUSH_TIME if can_store else 0.0)
@@ -228,21 +268,6 @@ class Parts:
     def drain(self) -> None:
         self.service.drain()
         self.leases.drain()
-
-    def checks(self) -> dict[str, str]:
-        """What `/readyz` shows: each part with "ok" or what ails it."""
-        jump = self.scheduler.last_jump
-        return {
-            "service": "draining" if self.service.is_draining else "ok" if self._is_started else "starting",
-            "scheduler": "ok" if all(not duty.done() for duty in self._duties) else "ended",
-            "store": self._store_check(),
-            "clock": "ok" if jump is None else f"ok, last stepped by {jump:.1f} s",
-        }
-
-    def _store_check(self) -> str:
-        ailment = self.store.ailment() or "ok"
-        is_behind = self.outcomes.is_full and ailment.startswith("ok")
-        return f"{len(self.outcomes)} outcomes wait for the disk" if is_behind else ailment
 
     def _on_change(self, job: Job) -> None:
         self.watchers.tell(job.seq)
@@ -257,28 +282,17 @@ class Parts:
         self.watchers.tell(seq)
         self.backlog.left(queue)
 
-    def _read_levels(self) -> None:
-        self.metrics.pending.read = lambda: {(): len(self.agenda)}
-        self.metrics.running.read = lambda: {(): self.workers.running + self.leases.held}
-        self.metrics.abandoned.read = lambda: {(): self.workers.abandoned}
-        self.metrics.unsaved.read = lambda: {(): len(self.outcomes)}
-        self.metrics.due.read = lambda: {(queue,): due for queue, due in self.lanes.all_due().items()}
-        self.metrics.jobs.read = self._job_levels
-
-    def _job_levels(self) -> dict[tuple[str, ...], float]:
-        levels: dict[tuple[str, ...], float] = {}
-        for (queue, _, state), jobs in dict(self.store.counts()).items():
-            levels[queue, WORDS[state]] = levels.get((queue, WORDS[state]), 0) + jobs
-        return levels
-
 
 def serve(config: Config, folders: Sequence[Path]) -> int:
     """Run the service until it is told to stop, or its store ends; what comes back is the exit code."""
     refuse_open_door(config)
+    tracing = make_tracing(os.environ)
     handlers = make_handlers(config, folders=folders)
     with asyncio.Runner(loop_factory=_loop_factory(config.server.loop)) as runner:
-        code = runner.run(_serve(config, handlers))
+        code = runner.run(_serve(config, handlers, tracing))
         strays = runner.run(end_strays(STRAY_GRACE))
+        if tracing is not None:
+            tracing.close()
         if strays:
             log.warning("left_behind", tasks=strays)
             logging.shutdown()
@@ -286,24 +300,32 @@ def serve(config: Config, folders: Sequence[Path]) -> int:
     return code
 
 
-async def _serve(config: Config, handlers: Mapping[str, Handler]) -> int:
+async def _serve(config: Config, handlers: Mapping[str, Handler], tracing: Tracing | None) -> int:
     stopping = asyncio.Event()
     _heed_signals(stopping)
+    asyncio.get_running_loop().set_exception_handler(Complaints())
     with listen(config.server.host, config.server.port) as door:  # before anything is started that this may fail
-        parts = Parts(config=config, store=make_store(config.store), handlers=handlers)
-        await parts.start()
-        try:
-            return await _answer(parts, door, stopping)
-        finally:
-            await parts.stop()
+        metrics = Metrics()
+        store = make_store(config.store, metrics.commits)
+        traced = handlers if tracing is None else tracing.wrap(handlers)
+        parts = Parts(config=config, store=store, handlers=traced, metrics=metrics)
+        if tracing is not None:
+            tracing.trace(parts.app)
+        async with Watchdog(limit=config.log.watchdog, metrics=metrics) as watchdog:
+            parts.health.loop = watchdog.state
+            await parts.start()
+            try:
+                return await _answer(parts, door, stopping)
+            finally:
+                await parts.stop()
 
 
 async def _answer(parts: Parts, door: socket.socket, stopping: asyncio.Event) -> int:
     """Answer requests until the end; reads go on while what runs is let run on."""
-    runner = web.AppRunner(parts.app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
-    await runner.setup()
+    most = most_connections(parts.config)
+    connections = Connections(limits=parts.config.server, max_connections=most, metrics=parts.metrics)
+    await connections.open(parts.app, door)
     try:
-        await web.SockSite(runner, door, backlog=1024).start()
         host, port = door.getsockname()[:2]
         log.info("listening", url=f"http://{host}:{port}", process=os.getpid())
         gc.collect()
@@ -314,7 +336,7 @@ async def _answer(parts: Parts, door: socket.socket, stopping: asyncio.Event) ->
         await parts.finish(can_store=ended is None)
         return ended.code if ended else 0
     finally:
-        await runner.cleanup()
+        await connections.close()
 
 
 async def until_told(stopping: asyncio.Event, store: Store) -> Exit | None:
@@ -323,44 +345,6 @@ async def until_told(stopping: asyncio.Event, store: Store) -> Exit | None:
     end_of_store.add_done_callback(lambda _: stopping.set())
     await stopping.wait()
     return None if end_of_store.cancel() else end_of_store.result()
-
-
-def refuse_open_door(config: Config) -> None:
-    """Anybody who reaches the port may do anything, so beyond this machine that must be said out loud."""
-    host = config.server.host
-    if not is_loopback(host) and not config.auth.allow_anonymous:
-        raise ConfigError(
-            [
-                f"server.host = {host!r} is open to others and there are no keys: listen on 127.0.0.1, or set "
-                "[auth] allow_anonymous = true (ERELONG_AUTH__ALLOW_ANONYMOUS=true) if only friends can reach it"
-            ]
-        )
-
-
-def is_loopback(host: str) -> bool:
-    """A name but localhost is not: it is what the resolver says, and may be another tomorrow."""
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """Take the address; nobody is let in before the site is started."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        door = socket.socket(family, kind, protocol)
-        try:
-            door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            door.bind(address)
-        except OSError:
-            door.close()
-            raise
-    except OSError as error:
-        raise Exit(f"cannot listen on {host} port {port}: {error.strerror}; name another with --port") from error
-    return door
 
 
 def _heed_signals(stopping: asyncio.Event) -> None:

@@ -10,9 +10,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from app import retry
+from app.errors import Problem
 from app.job import Job, State
 from app.log import get_logger
 from app.outcome import End, Outcome
+from app.reports import fields_of, report_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,7 +98,10 @@ class Outcomes:
                 self._is_clear.set()
             except Exception as error:
                 self._metrics.laps_failed.values["save",] += 1
-                log.error("save_failed", exc_info=error, outcomes=len(self._unsaved))
+                if isinstance(error, Problem):
+                    log.warning("save_failed", problem=error.code, detail=error.detail, outcomes=len(self._unsaved))
+                else:
+                    log.error("save_failed", exc_info=error, outcomes=len(self._unsaved))
                 await asyncio.sleep(STORE_PAUSE)
                 self._has_some.set()
 
@@ -111,10 +116,12 @@ class Outcomes:
         """Save the oldest; they stay in line until they are on the disk."""
         batch = list(islice(self._unsaved, MAX_SAVE))
         verdicts = await self._store.save([ending.after for ending in batch])
-        was_full = self.is_full
+        was_full, tells_all = self.is_full, log.has_debug
         for ending, verdict in zip(batch, verdicts, strict=True):
             self._unsaved.popleft()
             if verdict.is_saved or verdict.job == ending.after:  # or done before, when it seemed to fail
+                if tells_all or ending.outcome.end is not End.SUCCEEDED:
+                    report_end(*ending)
                 self._saved(ending.after)
             else:
                 self._lost_race(ending, verdict.job)
@@ -136,7 +143,7 @@ class Outcomes:
             return
         self._metrics.outdated.values[()] += 1
         state = stored.state.word if stored else "gone"
-        log.warning("outcome_dropped", job=running.id, outcome=outcome.end, state=state)
+        log.warning("outcome_dropped", **fields_of(running), outcome=outcome.end, state=state)
 
 
 def _finish(job: Job, outcome: Outcome, now: Instant) -> Job:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
+from app.access import ANYBODY, Caller
 from app.config import QueueSettings
 from app.errors import QueueInUse, QueueNotFound
 from app.job import SECOND, WORDS, Job, State
@@ -83,9 +84,10 @@ class Queues:
         self._configure(queue, settings)
         self._lanes.pause(queue, override is not None and override.paused)
 
-    async def all(self) -> list[Queue]:
+    async def all(self, caller: Caller = ANYBODY) -> list[Queue]:
+        """Those that the caller may use."""
         names = {queue for (queue, _, _), jobs in self._groups().items() if jobs} | {*self._config, *self._overrides}
-        return [await self._queue(name) for name in sorted(names)]
+        return [await self._queue(name) for name in sorted(names) if caller.may_use(name)]
 
     async def get(self, name: str) -> Queue:
         self._check(name)
@@ -137,10 +139,21 @@ class Queues:
             )
         return cancelled
 
+    def refuse_strange(self, name: str, caller: Caller) -> None:
+        """A queue that the caller may not use is to it one that nobody has named."""
+        if not caller.may_use(name):
+            raise _unknown(name)
+
+    async def oldest_due_age(self, name: str, now: Instant) -> float | None:
+        """Seconds since the waiting job that is due first was due; None if none is."""
+        oldest = await self._store.list(Query(queues=frozenset({name}), order=Order.DUE, limit=1))
+        due_at = oldest[0].due_at if oldest else None
+        return (now - due_at) / SECOND if due_at is not None and due_at <= now else None
+
     def _check(self, name: str) -> None:
         is_known = name in self._config or name in self._overrides
         if not is_known and not any(jobs and name == queue for (queue, _, _), jobs in self._groups().items()):
-            raise QueueNotFound(f"no queue {name!r}; it comes to be when a job, a setting or a pause names it")
+            raise _unknown(name)
 
     def _groups(self) -> dict[tuple[str, str, State], int]:
         return dict(self._store.counts())
@@ -156,14 +169,9 @@ class Queues:
             is_paused=self._lanes.is_paused(name),
             settings=self._lanes.settings(name),
             counts={"scheduled": counts["scheduled"], "due": self._lanes.due(name), **counts},
-            oldest_due_age=await self._oldest_due_age(name, now) if counts["scheduled"] else None,
+            oldest_due_age=await self.oldest_due_age(name, now) if counts["scheduled"] else None,
             late_p99=self._lanes.late_p99(name),
         )
-
-    async def _oldest_due_age(self, name: str, now: Instant) -> float | None:
-        oldest = await self._store.list(Query(queues=frozenset({name}), order=Order.DUE, limit=1))
-        due_at = oldest[0].due_at if oldest else None
-        return (now - due_at) / SECOND if due_at is not None and due_at <= now else None
 
     def _override(self, name: str) -> Override:
         return self._overrides.get(name, NO_OVERRIDE)
@@ -183,3 +191,7 @@ class Queues:
         now = self._now()
         self._agenda.extend([(now, seq) for seq in self._lanes.configure(name, settings)])
         self._on_set(name)
+
+
+def _unknown(name: str) -> QueueNotFound:
+    return QueueNotFound(f"no queue {name!r}; it comes to be when a job, a setting or a pause names it")

@@ -4,6 +4,7 @@ about time that follow from it: expiry and retention."""
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING
 
 from app.alarm import Wake
@@ -11,6 +12,7 @@ from app.errors import Problem
 from app.job import SECOND, Job, State
 from app.log import get_logger
 from app.outcome import End, Outcome
+from app.reports import fields_of
 from app.stores.base import Query
 
 if TYPE_CHECKING:
@@ -27,6 +29,10 @@ MAX_POP = 500  # a lap: more would keep the API waiting
 LOAD_PAGE = 20_000
 PURGE_SLICE = 500
 STORE_PAUSE = 1.0
+BUSY_LAP = 0.002  # seconds between two laps that found jobs, on average: more often is a rush
+WAKE_FLOOR = 0.001  # what a job may be late in a rush, where each lap's way to the disk and back is shared by more
+MANY_STALE = 100_000  # 1.6 MB
+TIDY_AFTER = 60 * SECOND
 MEMO_LIFE = 24 * 3600 * SECOND
 FOREVER = 1 << 62
 
@@ -55,7 +61,13 @@ class Scheduler:
         self._now = now
         self._on_change = on_change
         self._lost: list[Job] = []
+        self._last_lap = -math.inf
+        self._between_laps = 10 * BUSY_LAP
+        self.lapped_at = 0.0  # when the last lap began, on the monotonic clock
+        self.is_handing_over = False
+        self.failures = 0  # laps in a row
         self.last_jump: float | None = None
+        self.jumped_at = 0.0
 
     async def load(self) -> int:
         """Fill the agenda from the store, and see to what ran when the service last stopped."""
@@ -94,7 +106,7 @@ class Scheduler:
             del self._lost[:PURGE_SLICE]
 
     def _note_loss(self, job: Job) -> None:
-        log.warning("attempt_lost", job=job.id, attempt=job.attempt, state=job.state.word)
+        log.warning("attempt_lost", **fields_of(job), state=job.state.word)
         self._metrics.ended.values[job.kind, End.LOST] += 1
         if (wakes_at := job.wakes_at) is not None:
             self._agenda.add(wakes_at, job.seq)
@@ -107,24 +119,34 @@ class Scheduler:
         while True:
             try:
                 await self._lap()
+                self.failures = 0
             except Exception as error:
+                self.failures += 1
                 self._metrics.laps_failed.values["schedule",] += 1
                 log.error("lap_failed", exc_info=error)
                 await asyncio.sleep(STORE_PAUSE)
 
     async def _lap(self) -> None:
-        now = self._now()
+        now, self.lapped_at = self._now(), asyncio.get_running_loop().time()
         if self._lost:
             await self._recover(now)
         popped = self._agenda.pop(now, MAX_POP)
         if popped:
             await self._hand_over(popped, now)
-            await asyncio.sleep(0)
+            await asyncio.sleep(WAKE_FLOOR if self._is_rush(len(popped)) else 0)
         elif await self._alarm.wait(self._agenda.next_due()) is Wake.STEPPED:
             self._note_jump()
 
+    def _is_rush(self, popped: int) -> bool:
+        """Whether jobs come due so fast that to wait for a few is cheaper; not while there are more at hand."""
+        tick = asyncio.get_running_loop().time()
+        self._between_laps += (min(tick - self._last_lap, 10 * BUSY_LAP) - self._between_laps) / 16
+        self._last_lap = tick
+        return self._between_laps < BUSY_LAP and popped < MAX_POP
+
     async def _hand_over(self, popped: list[tuple[Instant, int]], now: Instant) -> None:
         """Jobs that are due go to their lanes; what was cancelled or moved meanwhile is dropped."""
+        self.is_handing_over = True
         try:
             expired = self._sort_out(await self._store.glance(list(dict.fromkeys(seq for _, seq in popped))), now)
             if expired:
@@ -132,6 +154,8 @@ class Scheduler:
         except BaseException:
             self._agenda.extend(popped)
             raise
+        finally:
+            self.is_handing_over = False
 
     def _sort_out(self, waiting: Sequence[Glance], now: Instant) -> list[int]:
         """Put what may start into its lane; the numbers of those that have expired come back.
@@ -162,9 +186,13 @@ class Scheduler:
         jump = self._alarm.jump
         if abs(jump) < 1:
             return
-        self.last_jump = jump
+        self.last_jump, self.jumped_at = jump, asyncio.get_running_loop().time()
         self._metrics.clock_jumps.values[()] += 1
-        log.warning("clock_jumped", seconds=round(jump, 3), effect="early" if jump > 0 else "what waits, waits longer")
+        log.warning(
+            "clock_jumped",
+            seconds=round(jump, 3),
+            effect="what waits is due sooner" if jump > 0 else "what waits, waits longer",
+        )
 
     # retention
 
@@ -174,9 +202,30 @@ class Scheduler:
             await asyncio.sleep(interval)
             try:
                 await self.purge_once(self._now())
+                await self.tidy(self._now())
             except Exception as error:
                 self._metrics.laps_failed.values["retain",] += 1
                 log.error("retention_failed", exc_info=error)
+
+    async def tidy(self, now: Instant) -> int:
+        """Drop stale entries when they are most of the agenda: one job may be moved for ever, and each time leaves one.
+
+        Those of the next minute stay. No entry is lost, as it is put in after its row is written: what was looked at
+        before has another row by then, and comes as an entry of its own.
+        """
+        waiting = sum(jobs for (_, _, state), jobs in dict(self._store.counts()).items() if state is State.SCHEDULED)
+        before = len(self._agenda)
+        if before <= 2 * waiting + MANY_STALE:  # a job may have two: for its time and for its expiry
+            return 0
+        soon = now + TIDY_AFTER
+        for stretch in self._agenda.stretches(soon):
+            jobs = await self._store.glance(list({seq for _, seq in stretch.entries}))
+            true = {(instant, job.seq) for job in jobs for instant in (job.due_at, job.expires_at)}
+            kept = dict.fromkeys(entry for entry in stretch.entries if entry[0] <= soon or entry in true)
+            self._agenda.sift(stretch, kept)
+            await asyncio.sleep(0)
+        log.info("agenda_tidied", before=before, after=len(self._agenda))
+        return before - len(self._agenda)
 
     async def purge_once(self, now: Instant) -> int:
         """One sweep over all queues, in slices that leave the writer free for others."""

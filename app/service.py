@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from app import job as jobs
+from app.access import ANYBODY, Caller
 from app.config import merged
 from app.conflict import OnConflict
 from app.errors import Draining, Fault, Invalid, JobNotFound, KeyTaken, VersionMismatch, WrongState
@@ -27,8 +28,12 @@ if TYPE_CHECKING:
     from app.lanes import Lanes
     from app.metrics import Metrics
     from app.stores.base import Added, Memo, Query, Receipt, Store
-    from app.watchers import Watchers
+    from app.watchers import Client, Watchers
     from app.workers import Workers
+
+
+MAX_PAGE = 8_388_608  # bytes of params, results and attempts in one listing; a page that would have more is shorter
+PAGE_SLICE = 50
 
 
 class Submission(NamedTuple):
@@ -169,24 +174,43 @@ class Service:
 
     # asking
 
-    async def get(self, id: str) -> Job:
+    async def get(self, id: str, caller: Caller = ANYBODY) -> Job:
+        """The job, if the caller may use its queue."""
         name = parse_id(id)
         if name is not None:
             seq, token = name
             job = (await self._store.get([seq])).get(seq)
-            if job is not None and job.token == token:
+            if job is not None and job.token == token and caller.may_use(job.queue):
                 return job
         raise JobNotFound(f"no job {id!r}; it was never made, or it is gone after its retention")
+
+    async def whole(self, brief: Sequence[Job]) -> tuple[list[Job], int]:
+        """These jobs with all that is stored of them, as far as a page goes; and how many it took to fill it."""
+        page: list[Job] = []
+        taken = size = 0
+        while taken < len(brief) and size < MAX_PAGE:
+            some = brief[taken : taken + PAGE_SLICE]
+            found = await self._store.get([job.seq for job in some])
+            for job in some:
+                if size >= MAX_PAGE:
+                    break
+                taken += 1
+                if (full := found.get(job.seq)) is not None:  # else it was deleted meanwhile
+                    size += len(full.params) + len(full.result or b"") + len(full.attempts)
+                    page.append(full)
+        return page, taken
 
     async def list(self, query: Query) -> list[Job]:
         return await self._store.list(query)
 
-    async def wait(self, id: str, seconds: float, known: frozenset[int] | None = None) -> Job:
+    async def wait(
+        self, id: str, seconds: float, known: frozenset[int] | None = None, client: Client | None = None
+    ) -> Job:
         """The job as soon as it is final, or not one of the known versions; or as it is when the time is up."""
         name = parse_id(id)
-        with self._watchers.watch(name[0] if name else 0) as event, suppress(TimeoutError):
+        with self._watchers.watch(name[0] if name else 0, client) as event, suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while event is not None and not self._watchers.is_closed:
+                while event is not None and not self._watchers.is_closed and not (client and client.is_gone):
                     job = await self.get(id)
                     if job.is_final or (known is not None and job.version not in known):
                         return job

@@ -28,11 +28,13 @@ class Sources:
         self._texts: dict[Key, str] = {}
         self._secrets: set[Key] = set()
 
-    def read_file(self, path: Path) -> None:
+    def read_file(self, path: Path, *, is_needed: bool = True) -> None:
+        """Read a file of settings. One that is not needed may be missing; it may not be there and unreadable."""
         try:
             text = path.read_text(encoding="utf-8-sig")
         except OSError as error:
-            self.problems.append(f"{path}: cannot be read: {error.strerror or error}")
+            if is_needed or not isinstance(error, FileNotFoundError):
+                self.problems.append(f"{path}: cannot be read: {error.strerror or error}")
             return
         except UnicodeDecodeError as error:
             self.problems.append(f"{path}: is not UTF-8: {error.reason} at byte {error.start}")

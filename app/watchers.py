@@ -1,41 +1,72 @@
-"""Who waits for a job to change: long-polls, bounded in number, told of every change and let go at a drain."""
+"""Requests that are held until something happens: bounded in number, told of every change, let go at a drain."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
+
+class Client(Protocol):
+    """Who asked, and may leave before there is an answer."""
+
+    @property
+    def is_gone(self) -> bool: ...
+
+    def wakes(self, event: asyncio.Event) -> AbstractContextManager[None]:
+        """Set the event when the client leaves."""
+        ...
+
+
+class Places:
+    """How many requests may be held at once, whatever they wait for."""
+
+    def __init__(self, number: int) -> None:
+        self._left = number
+
+    @contextmanager
+    def take(self) -> Iterator[bool]:
+        """A place, given back afterwards; whether there was one left."""
+        has_place = self._left > 0
+        self._left -= has_place
+        try:
+            yield has_place
+        finally:
+            self._left += has_place
 
 
 class Watchers:
     """Wakes those who watch a job; they look for themselves at what it has become."""
 
-    def __init__(self, *, max_watchers: int) -> None:
-        self._max_watchers = max_watchers
+    def __init__(self, *, places: Places) -> None:
+        self._places = places
         self._events: dict[int, list[asyncio.Event]] = {}
-        self._count = 0
         self.is_closed = False
 
+    def __len__(self) -> int:
+        return sum(len(events) for events in self._events.values())
+
     @contextmanager
-    def watch(self, seq: int) -> Iterator[asyncio.Event | None]:
-        """An event set at every change of the job from now on; None when too many watch already."""
-        if self.is_closed or self._count >= self._max_watchers:
-            yield None
-            return
-        event = asyncio.Event()
-        self._events.setdefault(seq, []).append(event)
-        self._count += 1
-        try:
-            yield event
-        finally:
-            self._count -= 1
-            events = self._events[seq]
-            events.remove(event)
-            if not events:
-                del self._events[seq]
+    def watch(self, seq: int, client: Client | None = None) -> Iterator[asyncio.Event | None]:
+        """An event set at every change of the job, and when the client leaves; None when too many are held already."""
+        with self._places.take() as has_place:
+            if self.is_closed or not has_place:
+                yield None
+                return
+            event = asyncio.Event()
+            self._events.setdefault(seq, []).append(event)
+            try:
+                with client.wakes(event) if client is not None else nullcontext():
+                    yield event
+            finally:
+                events = self._events[seq]
+                events.remove(event)
+                if not events:
+                    del self._events[seq]
 
     def tell(self, seq: int) -> None:
         for event in self._events.get(seq, ()):

@@ -12,7 +12,8 @@ from app.attempts import Reason, attempt_of, raised, stopped, succeeded, unknown
 from app.errors import Problem
 from app.handlers.base import Stop
 from app.job import SECOND
-from app.log import get_logger
+from app.log import current_attempt, get_logger
+from app.reports import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -307,11 +308,14 @@ class Workers:
         try:
             if handler is None:
                 return unknown_kind(job.kind)
-            outcome = succeeded(await handler.run(job.params, attempt_of(job)), self._max_result)
+            attempt = attempt_of(job)
+            current_attempt.set(attempt)
+            outcome = succeeded(await handler.run(job.params, attempt), self._max_result)
         except BaseException as error:  # SystemExit in a task would end the loop
             if isinstance(error, GeneratorExit) and asyncio.current_task(self._loop) is not worker.task:
                 raise  # nobody raised it: the coroutine is being thrown away
             outcome = raised(error)
+        current_attempt.set(None)
         return outcome if worker.reason is None else stopped(worker.reason, job)
 
     def _leave(self, worker: Worker) -> tuple[Job, Slot]:
@@ -371,7 +375,7 @@ class Workers:
         """End an attempt whose handler does not: its task runs on, counted, and its place is taken by another."""
         assert worker.reason is not None
         job, slot = self._leave(worker)
-        log.warning("attempt_abandoned", job=job.id, kind=job.kind, reason=worker.reason)
+        log.warning("attempt_abandoned", **fields_of(job), reason=worker.reason)
         worker.is_lost = True
         self._workers.discard(worker)
         self._lost.add(worker)

@@ -1,11 +1,15 @@
-"""What is built is documented: every route, every code of a problem. (Settings: `unit/test_config.py`.)"""
+"""What is built is documented: every route, metric, code of a problem. (Settings: `unit/test_config.py`.)"""
 
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 from app import errors
+from app.config import Config
+from app.metrics import Level, Metrics, Spread, Tally
+from tests.support import ROOT
 from tests.support.served import Served
 from tests.support.virtual import VirtualClock
 
@@ -48,3 +52,27 @@ def test_every_problem_has_a_code_of_its_own_and_says_what_it_is() -> None:
         assert problem.title
         assert problem.__doc__
         assert problem.__doc__.endswith(".")
+
+
+def test_compose_file_leaves_the_service_time_to_drain() -> None:
+    (grace,) = re.findall(r"^ +stop_grace_period: (\d+)s$", (ROOT / "compose.yaml").read_text(), re.MULTILINE)
+
+    assert int(grace) > Config().server.drain_timeout + Config().workers.grace
+
+
+def test_compose_file_shows_the_service_to_this_machine_alone() -> None:
+    (ports,) = re.findall(r"^ +ports: (.*)$", (ROOT / "compose.yaml").read_text(), re.MULTILINE)
+
+    assert ports == '["127.0.0.1:8080:8080"]'
+
+
+def test_every_metric_is_in_the_readme_with_its_labels_and_no_other() -> None:
+    told = set(re.findall(r"`(erelong_[a-z_]+(?:\{[a-z,]+\})?)`", (ROOT / "README.md").read_text(encoding="utf-8")))
+
+    declared = [item for item in vars(Metrics()).values() if isinstance(item, Tally | Spread | Level)]
+    assert told == {_as_exposed(item) for item in declared}
+
+
+def _as_exposed(metric: Tally | Spread | Level) -> str:
+    total = "_total" if metric.collect().type == "counter" else ""
+    return metric.name + total + (f"{{{','.join(metric.labels)}}}" if metric.labels else "")

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Awaitable, Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 from aiohttp import web
+from aiohttp.hdrs import METH_ALL
 
+from app.access import Scope
 from app.api import headers
+from app.api.auth import Gate
 from app.api.batches import BatchRoutes
 from app.api.bodies import Bodies
-from app.api.errors import REQUEST_ID, STREAM, from_http, problem_line, problem_response
+from app.api.errors import REQUEST_ID, STREAM, from_http, make_request_id, problem_line, problem_response, stamp
 from app.api.jobs import JobRoutes
 from app.api.leases import LeaseRoutes
 from app.api.openapi import document
@@ -52,7 +54,7 @@ from app.errors import (
     VersionMismatch,
     WrongState,
 )
-from app.log import get_logger
+from app.log import current_request, get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,20 +77,30 @@ log = get_logger(__name__)
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
+READ, SUBMIT, CANCEL, WORK, ADMIN = Scope.READ, Scope.SUBMIT, Scope.CANCEL, Scope.WORK, Scope.ADMIN
+OPEN = None
+
 READS = (StoreUnavailable,)
 ASKS = (*READS, BadHeader, JobNotFound)
 WRITES = (StoreUnavailable, StorageFull)
 SUBMITS = (*WRITES, BadHeader, JobNotFound, KeyTaken, IdempotencyMismatch, BacklogFull, Draining)
 STEPS = (*WRITES, BadHeader, JobNotFound, WrongState, VersionMismatch)
-LENDS = (*WRITES, LeaseNotFound, LeaseLost)
-REVIVES = (*STEPS, KeyTaken, Draining)
+SETS = (*WRITES, QueueNotFound)
+DROPS = (*SETS, QueueInUse)
+LENDS = (*WRITES, Draining)
+HOLDS = (*WRITES, LeaseNotFound, LeaseLost)
+RUNS = (*STEPS, Draining)
+REVIVES = (*RUNS, KeyTaken)
 
 
 class Route(NamedTuple):
-    """One thing that can be asked: how, what answers, with which statuses and view, what it refuses and takes."""
+    """One thing that can be asked: how, by which keys, what answers, with which statuses and view, what it refuses and
+    takes.
+    """
 
     method: str
     path: str
+    scope: Scope | None
     answer: Answer
     summary: str
     gives: str
@@ -98,36 +110,44 @@ class Route(NamedTuple):
 
 
 def routes(
-    jobs: JobRoutes, batches: BatchRoutes, queues: QueueRoutes, leases: LeaseRoutes, ops: OpsRoutes
+    *,
+    jobs: JobRoutes,
+    batches: BatchRoutes,
+    queues: QueueRoutes,
+    leases: LeaseRoutes,
+    ops: OpsRoutes,
+    open_metrics: bool,
 ) -> list[Route]:
-    in_use, unknown = (*WRITES, QueueNotFound, QueueInUse), (*WRITES, QueueNotFound)
+    """The table. A scope is what a key needs, None that no key is needed: everything stands here or is a 404."""
+    seen = OPEN if open_metrics else READ
     return [
-        Route("POST", "/v1/jobs", jobs.create, "Submit a job", "201 200 Job", SUBMITS, JobIn),
-        Route("POST", "/v1/jobs/batch", batches.create, "Submit many jobs", "201 200 Tickets", SUBMITS, BatchIn),
-        Route("GET", "/v1/jobs", jobs.list, "List jobs", "200 Jobs", (*READS, BadCursor), query=ListIn),
-        Route("GET", "/v1/jobs/{id}", jobs.read, "Read a job, or wait for it", "200 304 Job", ASKS, query=ReadIn),
-        Route("PATCH", "/v1/jobs/{id}", jobs.patch, "Change a scheduled job", "200 Job", STEPS, PatchIn),
-        Route("DELETE", "/v1/jobs/{id}", jobs.delete, "Forget a job that is not running", "204", STEPS),
-        Route("POST", "/v1/jobs/{id}/cancel", jobs.cancel, "Cancel or stop a job", "200 202 Job", STEPS, CancelIn),
-        Route("POST", "/v1/jobs/{id}/run", jobs.run, "Make a job due now", "200 Job", (*STEPS, Draining), EmptyIn),
-        Route("POST", "/v1/jobs/{id}/retry", jobs.retry, "Start an ended job afresh", "200 Job", REVIVES, EmptyIn),
-        Route("GET", "/v1/queues", queues.list, "List queues", "200 Queues", READS),
-        Route("GET", "/v1/queues/{queue}", queues.read, "Read a queue", "200 Queue", (*READS, QueueNotFound)),
-        Route("PUT", "/v1/queues/{queue}", queues.put, "Replace settings", "200 Queue", WRITES, QueueSettings),
-        Route("DELETE", "/v1/queues/{queue}", queues.drop, "Drop settings and pause", "204", in_use),
-        Route("POST", "/v1/queues/{queue}/pause", queues.pause, "Start nothing more", "200 Queue", WRITES, EmptyIn),
-        Route("POST", "/v1/queues/{queue}/resume", queues.resume, "Go on", "200 Queue", unknown, EmptyIn),
-        Route("POST", "/v1/queues/{queue}/purge", queues.purge, "Cancel what waits", "200 Purged", unknown, EmptyIn),
-        Route("POST", "/v1/leases", leases.lend, "Take jobs of pull kinds", "200 Leases", (*WRITES, Draining), LeaseIn),
-        Route("POST", "/v1/leases/{token}/extend", leases.extend, "Keep a job", "200 Extended", LENDS, ExtendIn),
-        Route("POST", "/v1/leases/{token}/finish", leases.finish, "Say it is done", "200 Job", LENDS, FinishIn),
-        Route("POST", "/v1/leases/{token}/fail", leases.fail, "Say it failed", "200 Job", LENDS, FailIn),
-        Route("POST", "/v1/leases/{token}/release", leases.release, "Give it back unrun", "200 Job", LENDS, EmptyIn),
-        Route("GET", "/v1/kinds", ops.kinds, "List kinds and their schemas", "200 Kinds"),
-        Route("GET", "/livez", ops.livez, "Is the process alive?", "200 Live"),
-        Route("GET", "/readyz", ops.readyz, "Does the service take work?", "200 503 Ready"),
-        Route("GET", "/metrics", ops.metrics, "Metrics for Prometheus", "200 Text"),
-        Route("GET", "/openapi.json", ops.openapi, "This document", "200 Any"),
+        Route("POST", "/v1/jobs", SUBMIT, jobs.create, "Submit a job", "201 200 Job", SUBMITS, JobIn),
+        Route("POST", "/v1/jobs/batch", SUBMIT, batches.create, "Submit many", "201 200 Tickets", SUBMITS, BatchIn),
+        Route("GET", "/v1/jobs", READ, jobs.list, "List jobs", "200 Jobs", (*READS, BadCursor), query=ListIn),
+        Route("GET", "/v1/jobs/{id}", READ, jobs.read, "Read a job, or wait for it", "200 304 Job", ASKS, query=ReadIn),
+        Route("PATCH", "/v1/jobs/{id}", SUBMIT, jobs.patch, "Change a scheduled job", "200 Job", STEPS, PatchIn),
+        Route("DELETE", "/v1/jobs/{id}", CANCEL, jobs.delete, "Forget a job that is not running", "204", STEPS),
+        Route("POST", "/v1/jobs/{id}/cancel", CANCEL, jobs.cancel, "Cancel or stop it", "200 202 Job", STEPS, CancelIn),
+        Route("POST", "/v1/jobs/{id}/run", SUBMIT, jobs.run, "Make a job due now", "200 Job", RUNS, EmptyIn),
+        Route("POST", "/v1/jobs/{id}/retry", SUBMIT, jobs.retry, "Revive an ended job", "200 Job", REVIVES, EmptyIn),
+        Route("GET", "/v1/queues", READ, queues.list, "List queues", "200 Queues", READS),
+        Route("GET", "/v1/queues/{queue}", READ, queues.read, "Read a queue", "200 Queue", (*READS, QueueNotFound)),
+        Route("PUT", "/v1/queues/{queue}", ADMIN, queues.put, "Replace settings", "200 Queue", SETS, QueueSettings),
+        Route("DELETE", "/v1/queues/{queue}", ADMIN, queues.drop, "Drop settings and pause", "204", DROPS),
+        Route("POST", "/v1/queues/{queue}/pause", ADMIN, queues.pause, "Start no more", "200 Queue", SETS, EmptyIn),
+        Route("POST", "/v1/queues/{queue}/resume", ADMIN, queues.resume, "Go on", "200 Queue", SETS, EmptyIn),
+        Route("POST", "/v1/queues/{queue}/purge", CANCEL, queues.purge, "Drop what waits", "200 Purged", SETS, EmptyIn),
+        Route("POST", "/v1/leases", WORK, leases.lend, "Take jobs of pull kinds", "200 Leases", LENDS, LeaseIn),
+        Route("POST", "/v1/leases/{token}/extend", WORK, leases.extend, "Keep a job", "200 Extended", HOLDS, ExtendIn),
+        Route("POST", "/v1/leases/{token}/finish", WORK, leases.finish, "Say it is done", "200 Job", HOLDS, FinishIn),
+        Route("POST", "/v1/leases/{token}/fail", WORK, leases.fail, "Say it failed", "200 Job", HOLDS, FailIn),
+        Route("POST", "/v1/leases/{token}/release", WORK, leases.release, "Give back unrun", "200 Job", HOLDS, EmptyIn),
+        Route("GET", "/v1/kinds", READ, ops.kinds, "List kinds and their schemas", "200 Kinds"),
+        Route("GET", "/livez", OPEN, ops.livez, "Is the process alive?", "200 Live"),
+        Route("GET", "/readyz", OPEN, ops.readyz, "Does the service take work?", "200 503 Ready"),
+        Route("GET", "/metrics", seen, ops.metrics, "Metrics for Prometheus", "200 Text"),
+        Route("GET", "/openapi.json", OPEN, ops.openapi, "This document", "200 Any"),
+        Route("GET", "/docs", OPEN, ops.docs, "A page to read it and try it", "200 Page"),
     ]
 
 
@@ -141,23 +161,38 @@ def make_app(
     metrics: Metrics,
     checks: Callable[[], dict[str, str]],
     now: Now,
+    tick: Callable[[], float],
 ) -> web.Application:
     bodies = Bodies(limits=config.server)
     jobs = JobRoutes(service=service, bodies=bodies, config=config, now=now)
     batches = BatchRoutes(service=service, bodies=bodies, jobs=jobs, limits=config.server, now=now)
     queue_routes = QueueRoutes(queues=queues, bodies=bodies, config=config)
     text = cache(lambda: orjson.dumps(document(table, handlers)))
-    ops = OpsRoutes(handlers=handlers, metrics=metrics, checks=checks, document=text)
+    gate = Gate(service=service, queues=queues, leases=leases, settings=config.auth, tick=tick)
+    ops = OpsRoutes(
+        handlers=handlers,
+        metrics=metrics,
+        checks=checks,
+        document=text,
+        may_see=lambda request: gate.knows(request, READ),
+    )
     lease_routes = LeaseRoutes(leases=leases, bodies=bodies, jobs=jobs, limits=config.server)
-    table = routes(jobs, batches, queue_routes, lease_routes, ops)
+    table = routes(
+        jobs=jobs,
+        batches=batches,
+        queues=queue_routes,
+        leases=lease_routes,
+        ops=ops,
+        open_metrics=config.auth.open_metrics,
+    )
     app = web.Application(middlewares=[_boundary(metrics, jobs.view)])
     for route in table:
         takes_query = route.query is not None or not route.path.startswith("/v1/")
-        answer = route.answer if takes_query else _without_query(route.answer)
+        answer = gate.guard(route.scope, route.answer if takes_query else _without_query(route.answer))
         if route.method == "GET":
-            app.router.add_get(route.path, answer)  # and HEAD
+            app.router.add_get(route.path, answer, expect_handler=gate.greet(route.scope))  # and HEAD
         else:
-            app.router.add_route(route.method, route.path, answer)
+            app.router.add_route(route.method, route.path, answer, expect_handler=gate.greet(route.scope))
     return app
 
 
@@ -185,8 +220,9 @@ def _boundary(metrics: Metrics, show: Callable[[Job], dict[str, Any]]) -> Any:
     async def boundary(request: web.Request, handler: Any) -> web.StreamResponse:
         """Give each request an id and an answer, whatever happens."""
         given = request.headers.get("X-Request-Id")
-        request_id = given if given and headers.is_request_id(given) else f"{random.getrandbits(64):016x}"
+        request_id = given if given and headers.is_request_id(given) else make_request_id()
         request[REQUEST_ID] = request_id
+        token = current_request.set(request_id)
         try:
             response: web.StreamResponse = await handler(request)
         except Problem as problem:
@@ -201,12 +237,13 @@ def _boundary(metrics: Metrics, show: Callable[[Job], dict[str, Any]]) -> Any:
                 log.error("request_failed", exc_info=error, **fields)
                 response = await refuse(request, Internal(f"something failed; the log has it as {request_id}"))
         if not response.prepared:
-            response.headers["X-Request-Id"] = request_id
-            response.headers["Server"] = "erelong"
+            stamp(response, request_id)
         resource = request.match_info.route.resource
         route = resource.canonical if resource is not None else "none"
-        requests[request.method, route, str(response.status)] += 1
+        method = request.method if request.method in METH_ALL else "other"  # any word is taken as a method
+        requests[method, route, str(response.status)] += 1
         log.debug("request", request=request_id, method=request.method, path=request.path, status=response.status)
+        current_request.reset(token)
         return response
 
     return boundary

@@ -10,17 +10,19 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from app.api import headers
-from app.api.bodies import JSON, NDJSON
+from app.api.auth import caller_of
+from app.api.bodies import JSON, MAX_NARROW, NDJSON, refuse_wide
 from app.api.errors import REQUEST_ID, STREAM, invalid, problem_line
 from app.api.jobs import json_response, taken
 from app.api.schemas import BatchIn
 from app.api.views import ticket_view
-from app.errors import BacklogFull, BadHeader, Fault, Invalid, JobNotFound, KeyTaken, Problem, TooLarge
+from app.errors import BacklogFull, BadHeader, Fault, Forbidden, Invalid, JobNotFound, KeyTaken, Problem, TooLarge
 from app.stores.base import Added, Fate, Offer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from app.access import Caller
     from app.api.bodies import Bodies
     from app.api.jobs import JobRoutes
     from app.clock import Instant, Now
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from app.service import Service
 
 MAX_LINES = 500  # a group: parsing more would keep others waiting
+MANY_FAULTS = 1_000  # told of a batch in full; of further jobs only the first
 MAX_UNREAD = 1 << 24  # bytes of answers kept for a client that reads none before it has sent all
 WRAPPING = 2  # levels of a JSON batch around a job
 
@@ -55,9 +58,9 @@ class BatchRoutes:
             return await self._stream(request)
         limit = self._limits.max_batch_body
         body = await self._bodies.json(request, max_size=limit, types=(JSON, NDJSON), wrapped=WRAPPING)
-        now = self._now()
-        offers = await self._offers(body, now)
-        memo = headers.idempotency_memo(request, body)
+        now, caller = self._now(), caller_of(request)
+        offers = await self._offers(body, now, caller)
+        memo = headers.idempotency_memo(request, body, caller)
         try:
             receipt = await self._service.add(offers, now=now, is_whole=True, memo=memo)
         except BacklogFull as problem:
@@ -73,7 +76,7 @@ class BatchRoutes:
             response.headers["Idempotency-Replayed"] = "true"
         return response
 
-    async def _offers(self, body: Any, now: Instant) -> list[Offer]:
+    async def _offers(self, body: Any, now: Instant, caller: Caller) -> list[Offer]:
         try:
             asked = BatchIn.model_validate(body)
         except ValidationError as error:
@@ -82,19 +85,22 @@ class BatchRoutes:
         if len(asked.jobs) > limit:
             detail = f"{len(asked.jobs)} jobs; at most {limit} in a JSON batch, a stream of lines has no limit"
             raise Invalid("the batch cannot be taken", faults=[Fault("/jobs", detail)])
+        refusal: type[Invalid | Forbidden] = Invalid
         faults: list[Fault] = []
         offers = []
         for index, item in enumerate(asked.jobs):
             try:
                 self._refuse_large(item)
-                offers.append(self._offer(item, now))
-            except Invalid as problem:
-                faults += [fault.under(f"/jobs/{index}") for fault in problem.faults]
+                offers.append(self._jobs.offer(item, now, caller))
+            except (Invalid, Forbidden) as problem:
+                refusal = Forbidden if isinstance(problem, Forbidden) else refusal
+                told = problem.faults if len(faults) < MANY_FAULTS else problem.faults[:1]
+                faults += [fault.under(f"/jobs/{index}") for fault in told]
                 await asyncio.sleep(0)  # what is wrong can be wrong in very many places
             if index % MAX_LINES == MAX_LINES - 1:
                 await asyncio.sleep(0)
         if faults:
-            raise Invalid("nothing of the batch was taken", faults=faults)
+            raise refusal("nothing of the batch was taken", faults=faults)
         return offers
 
     def _refuse_large(self, item: Any) -> None:
@@ -102,10 +108,8 @@ class BatchRoutes:
         size, limit = len(orjson.dumps(item)), self._limits.max_body
         if size > limit:
             raise Invalid("the job cannot be taken", faults=[Fault("", f"{size} bytes; at most {limit} are taken")])
-
-    def _offer(self, item: Any, now: Instant) -> Offer:
-        asked = self._jobs.shape(item, now).to_submission()
-        return Offer(self._service.draft(asked, now), asked.on_conflict)
+        if size > MAX_NARROW:
+            refuse_wide(item)
 
     # streams
 
@@ -121,10 +125,12 @@ class BatchRoutes:
             request.transport.set_write_buffer_limits(high=MAX_UNREAD)
         async for texts in self._bodies.lines(request):
             for start in range(0, len(texts), MAX_LINES):
-                lines = self._read(texts[start : start + MAX_LINES])
+                lines = self._read(texts[start : start + MAX_LINES], caller_of(request))
                 await self._write(request, response, b"".join(await self._take(lines, request_id)))
                 await asyncio.sleep(0)
         await response.write_eof()
+        if request.transport is not None:
+            request.transport.set_write_buffer_limits(high=0)
         return response
 
     async def _write(self, request: web.Request, response: web.StreamResponse, text: bytes) -> None:
@@ -137,15 +143,15 @@ class BatchRoutes:
                 request.transport.abort()
             raise ConnectionResetError(f"{MAX_UNREAD} bytes of answers wait and are not read") from None
 
-    def _read(self, texts: Sequence[bytes | None]) -> list[Line]:
+    def _read(self, texts: Sequence[bytes | None], caller: Caller) -> list[Line]:
         now = self._now()
-        return [self._line(text, now) for text in texts if text is None or text.strip()]
+        return [self._line(text, now, caller) for text in texts if text is None or text.strip()]
 
-    def _line(self, text: bytes | None, now: Instant) -> Line:
+    def _line(self, text: bytes | None, now: Instant, caller: Caller) -> Line:
         try:
             if text is None:
                 raise TooLarge(f"the line is longer than {self._limits.max_body} bytes")
-            return Line(self._offer(self._bodies.parse(text), now), None)
+            return Line(self._jobs.offer(self._bodies.parse(text), now, caller), None)
         except Problem as problem:
             return Line(None, problem)
 

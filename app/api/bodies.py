@@ -9,7 +9,7 @@ import orjson
 from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMessage
 
-from app.errors import BodyTimeout, MalformedJson, TooLarge, UnsupportedMediaType
+from app.errors import BodyTimeout, Fault, Invalid, MalformedJson, Overloaded, TooLarge, UnsupportedMediaType
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -19,6 +19,14 @@ if TYPE_CHECKING:
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 NDJSON = "application/x-ndjson"
+ENCODINGS = "the Content-Encoding is not taken here; send the body plain, or as gzip or deflate"
+LEAST_RATE = 16_384  # bytes a second of a body that is slow
+MAX_WHOLE = 16  # times `max_batch_body` is what all bodies that are not whole yet may take
+MAX_VALUES = 300_000  # in one body: to parse more would keep all others waiting
+MAX_NARROW = 8_192  # bytes in which the names are too few to matter
+MAX_NAMES = 100  # of an object whose names are known; each that is not costs ten times what it took to parse it
+FREE = frozenset({"params", "result"})  # objects that may have any names
+CLOSE = {"Connection": "close"}
 UNREADABLE = (BadHttpMessage, web.RequestPayloadError)
 
 
@@ -27,6 +35,7 @@ class Bodies:
 
     def __init__(self, *, limits: ServerSection) -> None:
         self._limits = limits
+        self._held = 0  # bytes of bodies that are not whole yet
 
     async def json(
         self, request: web.Request, *, max_size: int | None = None, types: tuple[str, ...] = (JSON,), wrapped: int = 0
@@ -42,6 +51,8 @@ class Bodies:
         return await self.json(request, max_size=max_size) if request.body_exists else {}
 
     def parse(self, body: bytes, wrapped: int = 0) -> Any:
+        if len(body) > MAX_VALUES and body.count(b",") > MAX_VALUES:
+            raise TooLarge(f"the body has more than {MAX_VALUES} commas, and so values; send it in parts")
         try:
             value = orjson.loads(body)
         except orjson.JSONDecodeError as error:
@@ -49,6 +60,8 @@ class Bodies:
         limit = self._limits.max_depth + wrapped
         if body.count(b"{") + body.count(b"[") > limit and _is_deeper(value, limit):
             raise MalformedJson(f"the body is nested more than {limit} deep")
+        if len(body) > MAX_NARROW:
+            refuse_wide(value)
         return value
 
     async def lines(self, request: web.Request) -> AsyncIterator[list[bytes | None]]:
@@ -83,44 +96,69 @@ class Bodies:
             if len(body) > limit:
                 raise _too_large(limit)
             return body
-        parts = []
-        size = 0
-        async for chunk in self._chunks(request):
-            size += len(chunk)
-            if size > limit:
-                raise _too_large(limit)
-            parts.append(chunk)
-        return b"".join(parts)
+        parts = bytearray()
+        try:
+            async for chunk in self._chunks(request, LEAST_RATE):
+                parts += chunk
+                self._held += len(chunk)
+                if len(parts) > limit:
+                    raise _too_large(limit)
+                self._refuse_too_much()
+            return bytes(parts)
+        finally:
+            self._held -= len(parts)
 
-    async def _chunks(self, request: web.Request) -> AsyncIterator[bytes]:
+    def _refuse_too_much(self) -> None:
+        most = MAX_WHOLE * self._limits.max_batch_body
+        if self._held > most:
+            raise Overloaded(f"{most} bytes of bodies are being read; send this one again", headers=CLOSE)
+
+    async def _chunks(self, request: web.Request, least_rate: int = 0) -> AsyncIterator[bytes]:
+        """What comes, as it comes: never nothing for `body_timeout`, and at `least_rate` after that time."""
+        patience, tick = self._limits.body_timeout, asyncio.get_running_loop().time
+        late_at = tick() + patience
         while not request.content.at_eof():
             try:
-                async with asyncio.timeout(self._limits.body_timeout):
+                async with asyncio.timeout(min(patience, late_at - tick()) if least_rate else patience):
                     chunk = await request.content.readany()
+                if least_rate:
+                    late_at += len(chunk) / least_rate
             except TimeoutError:
-                limit = self._limits.body_timeout
-                raise BodyTimeout(
-                    f"no byte of the body came for {limit:g} s", headers={"Connection": "close"}
-                ) from None
+                pace = f", or less than {least_rate} bytes a second" if least_rate else ""
+                raise BodyTimeout(f"no byte of the body came for {patience:g} s{pace}", headers=CLOSE) from None
             except UNREADABLE as error:
                 raise _unreadable(request, error) from None
             yield chunk
+
+
+def refuse_wide(value: Any) -> None:
+    """Refuse an object of very many names before each of them is looked at."""
+    if not isinstance(value, dict):
+        return
+    parts = {f"/{name}": part for name, part in value.items() if name not in FREE} if len(value) <= MAX_NAMES else {}
+    for pointer, part in {"": value, **parts}.items():
+        if isinstance(part, dict) and len(part) > MAX_NAMES:
+            faults = [Fault(pointer, f"{len(part)} names; none of what is taken here has more than {MAX_NAMES}")]
+            raise Invalid("the request cannot be taken", faults=faults)
 
 
 def _check_type(request: web.Request, types: tuple[str, ...]) -> None:
     if request.content_type not in types and "Content-Type" in request.headers:
         given = request.headers["Content-Type"]
         raise UnsupportedMediaType(f"Content-Type {given!r} is not taken here; send {' or '.join(types)}")
+    encoding = request.headers.get("Content-Encoding")  # those that the library does not know it leaves as they are
+    if encoding is not None and encoding.lower() not in ("gzip", "deflate", "identity"):
+        raise UnsupportedMediaType(ENCODINGS)
 
 
 def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"the body is larger than {limit} bytes", headers={"Connection": "close"})
+    return TooLarge(f"the body is larger than {limit} bytes", headers=CLOSE)
 
 
 def _unreadable(request: web.Request, error: Exception) -> MalformedJson:
     request.content.feed_eof()  # or the library reads on after the answer, meets the error again and logs it
     detail = f"the body cannot be read: {type(error).__name__}; is its encoding what the headers say?"
-    return MalformedJson(detail, headers={"Connection": "close"})
+    return MalformedJson(detail, headers=CLOSE)
 
 
 def _is_deeper(value: Any, limit: int) -> bool:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
 from aiohttp import web
 
-from app.errors import Fault, Internal, Invalid, MethodNotAllowed, NoSuchRoute, Problem, TooLarge
+from app.errors import BadHeader, Fault, Internal, Invalid, MethodNotAllowed, NoSuchRoute, Problem, TooLarge
 from app.job import Job
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
+    from aiohttp.web_request import BaseRequest
     from pydantic import ValidationError
     from pydantic_core import ErrorDetails
+
+R = TypeVar("R", bound=web.StreamResponse)
 
 CONTENT_TYPE = "application/problem+json"
 REQUEST_ID = web.RequestKey("request_id", str)
@@ -25,7 +30,21 @@ _SENTENCES = {"extra_forbidden": "no such field", "missing": "this field is need
 _WISHES = {"model_type": "should be an object", "dict_type": "should be an object"}
 
 
-def problem_body(problem: Problem, request_id: str, show: Callable[[Job], dict[str, Any]]) -> dict[str, Any]:
+Show = Callable[[Job], dict[str, Any]]
+
+
+def make_request_id() -> str:
+    return f"{random.getrandbits(64):016x}"
+
+
+def stamp(response: R, request_id: str) -> R:
+    """What every answer carries."""
+    response.headers["X-Request-Id"] = request_id
+    response.headers["Server"] = "erelong"
+    return response
+
+
+def problem_body(problem: Problem, request_id: str, show: Show | None = None) -> dict[str, Any]:
     """What is told of a problem; `show` makes the view of a job that goes with it."""
     body: dict[str, Any] = {
         "type": f"/problems/{problem.code}",
@@ -37,12 +56,12 @@ def problem_body(problem: Problem, request_id: str, show: Callable[[Job], dict[s
     }
     if problem.faults:
         body["errors"] = [{"pointer": fault.pointer, "detail": fault.detail} for fault in problem.faults]
-    if isinstance(problem.job, Job):
+    if isinstance(problem.job, Job) and show is not None:
         body["job"] = show(problem.job)
     return body
 
 
-def problem_response(problem: Problem, request_id: str, show: Callable[[Job], dict[str, Any]]) -> web.Response:
+def problem_response(problem: Problem, request_id: str, show: Show | None = None) -> web.Response:
     response = web.Response(
         status=problem.status,
         body=orjson.dumps(problem_body(problem, request_id, show)),
@@ -54,12 +73,12 @@ def problem_response(problem: Problem, request_id: str, show: Callable[[Job], di
     return response
 
 
-def problem_line(problem: Problem, request_id: str, show: Callable[[Job], dict[str, Any]]) -> bytes:
+def problem_line(problem: Problem, request_id: str, show: Show) -> bytes:
     """A problem as one line of a stream."""
     return orjson.dumps({"problem": problem_body(problem, request_id, show)}, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def from_http(error: web.HTTPException, request: web.Request) -> Problem:
+def from_http(error: web.HTTPException, request: BaseRequest) -> Problem:
     """Say what the HTTP library found in the words of the contract."""
     if isinstance(error, web.HTTPMethodNotAllowed):
         allowed = ", ".join(sorted(error.allowed_methods))
@@ -69,6 +88,9 @@ def from_http(error: web.HTTPException, request: web.Request) -> Problem:
         return NoSuchRoute(f"nothing is served at {request.path}; /openapi.json lists what is")
     if isinstance(error, web.HTTPRequestEntityTooLarge):
         return TooLarge("the body is larger than is taken here")
+    if isinstance(error, web.HTTPExpectationFailed):
+        expect = request.headers.get("Expect")
+        return BadHeader(f"Expect: {expect!r} is not understood; send 100-continue, or leave it out")
     return Internal(f"unexpected answer {error.status}")
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_origin
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from app.api.errors import faults_of
+from app.api.errors import MAX_FAULTS, faults_of
 from app.errors import BadCursor, BadHeader, Fault, Invalid
 from app.stores.base import Memo
 
@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     from aiohttp import web
     from pydantic.fields import FieldInfo
 
+    from app.access import Caller
+
 M = TypeVar("M", bound=BaseModel)
+
+MAX_PARAMETERS = 400  # of a query
 
 _TAG = re.compile(r'\s*(?:W/)?"([0-9]{1,18})"\s*')
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -61,7 +65,7 @@ def preferred_wait(request: web.Request) -> float | None:
     return float(found[1]) if found else None
 
 
-def idempotency_memo(request: web.Request, body: Any) -> Memo | None:
+def idempotency_memo(request: web.Request, body: Any, caller: Caller) -> Memo | None:
     """What is remembered of a submit that carries an `Idempotency-Key`: equal JSON values are the same body."""
     keys = request.headers.getall("Idempotency-Key", ())
     if not keys:
@@ -70,7 +74,7 @@ def idempotency_memo(request: web.Request, body: Any) -> Memo | None:
     if len(keys) > 1 or not _IDEMPOTENCY_KEY.fullmatch(key):
         raise BadHeader("Idempotency-Key: one key of 1 to 255 printable ASCII characters is taken")
     text = request.path.encode() + b"\0" + orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
-    return Memo(caller="", key=key, digest=sha256(text).digest())
+    return Memo(caller=caller.name, key=key, digest=sha256(text).digest())
 
 
 def read_query(request: web.Request, model: type[M], *, context: dict[str, Any] | None = None) -> M:
@@ -78,6 +82,9 @@ def read_query(request: web.Request, model: type[M], *, context: dict[str, Any] 
 
     A parameter `label.tenant` is what the field `label`, a dict, has under `tenant`.
     """
+    if len(request.query) > MAX_PARAMETERS:
+        detail = f"{len(request.query)} parameters; at most {MAX_PARAMETERS} are taken"
+        raise Invalid("the query cannot be understood", faults=[Fault("", detail)])
     known = {name: _form(field) for name, field in model.model_fields.items()}
     values: dict[str, Any] = {}
     faults: list[Fault] = []
@@ -98,7 +105,7 @@ def read_query(request: web.Request, model: type[M], *, context: dict[str, Any] 
     except ValidationError as error:
         faults += faults_of(error.errors(include_url=False))
     if faults:
-        raise Invalid("the query cannot be understood", faults=faults)
+        raise Invalid("the query cannot be understood", faults=faults[:MAX_FAULTS])
     return checked
 
 

@@ -9,7 +9,9 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from app.api import headers
+from app.api.auth import caller_of, refuse_strange
 from app.api.bodies import JSON, MERGE_PATCH
+from app.api.connection import client_of
 from app.api.errors import invalid
 from app.api.schemas import CancelIn, EmptyIn, JobIn, ListIn, PatchIn, ReadIn
 from app.api.views import job_view
@@ -18,6 +20,7 @@ from app.job import STATES, State
 from app.stores.base import Fate, Offer, Order, Query
 
 if TYPE_CHECKING:
+    from app.access import Caller
     from app.api.bodies import Bodies
     from app.clock import Instant, Now
     from app.config import Config
@@ -40,10 +43,9 @@ class JobRoutes:
     async def create(self, request: web.Request) -> web.Response:
         self._service.refuse_when_draining()
         body = await self._bodies.json(request)
-        now = self._now()
-        asked = self.shape(body, now).to_submission()
-        memo = headers.idempotency_memo(request, body)
-        offer = Offer(self._service.draft(asked, now), asked.on_conflict)
+        now, caller = self._now(), caller_of(request)
+        memo = headers.idempotency_memo(request, body, caller)
+        offer = self.offer(body, now, caller)
         receipt = await self._service.add([offer], now=now, memo=memo)
         (entry,) = receipt.entries
         if entry is None:
@@ -62,7 +64,10 @@ class JobRoutes:
         preferred = headers.preferred_wait(request)
         asked = headers.read_query(request, ReadIn).wait if request.query_string else None
         seconds = min(preferred or 0.0 if asked is None else asked, self._config.server.max_wait)
-        job = await self._service.wait(id, seconds, known) if seconds else await self._service.get(id)
+        if seconds:
+            job = await self._service.wait(id, seconds, known, client_of(request))
+        else:
+            job = await self._service.get(id)
         is_same = known is not None and job.version in known
         response = web.Response(status=304, headers=_tag(job)) if is_same else self.answer(job)
         if preferred is not None and asked in (None, preferred):
@@ -70,13 +75,16 @@ class JobRoutes:
         return response
 
     async def list(self, request: web.Request) -> web.Response:
-        now = self._now()
+        now, caller = self._now(), caller_of(request)
         asked = headers.read_query(request, ListIn, context=self._context(now))
-        filters = asked.model_dump(exclude={"limit", "cursor", "view"})
+        queues = [queue for queue in asked.queue or sorted(caller.queues) if caller.may_use(queue)]
+        if asked.queue and not queues:  # none that this key may see: as for queues that hold nothing
+            return json_response({"jobs": [], "next": None})
+        filters = asked.model_dump(exclude={"limit", "cursor", "view"}) | {"queue": queues}
         is_full = asked.view == "full"
         query = Query(
             states=frozenset(STATES[word] for word in asked.state),
-            queues=frozenset(asked.queue),
+            queues=frozenset(queues),
             kinds=frozenset(asked.kind),
             key=asked.key,
             labels=asked.label,
@@ -85,12 +93,13 @@ class JobRoutes:
             order=Order(asked.order),
             after=headers.read_cursor(asked.cursor, filters) if asked.cursor else None,
             limit=asked.limit + 1,
-            is_full=is_full,
         )
-        jobs = await self._service.list(query)
-        page, more = jobs[: asked.limit], jobs[asked.limit :]
-        cursor = headers.write_cursor(filters, (page[-1].due_at or 0, page[-1].seq)) if more else None
-        views = [job_view(job, self._service.waiting_for(job, now), is_full=is_full) for job in page]
+        found = await self._service.list(query)
+        page = found[: asked.limit]
+        shown, taken = await self._service.whole(page) if is_full else (page, len(page))
+        last = page[taken - 1] if taken < len(found) else None
+        cursor = headers.write_cursor(filters, (last.due_at or 0, last.seq)) if last else None
+        views = [job_view(job, self._service.waiting_for(job, now), is_full=is_full) for job in shown]
         response = json_response({"jobs": views, "next": cursor})
         if cursor:
             url = request.rel_url.update_query(cursor=cursor)
@@ -126,11 +135,14 @@ class JobRoutes:
         await self._service.delete(request.match_info["id"], headers.expected_versions(request))
         return web.Response(status=204)
 
-    def shape(self, body: Any, now: Instant) -> JobIn:
+    def offer(self, body: Any, now: Instant, caller: Caller) -> Offer:
+        """The job that a body asks for, if the caller may have it made."""
         try:
-            return JobIn.model_validate(body, context=self._context(now))
+            asked = JobIn.model_validate(body, context=self._context(now)).to_submission()
         except ValidationError as error:
             raise invalid(error, "the job cannot be taken") from None
+        refuse_strange(caller, "/queue", asked.queue)
+        return Offer(self._service.draft(asked, now), asked.on_conflict)
 
     def _context(self, now: Instant) -> dict[str, Any]:
         return {"now": now, "max_horizon": self._config.jobs.max_horizon}

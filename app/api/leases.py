@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, TypeVar
 import orjson
 from pydantic import BaseModel, ValidationError
 
+from app.api.auth import caller_of, refuse_strange
+from app.api.connection import client_of
 from app.api.errors import invalid
 from app.api.jobs import json_response
 from app.api.schemas import EmptyIn, ExtendIn, FailIn, FinishIn, LeaseIn
@@ -37,9 +39,11 @@ class LeaseRoutes:
 
     async def lend(self, request: web.Request) -> web.Response:
         asked = await self._read(request, LeaseIn)
-        ask = Ask(frozenset(asked.kinds), frozenset(asked.queues or ()), asked.max, asked.lease)
+        caller = caller_of(request)
+        refuse_strange(caller, "/queues", *(asked.queues or ()))
+        ask = Ask(frozenset(asked.kinds), frozenset(asked.queues or caller.queues), asked.max, asked.lease)
         wait = min(asked.wait, self._limits.max_wait)
-        leased = await self._leases.lend(ask, wait, lambda: request.transport is None)
+        leased = await self._leases.lend(ask, wait, client_of(request))
         views = [
             {"token": token, "lease_until": format_instant(until), "job": self._jobs.view(job)}
             for token, until, job in leased

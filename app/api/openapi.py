@@ -9,20 +9,31 @@ from typing import TYPE_CHECKING, Any
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
 from app import __version__
+from app.access import Scope
 from app.api.bodies import JSON, MERGE_PATCH, NDJSON
+from app.api.docs import CONTENT_TYPE as PAGE
 from app.api.errors import CONTENT_TYPE as PROBLEM
+from app.api.examples import EXAMPLES, LINES
 from app.api.schemas import BatchIn, CancelIn, EmptyIn, PatchIn
 from app.api.views import SCHEMAS
 from app.config import Retry
 from app.errors import (
+    BadHeader,
+    BadRequest,
     BodyTimeout,
+    Forbidden,
+    HeaderTimeout,
     IdempotencyMismatch,
     Internal,
     Invalid,
     MalformedJson,
     MethodNotAllowed,
     NoSuchRoute,
+    Overloaded,
+    RateLimited,
     TooLarge,
+    TooManyConnections,
+    Unauthenticated,
     UnsupportedMediaType,
     VersionMismatch,
 )
@@ -44,11 +55,19 @@ ABOUT = (
     "A delayed-task service: POST a job with a time, it runs then, and you can always ask what became of it. "
     "Instants go out as RFC 3339 in UTC, durations as seconds. A 2xx to a write means that it is on disk."
 )
-_TAKES_BODY = (MalformedJson, BodyTimeout, TooLarge, UnsupportedMediaType)
+_CONNECTION = (Internal, BadRequest, BadHeader, HeaderTimeout, UnsupportedMediaType)  # whatever is asked
+_TAKES_BODY = (MalformedJson, BodyTimeout, TooLarge, Overloaded)
+_ASKS_FOR_KEY = (Unauthenticated, Forbidden, RateLimited)
+_KEY = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "A key of `python -m app new-key`; roles are its scopes. A service without keys needs none.",
+}
 _TAGS = {
     "Job": "Jobs, one by one.",
     "Batch": "Many jobs at once.",
     "Queue": "What a queue allows, and what it holds.",
+    "Lease": "Jobs of pull kinds, for workers elsewhere.",
     "Ops": "What operators and machines ask.",
 }
 _REQUEST_HEADERS = {
@@ -66,6 +85,7 @@ _RESPONSE_HEADERS = {
     "Preference-Applied": "The seconds that were waited at most.",
     "Idempotency-Replayed": "`true` if the jobs were made before.",
     "Retry-After": "Seconds after which to try again.",
+    "WWW-Authenticate": "`Bearer`: the way to send a key.",
 }
 
 
@@ -80,6 +100,7 @@ def document(routes: Sequence[Route], handlers: Mapping[str, Handler]) -> dict[s
         "tags": [{"name": name, "description": about} for name, about in _TAGS.items()],
         "paths": paths,
         "components": {
+            "securitySchemes": {"key": _KEY},
             "schemas": _schemas(routes, handlers),
             "parameters": {name: _header_parameter(name) for name in _REQUEST_HEADERS},
             "headers": {
@@ -98,12 +119,19 @@ def _operation(route: Route) -> Schema:
         "operationId": f"{tag.lower()}_{name}",
         "tags": [tag],
         "summary": route.summary,
+        "security": _security(route),
         "parameters": [*_path_parameters(route), *_query_parameters(route), *_headers(route)],
         "responses": {str(status): answer for status, answer in sorted((_answers(route) | _problems(route)).items())},
     }
     if route.body is not None and route.body is not EmptyIn:
         operation["requestBody"] = _request_body(route.body)
     return operation
+
+
+def _security(route: Route) -> list[Schema]:
+    if route.scope is not None:
+        return [{"key": [route.scope]}]
+    return [{}, {"key": [Scope.READ]}] if route.gives.endswith("Ready") else []
 
 
 def _path_parameters(route: Route) -> list[Schema]:
@@ -154,11 +182,11 @@ def _header_parameter(name: str) -> Schema:
 
 
 def _request_body(body: type[BaseModel]) -> Schema:
-    content: Schema = {JSON: {"schema": {"$ref": SCHEMA + body.__name__}}}
+    content: Schema = {JSON: {"schema": {"$ref": SCHEMA + body.__name__}, "example": EXAMPLES[body.__name__]}}
     if body is PatchIn:
         content[MERGE_PATCH] = content[JSON]
     if body is BatchIn:
-        content[NDJSON] = {"schema": {"$ref": SCHEMA + "JobIn"}}
+        content[NDJSON] = {"schema": {"$ref": SCHEMA + "JobIn"}, "example": LINES}
     return {"required": body is not CancelIn, "content": content}
 
 
@@ -173,7 +201,7 @@ def _answers(route: Route) -> dict[int, Schema]:
 def _answer(route: Route, status: int, view: str) -> Schema:
     answer: Schema = {"description": HTTPStatus(status).phrase, "headers": _response_headers(route, status, view)}
     if view and status != HTTPStatus.NOT_MODIFIED:
-        media = METRICS if view == "Text" else JSON
+        media = {"Text": METRICS, "Page": PAGE}.get(view, JSON)
         answer["content"] = {media: {"schema": {"$ref": SCHEMA + view}}}
         if route.body is BatchIn and status == HTTPStatus.OK:
             answer["content"][NDJSON] = {"schema": {"$ref": SCHEMA + "Line"}}
@@ -205,18 +233,24 @@ def _problems(route: Route) -> dict[int, Schema]:
 
 
 def _refusals(route: Route) -> list[type[Problem]]:
-    refusals = [*route.refuses, Internal]
+    refusals = [*route.refuses, *_CONNECTION]
+    if route.scope is not None:
+        refusals += _ASKS_FOR_KEY
     if route.body is not None:
         refusals += _TAKES_BODY
     if route.path.startswith("/v1/"):  # where every name in a query is known or refused
-        refusals.append(Invalid)
-    return refusals
+        refusals += (Invalid, TooManyConnections)
+    return list(dict.fromkeys(refusals))
 
 
 def _problem_answer(problems: Sequence[type[Problem]]) -> Schema:
     lines = [f"`{problem.code}`: {problem.__doc__ or problem.title}" for problem in problems]
     codes = {"type": "object", "properties": {"code": {"enum": [problem.code for problem in problems]}}}
-    headers = ["X-Request-Id", "Retry-After"] if any(problem.pause for problem in problems) else ["X-Request-Id"]
+    headers = ["X-Request-Id"]
+    if any(problem.pause for problem in problems):
+        headers.append("Retry-After")
+    if Unauthenticated in problems:
+        headers.append("WWW-Authenticate")
     return {
         "description": "\n\n".join(lines),
         "headers": _header_refs(headers),

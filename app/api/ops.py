@@ -1,4 +1,4 @@
-"""What operators and machines ask: kinds, health, metrics, the OpenAPI document."""
+"""What operators and machines ask: kinds, health, metrics, the OpenAPI document, the page that shows it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
+from app.api.auth import caller_of
 from app.api.bodies import JSON
+from app.api.docs import read_page
 from app.api.jobs import json_response
+from app.errors import Forbidden
 from app.metrics import CONTENT_TYPE
 
 if TYPE_CHECKING:
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class OpsRoutes:
-    """`checks` names each part of the service with "ok" or what ails it."""
+    """`checks` names each part of the service with "ok" or what ails it; `may_see` says whether who asks is told."""
 
     def __init__(
         self,
@@ -27,11 +30,13 @@ class OpsRoutes:
         metrics: Metrics,
         checks: Callable[[], dict[str, str]],
         document: Callable[[], bytes],
+        may_see: Callable[[web.Request], bool],
     ) -> None:
         self._handlers = handlers
         self._metrics = metrics
         self._checks = checks
         self._document = document
+        self._may_see = may_see
 
     async def kinds(self, _: web.Request) -> web.Response:
         return json_response({"kinds": [_kind_view(name, handler) for name, handler in self._handlers.items()]})
@@ -39,16 +44,25 @@ class OpsRoutes:
     async def livez(self, _: web.Request) -> web.Response:
         return json_response({"live": True})
 
-    async def readyz(self, _: web.Request) -> web.Response:
+    async def readyz(self, request: web.Request) -> web.Response:
         checks = self._checks()
         is_ready = all(state.startswith("ok") for state in checks.values())
-        return json_response({"ready": is_ready, "checks": checks}, status=200 if is_ready else 503)
+        detail = {"checks": checks} if self._may_see(request) else {}
+        return json_response({"ready": is_ready, **detail}, status=200 if is_ready else 503)
 
-    async def metrics(self, _: web.Request) -> web.Response:
+    async def metrics(self, request: web.Request) -> web.Response:
+        caller = caller_of(request)
+        if caller.queues:
+            raise Forbidden(f"metrics are of all queues, and key {caller.name!r} is limited to some")
+        await self._metrics.refresh()
         return web.Response(body=self._metrics.page(), headers={"Content-Type": CONTENT_TYPE})
 
     async def openapi(self, _: web.Request) -> web.Response:
         return web.Response(body=self._document(), content_type=JSON)
+
+    async def docs(self, _: web.Request) -> web.Response:
+        page, headers = read_page()
+        return web.Response(body=page, headers=headers)
 
 
 def _kind_view(name: str, handler: Handler) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 from pydantic import ValidationError
 
+from app.api.auth import caller_of
 from app.api.errors import invalid
 from app.api.jobs import json_response, read_body
 from app.api.schemas import EmptyIn
@@ -31,8 +32,8 @@ class QueueRoutes:
         self._bodies = bodies
         self._config = config
 
-    async def list(self, _: web.Request) -> web.Response:
-        return json_response({"queues": [queue_view(queue) for queue in await self._queues.all()]})
+    async def list(self, request: web.Request) -> web.Response:
+        return json_response({"queues": [queue_view(queue) for queue in await self._queues.all(caller_of(request))]})
 
     async def read(self, request: web.Request) -> web.Response:
         return json_response(queue_view(await self._queues.get(request.match_info["queue"])))

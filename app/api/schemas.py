@@ -6,16 +6,7 @@ import re
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationInfo,
-    WithJsonSchema,
-    field_validator,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema, field_validator
 from pydantic_core import PydanticCustomError
 
 from app.clock import Duration, PositiveDuration, parse_instant
@@ -35,8 +26,8 @@ def _instant(value: object, info: ValidationInfo) -> int:
         raise PydanticCustomError("instant", "{reason}", {"reason": str(error)}) from None
 
 
-def _few(labels: dict[str, str]) -> dict[str, str]:
-    if len(labels) > MAX_LABELS:
+def _few(labels: object) -> object:
+    if isinstance(labels, dict) and len(labels) > MAX_LABELS:  # before each of them is looked at
         raise _refused(f"{len(labels)} labels; at most {MAX_LABELS} are taken")
     return labels
 
@@ -68,7 +59,7 @@ InstantIn = Annotated[
 Priority = Annotated[int, Field(ge=-100, le=100, description="Higher runs first among due jobs.")]
 LabelValue = Annotated[str, Field(max_length=64)]
 Labels = Annotated[
-    dict[Name, LabelValue], AfterValidator(_few), Field(description="Up to 16 names with values, to find jobs by.")
+    dict[Name, LabelValue], BeforeValidator(_few), Field(description="Up to 16 names with values, to find jobs by.")
 ]
 Key = Annotated[str, Field(pattern=r"^[\x20-\x7e]{1,255}$", description="Names a live job, unique in its queue.")]
 ExpiresAfter = Annotated[
@@ -231,9 +222,9 @@ class ReadIn(Body):
 class ListIn(Body):
     """What to list."""
 
-    state: list[StateWord] = Field([], description="Any of these states.")
-    queue: list[Name] = Field([], description="Any of these queues.")
-    kind: list[Name] = Field([], description="Any of these kinds.")
+    state: list[StateWord] = Field([], max_length=100, description="Any of these states.")
+    queue: list[Name] = Field([], max_length=100, description="Any of these queues.")
+    kind: list[Name] = Field([], max_length=100, description="Any of these kinds.")
     key: Key | None = None
     due_after: Annotated[InstantIn, OfQuery] | None = Field(None, description="due_at is this or later.")
     due_before: Annotated[InstantIn, OfQuery] | None = Field(None, description="due_at is before this.")

@@ -172,7 +172,11 @@ _KIND = _object(
 _TICKET = _object({"id": _JOB["id"], "state": _STATE, "execute_at": _TIME, "created": {"type": "boolean"}})
 _LINE = {"oneOf": [_object({"id": _JOB["id"], "created": {"type": "boolean"}}), _object({"problem": _ref("Problem")})]}
 _LEASE = _object({"token": {"type": "string"}, "lease_until": _TIME, "job": _ref("Job")})
-_CHECKS = {"type": "object", "additionalProperties": {"type": "string"}}
+_CHECKS = {
+    "type": "object",
+    "additionalProperties": {"type": "string"},
+    "description": "Each part with `ok` or what ails it; for those who may read.",
+}
 
 SCHEMAS: dict[str, dict[str, Any]] = {
     "Job": _object(_JOB, optional=("result_truncated",)),
@@ -189,7 +193,8 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "Purged": _object({"cancelled": _COUNT}),
     "Kinds": _object({"kinds": _list(_KIND)}),
     "Live": _object({"live": {"const": True}}),
-    "Ready": _object({"ready": {"type": "boolean"}, "checks": _CHECKS}),
+    "Ready": _object({"ready": {"type": "boolean"}, "checks": _CHECKS}, optional=("checks",)),
     "Text": {"type": "string"},
+    "Page": {"type": "string"},
     "Any": {},
 }

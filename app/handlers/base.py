@@ -22,7 +22,10 @@ class Stop(StrEnum):
 
 
 class Attempt(NamedTuple):
-    """One try at a job, as its handler sees it. The id is the same on every try."""
+    """One try at a job, as its handler sees it. The id is the same on every try.
+
+    `traceparent` names the span of the attempt for those whom it calls, where traces are configured.
+    """
 
     id: str
     kind: str
@@ -31,6 +34,7 @@ class Attempt(NamedTuple):
     due_at: Instant
     started_at: Instant
     timeout: float
+    traceparent: str | None = None
 
 
 class Result(NamedTuple):

@@ -5,20 +5,25 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from functools import lru_cache
 from typing import Annotated, Any, Final, Self
 
 import orjson
 import pydantic_core
-from aiohttp import BytesPayload
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema, model_validator
 from yarl import URL
 
 from app.handlers.faults import refusal, shown
 
 MAX_URL: Final = 2_048
+MAX_HEADERS: Final = 64
+MAX_HEADER_BYTES: Final = 8_192  # names and values together; servers take no more in one line, many none in all
 METHODS: Final = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 
-_OURS: Final = frozenset({"host", "content-length", "transfer-encoding", "connection"})
+# What frames the message or concerns the connection alone, and what says who calls.
+_OURS: Final = frozenset(
+    {"host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade", "expect"}
+)
 _OUR_PREFIXES: Final = ("proxy-", "webhook-", "x-erelong-")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
@@ -30,6 +35,11 @@ _HOST: Final = re.compile(r"([a-z0-9_-]{1,63}\.)*[a-z0-9_-]{1,63}\.?|.*:.*")
 def _checked_url(value: object) -> URL:
     if not isinstance(value, str):
         raise refusal(f"should be text such as https://app.example/hook, not {shown(value)}")
+    return _read_url(value)
+
+
+@lru_cache(maxsize=1_000)  # many calls have few URLs and fewer names of headers
+def _read_url(value: str) -> URL:
     if len(value) > MAX_URL:
         raise refusal(f"has {len(value)} characters: send at most {MAX_URL}")
     if _NO_URL_CHARACTER.search(value):
@@ -54,6 +64,7 @@ def _checked_method(value: str) -> str:
     return method
 
 
+@lru_cache(maxsize=1_000)
 def _checked_name(name: str) -> str:
     lower = name.lower()
     if lower in _OURS or lower.startswith(_OUR_PREFIXES):
@@ -67,6 +78,15 @@ def _checked_value(value: str) -> str:
     if _CONTROL.search(value):
         raise refusal(f"has a line break or control character: remove it from {shown(value)}")
     return value
+
+
+def _checked_headers(headers: dict[str, str]) -> dict[str, str]:
+    if len(headers) > MAX_HEADERS:
+        raise refusal(f"has {len(headers)} headers: send at most {MAX_HEADERS}")
+    size = sum(len(name) + len(value.encode()) for name, value in headers.items())
+    if size > MAX_HEADER_BYTES:
+        raise refusal(f"has {size} bytes of names and values: send at most {MAX_HEADER_BYTES}")
+    return headers
 
 
 def _decoded(value: object) -> bytes | None:
@@ -86,6 +106,7 @@ _Url = Annotated[
 _Method = Annotated[str, AfterValidator(_checked_method), WithJsonSchema({"type": "string", "enum": list(METHODS)})]
 _HeaderName = Annotated[str, AfterValidator(_checked_name)]
 _HeaderValue = Annotated[str, AfterValidator(_checked_value)]
+_Headers = Annotated[dict[_HeaderName, _HeaderValue], AfterValidator(_checked_headers)]
 _Base64 = Annotated[
     bytes | None,
     PlainValidator(_decoded),
@@ -100,9 +121,12 @@ class HttpParams(BaseModel):
 
     url: _Url = Field(description="Where to; http or https, without user name and password.")
     method: _Method = "POST"
-    headers: dict[_HeaderName, _HeaderValue] = Field(
+    headers: _Headers = Field(
         default_factory=dict,  # {} would be copied for every call: 2 of the 4 µs that reading the params takes
-        description="Not Host, Content-Length, Transfer-Encoding, Connection, Proxy-*, webhook-*, X-Erelong-*.",
+        description=(
+            "Not Host, Content-Length, Transfer-Encoding, Connection, Keep-Alive, TE, Trailer, Upgrade, Expect, "
+            "Proxy-*, webhook-*, X-Erelong-*. {secret:name} in a value is replaced when the call is made."
+        ),
     )
     # Not named json: pydantic's models have a method of that name.
     value: Any = Field(None, alias="json", description="Any JSON, null included; sent as application/json.")
@@ -115,14 +139,14 @@ class HttpParams(BaseModel):
             raise refusal("has more than one of json, body and body_base64: send one")
         return self
 
-    def payload(self) -> BytesPayload | None:
-        """Make the body; its content type yields to one among the headers."""
+    def content(self) -> tuple[bytes, str] | None:
+        """Make the body and its content type, which yields to one among the headers; None without a body."""
         if "value" in self.model_fields_set:
-            return BytesPayload(_json(self.value), content_type="application/json")
+            return _json(self.value), "application/json"
         if self.body is not None:
-            return BytesPayload(self.body.encode(), content_type="text/plain; charset=utf-8")
+            return self.body.encode(), "text/plain; charset=utf-8"
         if self.body_base64 is not None:
-            return BytesPayload(self.body_base64, content_type="application/octet-stream")
+            return self.body_base64, "application/octet-stream"
         return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ValidationError
@@ -113,7 +114,8 @@ class ThreadHandler(FunctionHandler):
         self._threads.close()
 
     async def run(self, params: bytes, attempt: Attempt) -> bytes | None:
-        return await self._threads.run(lambda: self._call(params, attempt))
+        context = copy_context()  # so that what the function logs names its job
+        return await self._threads.run(lambda: context.run(self._call, params, attempt))
 
     def _call(self, params: bytes, attempt: Attempt) -> bytes | None:
         positional, named = self._arguments(params, attempt)

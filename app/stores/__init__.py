@@ -9,12 +9,14 @@ from app.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
     from app.config import StoreSection
+    from app.metrics import GroupTimer
     from app.stores.base import Store
 
 
-def make_store(section: StoreSection) -> Store:
+def make_store(section: StoreSection, timer: GroupTimer | None = None) -> Store:
+    """`timer` is told of each commit, if the store has any."""
     if section.kind == "memory":
         return MemoryStore()
     from app.stores.sqlite import SqliteStore  # its library is loaded only by those who use it
 
-    return SqliteStore(path=Path(section.path), durability=section.durability, reserve=section.reserve)
+    return SqliteStore(path=Path(section.path), durability=section.durability, reserve=section.reserve, timer=timer)

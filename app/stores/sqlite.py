@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from app.clock import Instant
     from app.errors import Exit
+    from app.metrics import GroupTimer
     from app.stores.base import Group, Instants, Jobs, Verdicts
 
 log = get_logger(__name__)
@@ -56,10 +57,12 @@ _CLAIMS = Split(lambda one, other: Claim._make(map(add, one, other)), Claim([], 
 class SqliteStore:
     """Keeps jobs in one file that one process owns. Every write is fsynced before it is answered."""
 
-    def __init__(self, *, path: Path, durability: str = "full", reserve: int = 0) -> None:
+    def __init__(
+        self, *, path: Path, durability: str = "full", reserve: int = 0, timer: GroupTimer | None = None
+    ) -> None:
         self._file = DatabaseFile(path=path, durability=durability, reserve=reserve)
         self._ledger = Ledger()
-        self._threads = SqliteThreads(file=self._file, ledger=self._ledger, growing=self._add)
+        self._threads = SqliteThreads(file=self._file, ledger=self._ledger, growing=self._add, timer=timer)
         self._writer, self._reader = self._threads.writer, self._threads.reader
         self._lister = self._threads.lister
 

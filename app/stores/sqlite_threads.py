@@ -19,6 +19,7 @@ from app.stores.threads import Call, GroupThread
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from app.metrics import GroupTimer
     from app.stores.sqlite_file import DatabaseFile
     from app.stores.sqlite_ledger import Ledger
 
@@ -37,13 +38,15 @@ class SqliteThreads:
     ledger, so no caller is left with a doubt. A damaged page: whoever needs it is refused, the rest goes on.
     """
 
-    def __init__(self, *, file: DatabaseFile, ledger: Ledger, growing: Callable[..., Any]) -> None:
+    def __init__(
+        self, *, file: DatabaseFile, ledger: Ledger, growing: Callable[..., Any], timer: GroupTimer | None
+    ) -> None:
         self._file = file
         self._ledger = ledger
         self._growing = growing
         self.upkeep = Upkeep(file=file, ledger=ledger)
         self._quick_pass, self._slow_pass = threading.Lock(), threading.Lock()
-        self.writer = GroupThread(name="store-writer", run_group=self._commit, rest=self._rest)
+        self.writer = GroupThread(name="store-writer", run_group=self._commit, rest=self._rest, timer=timer)
         self.reader = GroupThread(name="store-reader", run_group=partial(self._read, self._quick_pass))
         self.lister = GroupThread(name="store-lister", run_group=partial(self._read, self._slow_pass))
         self._synchronous = ""

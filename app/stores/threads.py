@@ -12,6 +12,8 @@ from app.errors import Problem, StoreUnavailable
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from app.metrics import GroupTimer
+
 MAX_GROUP = 1_000
 
 T = TypeVar("T")
@@ -94,10 +96,16 @@ class GroupThread:
     """
 
     def __init__(
-        self, *, name: str, run_group: Callable[[Sequence[Call]], None], rest: Callable[[], float | None] = lambda: None
+        self,
+        *,
+        name: str,
+        run_group: Callable[[Sequence[Call]], None],
+        rest: Callable[[], float | None] = lambda: None,
+        timer: GroupTimer | None = None,
     ) -> None:
         self._run_group = run_group
         self._rest = rest
+        self._timer = timer
         self._calls: SimpleQueue[list[Call] | None] = SimpleQueue()
         self._fresh: list[Call] = []  # of this turn of the loop: handed over together, for each waking costs
         self._name = name
@@ -145,7 +153,11 @@ class GroupThread:
         while not is_last:
             group, is_last = self._gather(patience)
             if group:
+                if self._timer is not None:
+                    self._timer.begin()
                 self._run_group(group)
+                if self._timer is not None:
+                    self._timer.end(len(group))
                 loop.call_soon_threadsafe(_answer, group)
             patience = self._rest()
 

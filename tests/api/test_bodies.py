@@ -185,12 +185,90 @@ async def test_body_that_stops_coming_is_given_up_after_ten_seconds(service: Ser
     writer.close()
 
 
-async def test_body_may_be_slow_as_long_as_it_keeps_coming(service: Served) -> None:
+async def test_body_that_drips_is_given_up_although_it_keeps_coming(service: Served) -> None:
     parts = [JOB[i : i + 1] for i in range(len(JOB))]
+    began_at = service.clock.now()
 
-    answer = await service.post("/v1/jobs", data=in_parts(*parts, pause=9.0), type="application/json")
+    answer = await service.post("/v1/jobs", data=in_parts(*parts, pause=4.0), type="application/json")
+
+    assert (answer.status, answer.code) == (408, "body_timeout")
+    assert (service.clock.now() - began_at) / 1e6 == pytest.approx(10, abs=0.1)
+
+
+async def test_large_body_may_take_as_long_as_its_size_allows(serve: Serve) -> None:
+    service = await serve(server=ServerSection(max_params=1_000_000, max_body=1_000_000))
+    text = orjson.dumps({"kind": "echo", "params": {"a": "x" * 600_000}})
+    parts = [text[i : i + 50_000] for i in range(0, len(text), 50_000)]
+
+    answer = await service.post("/v1/jobs", data=in_parts(*parts, pause=3.0), type="application/json")
 
     assert answer.status == 201
+
+
+async def test_stream_may_drip(service: Served) -> None:
+    parts = [JOB[i : i + 1] for i in range(len(JOB))]
+
+    answer = await service.post("/v1/jobs/batch", data=in_parts(*parts, pause=9.0), type="application/x-ndjson")
+
+    assert answer.lines[0]["created"] is True
+
+
+async def test_bodies_take_only_the_memory_set_aside_for_them(serve: Serve) -> None:
+    """Sixteen of the largest batches may be on their way at once."""
+    service = await serve(server=ServerSection(max_body=1_000, max_batch_body=1_000))
+    head = b"POST /v1/jobs HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n"
+    slow = [await asyncio.open_connection("127.0.0.1", service.port) for _ in range(16)]
+    for _, writer in slow:
+        writer.write(head + b" " * 990)
+    await asyncio.sleep(1)
+
+    refused = await service.post("/v1/jobs", data=in_parts(b" " * 500, b" " * 100), type="application/json")
+    for _, writer in slow:
+        writer.transport.abort()
+    await asyncio.sleep(1)
+    taken = await service.post("/v1/jobs", data=in_parts(JOB, b" "), type="application/json")
+
+    assert (refused.status, refused.code) == (503, "overloaded")
+    assert "Retry-After" in refused.headers
+    assert taken.status == 201
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "pointer"),
+    [
+        ("/v1/jobs", {f"a{index}": 1 for index in range(10_000)}, ""),
+        ("/v1/jobs", {"kind": "echo", "retry": {f"a{index}": 1 for index in range(10_000)}}, "/retry"),
+        ("/v1/jobs", {"kind": "echo", "labels": {f"a{index}": "1" for index in range(5_000)}}, "/labels"),
+        ("/v1/jobs/batch", {"jobs": [{f"a{index}": 1 for index in range(10_000)}]}, "/jobs/0"),
+    ],
+)
+async def test_object_of_very_many_names_is_refused_as_one(
+    service: Served, path: str, body: dict[str, Any], pointer: str
+) -> None:
+    answer = await service.post(path, body)
+
+    assert (answer.status, answer.pointers) == (422, [pointer])
+
+
+async def test_params_may_have_very_many_names(service: Served) -> None:
+    params = {f"a{index}": 1 for index in range(3_000)}
+
+    assert (await service.submit(params=params))["params"] == params
+
+
+async def test_body_of_very_many_values_is_not_even_parsed(service: Served) -> None:
+    text = b'{"jobs":[' + b"[]," * 400_000 + b"1]}"
+
+    answer = await service.post("/v1/jobs/batch", data=in_parts(text), type="application/json")
+
+    assert (answer.status, answer.code) == (413, "too_large")
+    assert "300000 commas" in answer.json["detail"]
+
+
+async def test_encoding_that_is_not_known_is_refused(service: Served) -> None:
+    answer = await service.post("/v1/jobs", data=JOB, headers={"Content-Encoding": "nope"})
+
+    assert (answer.status, answer.code) == (415, "unsupported_media_type")
 
 
 async def test_client_that_leaves_in_mid_body_is_no_error_of_ours(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from typing import Any
 from urllib.parse import quote
@@ -9,6 +10,7 @@ from urllib.parse import quote
 import orjson
 import pytest
 
+from app.stores.base import Query
 from tests.support.served import Served
 
 
@@ -67,6 +69,59 @@ async def test_list_is_brief_unless_the_full_view_is_asked_for(service: Served) 
 
     assert full == job
     assert brief == {name: value for name, value in job.items() if name not in ("params", "result", "attempts")}
+
+
+@pytest.mark.parametrize("order", ["", "&order=due_at"])
+async def test_page_of_very_large_jobs_is_shorter(service: Served, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.service.MAX_PAGE", 25_000)
+    for index in range(70):
+        await service.submit(delay=1_000 + index, key=str(index), params={"a": "x" * 1_000})
+
+    pages, path = [], f"/v1/jobs?view=full&limit=60{order}"
+    answer = (await service.get(path)).json
+    while answer["jobs"]:
+        pages.append([job["key"] for job in answer["jobs"]])
+        answer = (await service.get(f"{path}&cursor={answer['next']}")).json if answer["next"] else {"jobs": []}
+
+    expected = [str(index) for index in range(70)]
+    assert [len(page) for page in pages] == [25, 25, 20]
+    assert [key for page in pages for key in page] == (expected if order else expected[::-1])
+
+
+async def test_page_leaves_out_what_is_deleted_while_it_is_read(service: Served) -> None:
+    ids = [(await service.submit(delay=1_000))["id"] for _ in range(3)]
+    go_on = service.store.hold("get")
+    listing = asyncio.create_task(service.get("/v1/jobs?view=full&limit=2"))
+    await asyncio.sleep(1)
+
+    (job,) = await service.store.list(Query(limit=1))
+    await service.store.delete(job)
+    go_on.set()
+
+    page = (await listing).json
+    assert [job["id"] for job in page["jobs"]] == [ids[1]]
+    assert page["next"] is not None
+
+
+@pytest.mark.parametrize(
+    ("query", "detail"),
+    [
+        ("&".join(f"a{index}" for index in range(500)), "500 parameters; at most 400"),
+        ("state=failed&" * 101, "at most 100 items"),
+        ("&".join(f"label.a{index}=1" for index in range(17)), "17 labels; at most 16"),
+    ],
+)
+async def test_query_of_too_many_filters_is_refused(service: Served, query: str, detail: str) -> None:
+    answer = await service.get(f"/v1/jobs?{query}")
+
+    assert answer.status == 422
+    assert detail in answer.json["errors"][0]["detail"]
+
+
+async def test_as_many_filters_as_are_taken_are_served(service: Served) -> None:
+    query = "&".join([*(f"queue=q{index}" for index in range(100)), *(f"kind=k{index}" for index in range(100))])
+
+    assert (await service.get(f"/v1/jobs?{query}")).json == {"jobs": [], "next": None}
 
 
 @pytest.mark.parametrize("query", ["?limit=2", "?limit=2&order=due_at&state=scheduled", "?limit=1&queue=a&queue=b"])

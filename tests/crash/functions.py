@@ -27,6 +27,11 @@ async def begin(attempt: Attempt) -> None:
     os.write(BOOK, b"%s %d begin %d\n" % (attempt.id.encode(), attempt.number, time.time_ns()))
 
 
+async def stall(seconds: float) -> None:
+    """Keep the whole loop."""
+    time.sleep(seconds)  # noqa: ASYNC251 - what it is about
+
+
 async def hang() -> None:
     await asyncio.Event().wait()
 

@@ -16,7 +16,7 @@ from app.handlers import make_handlers
 from app.handlers.base import Handler
 from app.handlers.http import HttpHandler
 from tests.handlers.process_runs import Handlers, OpenKind, OpenKinds, in_process
-from tests.handlers.receiver import Receiver
+from tests.handlers.receiver import LOOPBACK, Receiver
 from tests.support.alive import alive
 from tests.support.virtual import VirtualClock
 
@@ -33,7 +33,8 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 @pytest_asyncio.fixture
 async def http(clock: VirtualClock) -> AsyncIterator[HttpHandler]:
-    handler = HttpHandler(config=HttpSection(connect_timeout=5.0), now=clock.now)
+    config = HttpSection(connect_timeout=5.0, allow_networks=list(LOOPBACK))
+    handler = HttpHandler(config=config, now=clock.now)
     await handler.open()
     yield handler
     await handler.close()

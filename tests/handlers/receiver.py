@@ -6,9 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from ipaddress import ip_network
+from typing import Any, Final
 
 from aiohttp import web
+
+from app.outgoing import Network
+
+LOOPBACK: Final[tuple[Network, ...]] = (ip_network("127.0.0.0/8"), ip_network("::1"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,11 @@ import pytest
 from aiohttp import web
 
 from app import __version__
+from app.handlers.addresses import Addresses
 from app.handlers.base import AttemptFailed
 from app.handlers.http import HttpHandler
 from tests.handlers.attempts import make_attempt
-from tests.handlers.receiver import Receiver, raw_server
+from tests.handlers.receiver import LOOPBACK, Receiver, raw_server
 from tests.support.virtual import EPOCH
 
 
@@ -176,18 +177,11 @@ async def test_compressed_answer_is_not_unpacked(http: HttpHandler, receiver: Re
     assert (await call(http, receiver.url))["body"] == "bomb"
 
 
-async def test_cookies_are_not_kept(http: HttpHandler, receiver: Receiver) -> None:
-    receiver.answers(headers={"Set-Cookie": "a=1"})
-    url = receiver.url.replace("127.0.0.1", "localhost")  # for an address no jar keeps any
-
-    await call(http, url)
-    await call(http, url)
-
-    assert "cookie" not in receiver.seen[1].headers
-
-
 @pytest.mark.parametrize("status", [400, 404, 500, 503, 304])
-async def test_any_other_status_fails_with_its_body_shown(http: HttpHandler, receiver: Receiver, status: int) -> None:
+async def test_any_other_status_of_a_public_server_fails_with_its_body_shown(
+    http: HttpHandler, receiver: Receiver, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.handlers.egress._PUBLIC", Addresses(opened=LOOPBACK))
     receiver.answers(status, body=b"" if status == 304 else b"out of\n  order" + b"x" * 1_000)
 
     failure = await failure_of(http, receiver.url)
@@ -196,6 +190,15 @@ async def test_any_other_status_fails_with_its_body_shown(http: HttpHandler, rec
     assert f"answered {status}" in failure.message
     assert len(failure.message) < 300
     assert status == 304 or ": out of order" in failure.message
+
+
+@pytest.mark.parametrize("size", [5, 60_000, 100_000])
+async def test_body_of_a_failure_on_a_private_network_is_not_shown(
+    http: HttpHandler, receiver: Receiver, size: int
+) -> None:
+    receiver.answers(500, body=b"x" * size)
+
+    assert (await failure_of(http, receiver.url)).message == f"{receiver.url[7:-1]} answered 500"
 
 
 async def test_redirect_fails_and_says_where_to(http: HttpHandler, receiver: Receiver) -> None:
@@ -335,3 +338,17 @@ async def test_params_of_an_earlier_version_fail_for_good(http: HttpHandler) -> 
         await http.run(b"{}", make_attempt())
 
     assert not failure.value.retryable
+
+
+async def test_trace_of_the_attempt_goes_along(http: HttpHandler, receiver: Receiver) -> None:
+    attempt = make_attempt()._replace(traceparent="00-1-2-01")
+    own = orjson.dumps({"url": receiver.url, "headers": {"TraceParent": "00-3-4-01"}})
+
+    await http.run(orjson.dumps({"url": receiver.url}), attempt)
+    await http.run(own, attempt)
+    await http.run(orjson.dumps({"url": receiver.url}), make_attempt())
+
+    traces = [
+        [value for name, value in seen.headers.items() if name.lower() == "traceparent"] for seen in receiver.seen
+    ]
+    assert traces == [["00-1-2-01"], ["00-3-4-01"], []]

@@ -31,7 +31,7 @@ def faults_of(http: HttpHandler, **params: Any) -> list[str]:
     [
         {"url": URL},
         {"url": "HTTP://App.Example:8080/a%2Fb?q=ä#part"},
-        {"url": "http://[::1]:9/"},
+        {"url": "http://[2606:4700::1111]:9/"},
         {"url": "http://a_b.example./"},
         {"url": f"http://h/{'x' * 2_039}"},
         {"url": URL, "method": "get"},
@@ -91,6 +91,11 @@ def test_refused_password_is_not_repeated(http: HttpHandler) -> None:
         "webhook-id",
         "Webhook-Signature",
         "X-Erelong-Attempt",
+        "Keep-Alive",
+        "TE",
+        "Trailer",
+        "Upgrade",
+        "Expect",
     ],
 )
 def test_header_that_the_service_sets_is_refused(http: HttpHandler, name: str) -> None:
@@ -102,6 +107,17 @@ def test_header_that_the_service_sets_is_refused(http: HttpHandler, name: str) -
 @pytest.mark.parametrize("name", ["", "a b", "a:b", "a\r\nb", "ä", "x" * 101])
 def test_header_name_that_is_none_is_refused(http: HttpHandler, name: str) -> None:
     assert "is not a header name" in faults_of(http, url=URL, headers={name: "1"})[0]
+
+
+def test_headers_are_bounded_in_number_and_size(http: HttpHandler) -> None:
+    http.check(orjson.dumps({"url": URL, "headers": {f"X-{number}": "" for number in range(64)}}))
+    http.check(orjson.dumps({"url": URL, "headers": {"X": "ä" * 4_095, "Y": ""}}))
+
+    many = faults_of(http, url=URL, headers={f"X-{number}": "" for number in range(65)})
+    long = faults_of(http, url=URL, headers={"X": "ä" * 4_095, "Y": "12"})
+
+    assert many == ["/headers: has 65 headers: send at most 64"]
+    assert long == ["/headers: has 8194 bytes of names and values: send at most 8192"]
 
 
 @pytest.mark.parametrize("value", ["a\r\nX: 1", "a\nb", "a\x00", "\x7f"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from itertools import islice
 from operator import itemgetter
 
 from hypothesis import settings
@@ -62,6 +63,20 @@ class AgendaAgainstSortedList(RuleBasedStateMachine):
         assert self.agenda.pop(now, limit) == self.model[:end]
 
         del self.model[:end]
+
+    @rule(after=INSTANTS, seq=SEQS)
+    def sift(self, after: int, seq: int) -> None:
+        """Keep every other entry of what is due later; entries that come meanwhile stay."""
+        for stretch in islice(self.agenda.stretches(after), 3):
+            self.add(max(stretch.entries[0][0] if stretch.entries else 0, 0), seq)
+            kept = stretch.entries[::2]
+            size = len(self.agenda)
+            self.agenda.sift(stretch, kept)
+            if len(self.agenda) < size:  # else it was split by the one that came
+                for entry in reversed(stretch.entries[1::2]):
+                    self.model.reverse()
+                    self.model.remove(entry)
+                    self.model.reverse()
 
     @rule()
     def drain(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, NamedTuple
 
 import orjson
@@ -38,6 +38,15 @@ QUEUES = {
 ASK = Ask(frozenset({"pull"}), frozenset(), 1, 5.0)
 FORGETTING = {"short"}
 MOST_WRITES = 200
+
+
+class Patient:
+    """A client that stays until it has its answer."""
+
+    is_gone = False
+
+    def wakes(self, _: asyncio.Event) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 class Run(NamedTuple):
@@ -109,7 +118,7 @@ class Life:
 
     async def lend(self) -> Leased | None:
         with suppress(Problem):
-            leased = await self.parts.leases.lend(ASK, 1.0, lambda: False)
+            leased = await self.parts.leases.lend(ASK, 1.0, Patient())
             return leased[0] if leased else None
         return None
 

@@ -96,11 +96,12 @@ class Contract:
         assert problem["status"] == status
         assert problem["type"] == f"/problems/{problem['code']}"
         assert problem["request_id"] == headers["X-Request-Id"]
-        assert ("errors" in problem) == (status == 422) or problem["code"] in ("backlog_full", "key_taken")
+        assert ("errors" in problem) == (status == 422) or problem["code"] in ("backlog_full", "key_taken", "forbidden")
+        assert ("WWW-Authenticate" in headers) == (status == 401)
         assert ("Retry-After" in headers) == (status in (429, 503, 507))
 
     def _check_body(self, schema: Mapping[str, Any], media: str, body: bytes) -> None:
-        if media.startswith("text/plain"):
+        if media.startswith("text/"):
             return
         values = [orjson.loads(line) for line in body.splitlines() if line.strip()] if media == NDJSON else None
         for value in [orjson.loads(body)] if values is None else values:

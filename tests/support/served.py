@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, Self
 
 import aiohttp
 import orjson
-from aiohttp import web
 from multidict import CIMultiDictProxy
 from yarl import URL
 
+from app.api.connections import Connections
 from app.clock import Instant
 from app.config import Config, Kind
+from app.door import listen
 from app.handlers import make_handlers
 from app.job import Job
-from app.main import Parts, listen
+from app.main import Parts
 from app.stores.base import Memo, Offer, Override, Receipt
 from tests.support.contract import NDJSON, Contract
 from tests.support.faults import FaultyStore
@@ -75,7 +77,7 @@ class ServedStore(FaultyStore):
 
 
 class Served:
-    """A running service; `parts` is its inside, `call` the way in that clients have.
+    """A running service; `parts` is its inside, `call` the way in that clients have, with `key` if that is set.
 
     Kinds: echo, http, endless, which runs until it is stopped, and those that are given as handlers or `declared` as
     settings do.
@@ -96,22 +98,25 @@ class Served:
         self.store = store or ServedStore()
         self.parts = Parts(config=config, store=self.store, handlers=handlers, now=clock.now)
         self.port = 0
-        self._runner = web.AppRunner(self.parts.app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        self.key: str | None = None
+        self._connections = Connections(
+            limits=config.server, max_connections=config.server.max_connections, metrics=self.parts.metrics
+        )
         self._session = aiohttp.ClientSession()
         self._contract: Contract
 
     async def __aenter__(self) -> Self:
         await self.parts.start()
-        await self._runner.setup()
         door = listen("127.0.0.1", 0)
         self.port = door.getsockname()[1]
-        await web.SockSite(self._runner, door).start()
+        await self._connections.open(self.parts.app, door)
         self._contract = await self._get_contract()
         return self
 
     async def _get_contract(self) -> Contract:
         """The document as a judge: to make it takes longer than most tests, so those of the same kinds share it."""
         kinds = orjson.dumps({name: handler.params_schema for name, handler in self.parts.handlers.items()})
+        kinds += b" %d" % self.parts.config.auth.open_metrics
         if kinds not in _contracts:
             async with self._session.get(f"http://127.0.0.1:{self.port}/openapi.json") as response:
                 _contracts[kinds] = Contract(orjson.loads(await response.read()))
@@ -123,7 +128,7 @@ class Served:
             event.set()
         await self._session.close()
         await self.parts.stop()
-        await self._runner.cleanup()
+        await self._connections.close()
 
     async def call(
         self,
@@ -139,7 +144,8 @@ class Served:
         url = URL(f"http://127.0.0.1:{self.port}{path}", encoded=True)
         body = data if json is None else orjson.dumps(json)
         media = type or ("application/json" if isinstance(body, bytes) else None)
-        given = {**(headers or {}), **({"Content-Type": media} if media else {})}
+        given = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        given |= {**(headers or {}), **({"Content-Type": media} if media else {})}
         async with self._session.request(method, url, data=body, headers=given, allow_redirects=False) as response:
             answer = Answer(response.status, response.headers, await response.read())
         self._contract.check_answer(method, path, *answer)
@@ -170,10 +176,13 @@ class Served:
     async def raw(self, request: bytes) -> bytes:
         """Send bytes that no proper client would; all that comes until the connection is closed."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        writer.write(request)
-        answer = await reader.read()
-        writer.close()
-        await writer.wait_closed()
+        answer = b""
+        with suppress(ConnectionError):  # what is closed while we still send is reset
+            writer.write(request)
+            while part := await reader.read(65_536):
+                answer += part
+        writer.transport.abort()
+        await asyncio.sleep(0)
         return answer
 
     async def submit(self, **fields: Any) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -12,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from app import __version__, main
+from app.access import Keyring, Scope, fingerprint_of, new_key
 from app.cli import main as run
-from app.config import Config
+from app.config import Config, load
 from app.errors import StoreInUse
 
 
@@ -113,6 +116,67 @@ def test_open_door_without_keys_is_a_problem(capsys: pytest.CaptureFixture[str])
     assert "open to others and there are no keys" in capsys.readouterr().err
 
 
+# new-key
+
+
+def test_new_key_prints_a_key_and_settings_that_know_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = "new-key --name mail-app --scopes submit,read --queues mail,sms --rate 0.5"
+
+    assert run(asked.split()) == 0
+
+    printed = capsys.readouterr().out
+    (key,) = re.findall(r"^erl_[0-9a-f]{12}_[A-Za-z0-9_-]{43}$", printed, re.MULTILINE)
+    (lines,) = re.findall(r"^\[auth.keys.*?(?=\n\n)", printed, re.MULTILINE | re.DOTALL)
+    (tmp_path / "config.toml").write_text(lines)
+    entry = load(None, {}).auth.keys["mail-app"]
+    assert Keyring(callers={entry.sha256: entry.caller("a")}).find(key) == entry.caller("a")
+    assert (entry.scopes, entry.queues) == ([Scope.SUBMIT, Scope.READ], ["mail", "sms"])
+    assert entry.rate is not None
+    assert (entry.rate.per_second, entry.rate.burst) == (0.5, 1.0)
+    assert {path.name for path in tmp_path.iterdir()} == {"config.toml"}
+
+
+def test_new_key_can_be_given_by_the_environment_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["new-key", "--name", "Mail-app.2", "--scopes", "work"])
+
+    (line,) = re.findall(r"^ERELONG_.*$", capsys.readouterr().out, re.MULTILINE)
+    name, _, value = shlex.split(line)[0].partition("=")
+    assert re.fullmatch("[A-Z0-9_]+", name)
+    config = load(None, {name: value})
+    assert config.auth.keys["mail_app_2"].scopes == [Scope.WORK]
+
+
+def test_new_key_without_a_name_is_called_by_its_id(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["new-key", "--scopes", "read"])
+    printed = capsys.readouterr().out
+
+    (id,) = re.findall("^erl_([0-9a-f]{12})_", printed, re.MULTILINE)
+    assert f"[auth.keys.key-{id}]" in printed
+
+
+def test_no_two_new_keys_are_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(20):
+        run(["new-key", "--scopes", "read"])
+
+    keys = re.findall("^erl_.*$", capsys.readouterr().out, re.MULTILINE)
+    assert len({key[:17] for key in keys}) == len({key[17:] for key in keys}) == 20
+
+
+def test_name_with_a_dot_is_one_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(["new-key", "--name", "mail.app", "--scopes", "read"])
+    (tmp_path / "config.toml").write_text(capsys.readouterr().out.partition("betray it:")[2].partition("\nOr in")[0])
+
+    assert [*load(None, {}).auth.keys] == ["mail.app"]
+
+
+def test_open_door_with_a_key_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entry = f'[auth.keys.app]\nsha256 = "{fingerprint_of(new_key())}"\nscopes = ["read"]\n'
+    (tmp_path / "config.toml").write_text(f'[server]\nhost = "0.0.0.0"\n{entry}')
+
+    assert run(["check-config"]) == 0
+    assert capsys.readouterr().out == "the settings can be used; kinds: echo, http\n"
+
+
 # health
 
 
@@ -179,7 +243,25 @@ def test_where_nobody_listens_nobody_is_alive(capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize(
-    "line", ["", "sever", "serve --prot 1", "serve --port 70000", "serve --port -1", "serve --port http"], ids=repr
+    "line",
+    [
+        "",
+        "sever",
+        "serve --prot 1",
+        "serve --port 70000",
+        "serve --port -1",
+        "serve --port http",
+        "new-key",
+        "new-key --scopes all",
+        "new-key --scopes read,",
+        "new-key --scopes read --queues a,,b",
+        "new-key --scopes read --name a/b",
+        "new-key --scopes read --rate 0",
+        "new-key --scopes read --rate inf",
+        "new-key --scopes read --rate nan",
+        "new-key --scopes read --rate much",
+    ],
+    ids=repr,
 )
 def test_line_that_cannot_be_understood_is_refused(
     line: str, capsys: pytest.CaptureFixture[str], served: Served

@@ -12,6 +12,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from app.config import (
+    ApiKey,
     Config,
     ConfigError,
     Kind,
@@ -70,7 +71,7 @@ def test_shipped_file_mentions_every_field_of_every_section() -> None:
         f"{section.__name__}.{name}"
         for section in _sections(Config)
         for name in section.model_fields
-        if section is not Config and not re.search(rf"^#?\[?(?:.*[{{, .])?{name}(?: =|\])", text, re.MULTILINE)
+        if section is not Config and not re.search(rf"^#?\[?(?:.*[{{, .])?{name}(?: =|[\].])", text, re.MULTILINE)
     }
 
     assert unmentioned == set()
@@ -83,6 +84,7 @@ def test_examples_of_the_shipped_file_are_valid(write: Write) -> None:
 
     shown = [config.kinds[name].model_fields_set for name in ("resize", "backup", "thumbnail")]
     assert set(Kind.model_fields) == set().union(*shown)
+    assert set(ApiKey.model_fields) == config.auth.keys["mail-app"].model_fields_set
     assert set(QueueSettings.model_fields) == config.queues["mail"].model_fields_set
     assert config.queues["mail"].retention == QueueSettings().retention
     assert config.queues["mail"].model_copy(
@@ -101,6 +103,13 @@ def test_file_of_the_working_directory_is_read_unasked(write: Write) -> None:
     write("[server]\nport = 9000\n")
 
     assert load(None, {}).server.port == 9000
+
+
+def test_file_of_the_working_directory_that_cannot_be_read_is_not_passed_over(write: Write) -> None:
+    write("").unlink()
+    Path("config.toml").symlink_to("config.toml")
+
+    assert problems(None) == ["config.toml: cannot be read: Too many levels of symbolic links"]
 
 
 def test_file_that_was_named_must_be_there(tmp_path: Path) -> None:
@@ -167,8 +176,8 @@ retry.factor = 0.5
         'config.toml:4: server.max_wait: "5 minutes" is not a duration: send seconds as a number, or text'
         ' such as "90s", "1h30m", "250ms", "PT5M" or "P1DT2H"',
         "config.toml:3: server.prot: no such setting; did you mean port? known here: host, port, loop,"
-        " body_timeout, drain_timeout, max_body, max_batch_body, max_batch_jobs, max_params, max_depth, max_result, "
-        "max_wait, max_waiters",
+        " max_connections, header_timeout, idle_timeout, body_timeout, drain_timeout, max_header, max_body, "
+        "max_batch_body, max_batch_jobs, max_params, max_depth, max_result, max_wait, max_waiters",
         "config.toml:7: queues.mail.rate.per_second = 0: should be greater than 0",
         "config.toml:8: queues.mail.retry.factor = 0.5: should be greater than or equal to 1",
         "config.toml:9: queues.\"no good\": String should match pattern '^[A-Za-z0-9._-]{1,100}$'",

@@ -5,14 +5,18 @@ from __future__ import annotations
 import io
 import json
 import logging
+import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
+from contextvars import copy_context
 from typing import Literal
 
 import pytest
 
 from app import log as log_module
-from app.log import MAX_FIELD, get_logger, setup
+from app.handlers.base import Attempt
+from app.log import MAX_FIELD, current_attempt, current_request, get_logger, lost, setup, take_failures
 
 Format = Literal["console", "json"]
 Read = Callable[[], list[str]]
@@ -29,6 +33,14 @@ def _logging() -> Iterator[None]:
         handler.close()
     root.handlers, root.level = before, level
     logging.getLogger("app.tested").manager._clear_cache()  # type: ignore[attr-defined]  # as setLevel does
+
+
+@pytest.fixture
+def _hooks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for module, name in ((sys, "excepthook"), (sys, "unraisablehook"), (threading, "excepthook")):
+        monkeypatch.setattr(module, name, getattr(module, name))
+    yield
+    logging.captureWarnings(False)
 
 
 @pytest.fixture
@@ -180,6 +192,7 @@ def test_reader_that_stops_costs_lines_not_time_and_the_loss_is_told(monkeypatch
     lines = stream.getvalue().splitlines()
     assert len(lines) == 1 + 5 + 2
     assert "log_lines_dropped lines=3" in lines[-2]
+    assert handler.lost == {"slow_reader": 3}  # type: ignore[attr-defined]  # of the writer
 
 
 @pytest.mark.usefixtures("_logging")
@@ -191,4 +204,136 @@ def test_broken_stream_does_not_end_the_writer() -> None:
     log.info("lost")
 
     writer = logging.getLogger().handlers[0]
+    assert lost() == {"slow_reader": 0, "flood": 0}
     assert writer._thread.is_alive()  # type: ignore[attr-defined]  # the thread that writes
+
+
+# what is being done
+
+
+def attempt(**given: object) -> Attempt:
+    fields = {"id": "j1", "kind": "echo", "queue": "q", "number": 3, "due_at": 0, "started_at": 0, "timeout": 1.0}
+    return Attempt(**fields | given)  # type: ignore[arg-type]  # as the fields are
+
+
+@pytest.mark.parametrize("format", ["console", "json"])
+def test_line_names_the_request_and_the_attempt_in_which_it_is_written(
+    format: Format, started: Callable[[Format], Read]
+) -> None:
+    read = started(format)
+
+    def work() -> None:
+        current_request.set("r1")
+        current_attempt.set(attempt())
+        log.info("ours")
+        logging.getLogger("library").warning("theirs")
+        log.info("of another", job="j2", attempt=1)
+
+    copy_context().run(work)
+    log.info("of none")
+
+    ours, theirs, other, none = read()
+    assert all("r1" in line and "j1" in line and "3" in line for line in (ours, theirs))
+    assert "j2" in other
+    assert "j1" not in other
+    assert "r1" not in none
+
+
+# floods
+
+
+@pytest.fixture
+def second(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time of log lines; set its only item to let it pass."""
+    times = [1_000.25]
+    make = logging.LogRecord.__init__
+
+    def made(record: logging.LogRecord, *args: object, **kwargs: object) -> None:
+        make(record, *args, **kwargs)  # type: ignore[arg-type]  # passed on as they came
+        record.created = times[0]
+
+    monkeypatch.setattr(logging.LogRecord, "__init__", made)
+    return times
+
+
+def test_flood_of_one_event_is_cut_told_and_counted_and_other_events_pass(
+    started: Callable[[Format], Read], second: list[float]
+) -> None:
+    read = started("console")
+
+    for number in range(250):
+        log.info("attempt_failed", number=number)
+    log.info("other")
+    second[0] += 1
+    log.info("later")
+    held_back = lost()
+
+    lines = read()
+    assert sum("attempt_failed number" in line for line in lines) == 100
+    assert held_back == {"slow_reader": 0, "flood": 150}
+    assert "other" in lines[100]
+    assert "log_lines_held_back of=attempt_failed lines=150" in lines[101]
+    assert "later" in lines[102]
+
+
+def test_flood_of_a_library_is_cut_whatever_its_lines_say(
+    started: Callable[[Format], Read], second: list[float]
+) -> None:
+    read = started("console")
+
+    for number in range(500):
+        logging.getLogger("asyncio").error(f"socket.accept() out of system resource {number}")
+
+    assert len(read()) == 100
+
+
+def test_flood_is_not_cut_at_the_level_debug(started: Callable[..., Read], second: list[float]) -> None:
+    read = started("console", "debug")
+
+    for _ in range(150):
+        log.debug("request")
+
+    assert len(read()) == 150
+
+
+# what Python prints itself
+
+
+@pytest.mark.usefixtures("_hooks")
+def test_what_nobody_caught_is_a_line_even_after_the_end(started: Callable[[Format], Read]) -> None:
+    read = started("json")
+    take_failures()
+    logging.getLogger().handlers[0].close()
+
+    error = ValueError("nobody caught it")
+    sys.excepthook(ValueError, error, None)
+
+    (line,) = map(json.loads, read())
+    assert (line["event"], line["level"]) == ("crashed", "error")
+    assert "ValueError: nobody caught it" in line["exception"]
+
+
+@pytest.mark.usefixtures("_hooks")
+@pytest.mark.filterwarnings("always")
+def test_crash_of_a_thread_a_finalizer_and_a_warning_are_lines(started: Callable[[Format], Read]) -> None:
+    read = started("json")
+    take_failures()
+
+    def crash() -> None:
+        raise RuntimeError("in a thread")
+
+    class Finalized:
+        def __del__(self) -> None:
+            raise RuntimeError("in a finalizer")
+
+    thread = threading.Thread(target=crash, name="t1")
+    thread.start()
+    thread.join()
+    Finalized()
+    warnings.warn("an old way", DeprecationWarning, stacklevel=1)
+
+    crashed, unraisable, warned = map(json.loads, read())
+    assert (crashed["event"], crashed["thread"]) == ("thread_crashed", "t1")
+    assert "in a thread" in crashed["exception"]
+    assert (unraisable["event"], "in a finalizer" in unraisable["exception"]) == ("unraisable", True)
+    assert (warned["logger"], warned["level"]) == ("py.warnings", "warning")

@@ -8,9 +8,10 @@ import socket
 import pytest
 
 from app.config import AuthSection, Config, ConfigError, QueueSettings, Retention, ServerSection
+from app.door import is_loopback, listen, refuse_open_door
 from app.errors import Draining, Exit, StoreCorrupt, StoreFailed, StoreUnavailable
 from app.job import State
-from app.main import end_strays, is_loopback, listen, refuse_open_door, until_told
+from app.main import end_strays, until_told
 from tests.support.builders import make_running, put
 from tests.support.engine import Engine
 from tests.support.faults import FaultyStore
@@ -122,28 +123,14 @@ async def test_drain_refuses_new_work_and_lets_those_go_who_wait(clock: VirtualC
         assert await asyncio.wait_for(waiting, 1) == job
         with pytest.raises(Draining):
             await engine.submit()
-        assert engine.parts.checks()["service"] == "draining"
-
-
-async def test_checks_tell_what_ails_the_service(clock: VirtualClock) -> None:
-    engine = Engine(clock=clock)
-    assert engine.parts.checks()["service"] == "starting"
-
-    async with engine:
-        assert engine.parts.checks() == {"service": "ok", "scheduler": "ok", "store": "ok", "clock": "ok"}
-        await asyncio.sleep(5)
-        clock.step(60)
-        await asyncio.sleep(5)
-        assert engine.parts.checks()["clock"] == "ok, last stepped by 60.0 s"
-
-    assert engine.parts.checks()["scheduler"] == "ended"
+        assert engine.parts.health.checks()["service"] == "draining"
 
 
 async def test_checks_tell_what_ails_the_store(clock: VirtualClock) -> None:
     async with Engine(clock=clock) as engine:
         engine.store.ails = "damaged: a page; restore it"
 
-        assert engine.parts.checks()["store"] == "damaged: a page; restore it"
+        assert engine.parts.health.checks()["store"] == "damaged: a page; restore it"
 
 
 async def test_start_on_a_store_that_cannot_be_read_says_how_to_go_on(clock: VirtualClock) -> None:
@@ -189,20 +176,6 @@ async def test_signal_is_the_end_of_the_service_without_a_reason(clock: VirtualC
     assert await told is None
 
 
-async def test_levels_are_those_of_the_parts(clock: VirtualClock) -> None:
-    async with Engine(clock=clock, handler=FakeHandler(lasting(100))) as engine:
-        await engine.submit_many(3, delay=3_600)
-        await engine.submit_many(2)
-        await engine.until(lambda: engine.handler.running == 2)
-
-        metrics = engine.parts.metrics
-        assert (metrics.pending.read(), metrics.running.read()) == ({(): 3}, {(): 2})
-        assert (metrics.abandoned.read(), metrics.unsaved.read()) == ({(): 0}, {(): 0})
-        assert metrics.due.read() == {("default",): 0}
-        levels = {group: jobs for group, jobs in metrics.jobs.read().items() if jobs}
-        assert levels == {("default", "scheduled"): 3, ("default", "running"): 2}
-
-
 async def test_retention_runs_by_itself(clock: VirtualClock) -> None:
     queue = QueueSettings(retention=Retention(succeeded=600.0))
     async with Engine(clock=clock, queue=queue) as engine:
@@ -221,7 +194,7 @@ async def test_background_duty_survives_a_store_that_fails(clock: VirtualClock) 
         await asyncio.sleep(5)
         engine.store.broken.clear()
 
-        assert engine.parts.checks()["scheduler"] == "ok"
+        assert engine.parts.health.checks()["scheduler"] == "ok"
         await engine.until(lambda: len(engine.handler.attempts) == 1, within=2)
 
 

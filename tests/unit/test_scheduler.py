@@ -67,6 +67,33 @@ async def test_ten_thousand_jobs_of_one_instant_are_handed_over_in_slices(desk: 
     assert turns >= 10_000 / scheduler.MAX_POP
 
 
+async def test_jobs_in_a_rush_are_handed_over_a_few_at_a_time_and_two_milliseconds_late_at_most(desk: Desk) -> None:
+    jobs = await put(
+        desk.store, *[make_job(delay=5 + index / 5_000, retry=RETRY, now=desk.clock.now()) for index in range(5_000)]
+    )
+    due = {job.seq: job.due_at or 0 for job in jobs}
+    desk.agenda.extend((at, seq) for seq, at in due.items())
+
+    await asyncio.sleep(7)
+
+    lateness = [at - due[seq] for seq, at in desk.lanes.handed_over]
+    assert len(lateness) == 5_000
+    assert 0 <= min(lateness) <= max(lateness) <= 2_001
+    assert desk.agenda.laps < 2_000
+
+
+async def test_jobs_that_come_one_by_one_do_not_wait_for_others(desk: Desk) -> None:
+    jobs = await put(
+        desk.store, *[make_job(delay=5 + index / 200, retry=RETRY, now=desk.clock.now()) for index in range(400)]
+    )
+    desk.agenda.extend((job.due_at or 0, job.seq) for job in jobs)
+
+    await asyncio.sleep(8)
+
+    due = {job.seq: job.due_at or 0 for job in jobs}
+    assert max(at - due[seq] for seq, at in desk.lanes.handed_over) < 1_001
+
+
 # sleeping
 
 

@@ -7,11 +7,11 @@ from contextlib import ExitStack
 
 import pytest
 
-from app.watchers import Watchers
+from app.watchers import Places, Watchers
 
 
 async def test_watcher_is_told_of_every_change() -> None:
-    watchers = Watchers(max_watchers=10)
+    watchers = Watchers(places=Places(10))
 
     with watchers.watch(7) as event:
         assert event is not None
@@ -23,7 +23,7 @@ async def test_watcher_is_told_of_every_change() -> None:
 
 
 async def test_all_who_watch_a_job_are_told_and_nobody_else() -> None:
-    watchers = Watchers(max_watchers=10)
+    watchers = Watchers(places=Places(10))
 
     with watchers.watch(7) as first, watchers.watch(7) as second, watchers.watch(8) as other:
         assert first is not None
@@ -36,7 +36,7 @@ async def test_all_who_watch_a_job_are_told_and_nobody_else() -> None:
 
 
 async def test_too_many_watchers_are_sent_away() -> None:
-    watchers = Watchers(max_watchers=2)
+    watchers = Watchers(places=Places(2))
 
     with watchers.watch(1), watchers.watch(2), watchers.watch(1) as third:
         assert third is None
@@ -45,12 +45,12 @@ async def test_too_many_watchers_are_sent_away() -> None:
 
 
 async def test_nobody_may_watch_when_the_bound_is_zero() -> None:
-    with Watchers(max_watchers=0).watch(1) as event:
+    with Watchers(places=Places(0)).watch(1) as event:
         assert event is None
 
 
 async def test_watcher_that_fails_gives_its_place_back() -> None:
-    watchers = Watchers(max_watchers=1)
+    watchers = Watchers(places=Places(1))
 
     for _ in range(3):
         with pytest.raises(ValueError, match="gone"), watchers.watch(1):
@@ -61,7 +61,7 @@ async def test_watcher_that_fails_gives_its_place_back() -> None:
 
 
 async def test_one_who_leaves_does_not_take_another_along() -> None:
-    watchers = Watchers(max_watchers=2)
+    watchers = Watchers(places=Places(2))
 
     with watchers.watch(1) as staying:
         assert staying is not None
@@ -73,7 +73,7 @@ async def test_one_who_leaves_does_not_take_another_along() -> None:
 
 
 async def test_nothing_is_kept_of_those_who_left() -> None:
-    watchers = Watchers(max_watchers=1_000)
+    watchers = Watchers(places=Places(1_000))
 
     with ExitStack() as stack:
         for seq in range(1_000):
@@ -83,7 +83,7 @@ async def test_nothing_is_kept_of_those_who_left() -> None:
 
 
 async def test_close_lets_everybody_go_and_nobody_in() -> None:
-    watchers = Watchers(max_watchers=10)
+    watchers = Watchers(places=Places(10))
 
     with watchers.watch(1) as first, watchers.watch(2) as second:
         assert first is not None

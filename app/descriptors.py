@@ -1,0 +1,62 @@
+"""Open files and sockets: how many the process may have, and few words in the log when it has no more."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import sys
+from typing import TYPE_CHECKING, Any
+
+from app.log import get_logger
+
+if sys.platform != "win32":
+    import resource
+
+if TYPE_CHECKING:
+    from app.config import Config
+
+RESERVED = 128  # for the store, the log, processes, and clients that are told that they are too many
+QUIET = 10.0  # seconds between two lines about the same want
+
+log = get_logger(__name__)
+
+
+def allowed(wanted: int) -> int:
+    """Have this many allowed, as far as the system lets us; how many are."""
+    if sys.platform == "win32":  # which knows no such limit
+        return wanted
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return wanted
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return most
+
+
+def most_connections(config: Config) -> int:
+    """How many clients may be connected, so that calls to others and the store have descriptors left."""
+    asked, calls = config.server.max_connections, config.http.max_connections
+    wanted = asked + calls + RESERVED
+    found = allowed(wanted)
+    if found >= wanted:
+        return asked
+    most = min(asked, max(8, (found - RESERVED) // 2))
+    log.warning(
+        "few_descriptors", allowed=found, wanted=wanted, max_connections=most, remedy=f"ulimit -n {wanted}, or more"
+    )
+    return most
+
+
+class Complaints:
+    """What the event loop has to say: of descriptors that have run out one line in `QUIET`, not thousands a second."""
+
+    def __init__(self) -> None:
+        self._said_at = -QUIET
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
+            loop.default_exception_handler(context)
+        elif loop.time() - self._said_at >= QUIET:
+            self._said_at = loop.time()
+            log.warning("no_descriptors", error=str(error), during=context.get("message"))

@@ -1,0 +1,98 @@
+"""What ails the service, part by part, and what to do about it: the answer of `/readyz`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from app.job import SECOND
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Sequence
+
+    from app.agenda import Agenda
+    from app.clock import Now
+    from app.metrics import GroupTimer
+    from app.outcomes import Outcomes
+    from app.scheduler import Scheduler
+    from app.service import Service
+    from app.stores.base import Store
+
+OVERDUE = 5.0  # seconds that a commit, or a lap of the scheduler, may take before it is told
+SHOWN = 600.0  # seconds for which a step of the clock, or a loop that stood still, is shown after it is over
+
+
+class Health:
+    """Names each part with "ok", perhaps with something to know, or what ails it. `tick` is the monotonic clock."""
+
+    def __init__(
+        self,
+        *,
+        service: Service,
+        scheduler: Scheduler,
+        agenda: Agenda,
+        outcomes: Outcomes,
+        store: Store,
+        commits: GroupTimer,
+        tick: Callable[[], float],
+        now: Now,
+    ) -> None:
+        self._service = service
+        self._scheduler = scheduler
+        self._agenda = agenda
+        self._outcomes = outcomes
+        self._store = store
+        self._commits = commits
+        self._tick = tick
+        self._now = now
+        self.is_started = False
+        self.duties: Sequence[asyncio.Task[None]] = ()
+        self.loop: Callable[[], str] = lambda: "ok"
+
+    def checks(self) -> dict[str, str]:
+        return {
+            "service": self._of_service(),
+            "scheduler": self._of_scheduler(),
+            "store": self._of_store(),
+            "outcomes": self._of_outcomes(),
+            "loop": self.loop(),
+            "clock": self._of_clock(),
+        }
+
+    def _of_service(self) -> str:
+        if self._service.is_draining:
+            return "draining"
+        return "ok" if self.is_started else "starting"
+
+    def _of_scheduler(self) -> str:
+        if any(duty.done() for duty in self.duties):
+            return "ended: a duty in the background is over; look for why in the log, and restart"
+        if self._scheduler.failures:
+            return f"{self._scheduler.failures} laps in a row failed; look for lap_failed in the log"
+        since, next_due = self._tick() - self._scheduler.lapped_at, self._agenda.next_due()
+        if since < OVERDUE:
+            return "ok"
+        if self._scheduler.is_handing_over:
+            return f"a lap takes {since:.0f} s already: the store does not answer its reads; look at the disk"
+        late = 0.0 if next_due is None else (self._now() - next_due) / SECOND
+        return (
+            "ok" if late < OVERDUE else f"asleep although a job has been due for {late:.0f} s; restart, and report it"
+        )
+
+    def _of_store(self) -> str:
+        ailment, under_way = self._store.ailment() or "ok", self._commits.under_way
+        if under_way < OVERDUE or not ailment.startswith("ok"):
+            return ailment
+        return f"a commit takes {under_way:.0f} s already: look at the disk (dmesg, iostat) and who else writes to it"
+
+    def _of_outcomes(self) -> str:
+        if not self._outcomes.is_full:
+            return "ok"
+        return f"{len(self._outcomes)} wait for the disk and nothing new begins; look for save_failed in the log"
+
+    def _of_clock(self) -> str:
+        jump, jumped_at = self._scheduler.last_jump, self._scheduler.jumped_at
+        if jump is None or self._tick() - jumped_at > SHOWN:
+            return "ok"
+        effect = "what waits is due sooner" if jump > 0 else "what waits, waits longer"
+        return f"ok, stepped by {jump:+.1f} s {self._tick() - jumped_at:.0f} s ago: {effect}"

@@ -1,0 +1,152 @@
+"""Traces of requests and attempts by OpenTelemetry: an extra, loaded only where an endpoint is configured."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from aiohttp import web
+
+from app import __version__
+from app.config import ConfigError
+from app.handlers.base import Attempt, AttemptFailed, Handler, Result
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.trace import Span, SpanContext
+
+ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+MAX_ORIGINS: Final = 10_000  # submits that are remembered, so that attempts can be linked to them
+FLUSH_TIME: Final = 0.5  # a collector that does not answer must not hold up the end
+
+
+def make_tracing(env: Mapping[str, str]) -> Tracing | None:
+    """What OpenTelemetry's own variables ask for; None if they name no endpoint."""
+    named = next((name for name in ENDPOINTS if env.get(name)), None)
+    if named is None or env.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return None
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError as error:
+        remedy = "pip install 'erelong[otel]', or take the variable away (or set OTEL_SDK_DISABLED=true)"
+        raise ConfigError([f"{named} asks for traces, and {error.name} is not installed: {remedy}"]) from None
+    about = {"service.name": env.get("OTEL_SERVICE_NAME") or "erelong", "service.version": __version__}
+    provider = TracerProvider(resource=Resource.create(about), shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return Tracing(provider=provider)
+
+
+class Tracing:
+    """Spans for requests under `/v1/` and for attempts that run here. An attempt is linked to the request that
+    submitted its job, as long as this process remembers; it is no part of that trace, which may be days old.
+    """
+
+    def __init__(self, *, provider: TracerProvider) -> None:
+        from opentelemetry import trace
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        self._provider = provider
+        self._otel = trace
+        self._tracer = provider.get_tracer("erelong", __version__)
+        self._propagator = TraceContextTextMapPropagator()
+        self._origins: dict[str, SpanContext] = {}
+
+    def wrap(self, handlers: Mapping[str, Handler]) -> dict[str, Handler]:
+        """The same handlers, each of whose attempts is a span; those of pull kinds do not run here."""
+        return {
+            name: handler if handler.type == "pull" else cast("Handler", TracedHandler(handler=handler, tracing=self))
+            for name, handler in handlers.items()
+        }
+
+    def trace(self, app: web.Application) -> None:
+        """Make a span of each request that comes to an application; before it serves."""
+
+        @web.middleware
+        async def traced(request: web.Request, handler: Any) -> web.StreamResponse:
+            return await self._answer(request, handler)
+
+        app.middlewares.insert(0, traced)
+
+    def close(self) -> None:
+        """Send what is left, within reason."""
+        thread = threading.Thread(target=self._provider.shutdown, name="tracing", daemon=True)
+        thread.start()
+        thread.join(FLUSH_TIME)
+
+    async def _answer(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        resource = request.match_info.route.resource
+        route = resource.canonical if resource is not None else ""
+        if not route.startswith("/v1/"):
+            answer: web.StreamResponse = await handler(request)
+            return answer
+        about = {"http.request.method": request.method, "http.route": route, "url.path": request.path}
+        with self._tracer.start_as_current_span(
+            f"{request.method} {route}",
+            context=self._propagator.extract(request.headers),
+            kind=self._otel.SpanKind.SERVER,
+            attributes=about,
+        ) as span:
+            answer = await handler(request)
+            self._note_answer(span, answer)
+            return answer
+
+    def _note_answer(self, span: Span, answer: web.StreamResponse) -> None:
+        span.set_attribute("http.response.status_code", answer.status)
+        span.set_attribute("erelong.request", answer.headers.get("X-Request-Id", ""))
+        if answer.status >= 500:
+            span.set_status(self._otel.StatusCode.ERROR)
+        location = answer.headers.get("Location")
+        if location is not None and answer.status == 201:
+            id = location.rpartition("/")[2]
+            span.set_attribute("erelong.job", id)
+            if len(self._origins) >= MAX_ORIGINS:
+                del self._origins[next(iter(self._origins))]
+            self._origins[id] = span.get_span_context()
+
+    async def run(self, handler: Handler, params: bytes, attempt: Attempt) -> bytes | Result | None:
+        """Run an attempt as a span; what it calls, and whom it calls over HTTP, may go on with the trace."""
+        origin = self._origins.get(attempt.id)
+        with self._tracer.start_as_current_span(
+            f"run {attempt.kind}",
+            kind=self._otel.SpanKind.CLIENT if handler.type == "http" else self._otel.SpanKind.CONSUMER,
+            links=[self._otel.Link(origin)] if origin else [],
+            attributes={
+                "erelong.job": attempt.id,
+                "erelong.kind": attempt.kind,
+                "erelong.queue": attempt.queue,
+                "erelong.attempt": attempt.number,
+                "erelong.late_by": max(0, attempt.started_at - attempt.due_at) / 1e6,
+            },
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                return await handler.run(params, attempt._replace(traceparent=_traceparent(span)))
+            except BaseException as error:
+                reason = error.type if isinstance(error, AttemptFailed) else type(error).__name__
+                span.set_status(self._otel.StatusCode.ERROR, reason)
+                raise
+
+
+class TracedHandler:
+    """A handler in all but that its attempts are spans."""
+
+    def __init__(self, *, handler: Handler, tracing: Tracing) -> None:
+        self._handler = handler
+        self._tracing = tracing
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._handler, name)
+
+    async def run(self, params: bytes, attempt: Attempt) -> bytes | Result | None:
+        return await self._tracing.run(self._handler, params, attempt)
+
+
+def _traceparent(span: Span) -> str:
+    context = span.get_span_context()
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"

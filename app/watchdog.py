@@ -1,0 +1,134 @@
+"""A thread that sees when the event loop does not turn, and says who keeps it while that lasts."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from app.handlers.base import Attempt
+from app.log import current_attempt, get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+    from app.metrics import Metrics
+
+MAX_FRAMES: Final = 8
+MAX_PERIOD: Final = 1.0
+OVERSLEPT: Final = 0.5  # by so many seconds: then nothing of this process ran, not only the loop
+SHOWN: Final = 600.0
+
+log = get_logger(__name__)
+
+
+class Watchdog:
+    """Asks the loop again and again for an answer; `limit` is how many seconds that may take, 0 asks nothing.
+
+    `async with` it on the loop that is to be watched.
+    """
+
+    def __init__(self, *, limit: float, metrics: Metrics) -> None:
+        self._limit = limit
+        self._period = min(limit / 2, MAX_PERIOD)
+        self._metrics = metrics
+        self._thread: threading.Thread | None = None
+        self._is_over = threading.Event()
+        self._has_answered = threading.Event()
+        self._late_answers = 0  # in a row
+        self._blocked = (0.0, 0.0)  # for how long, until when
+
+    async def __aenter__(self) -> Self:
+        if self._limit > 0:
+            self._loop = asyncio.get_running_loop()
+            self._watched = threading.get_ident()
+            self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+            self._thread.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._has_answered.set()
+        if self._thread is not None:
+            self._thread.join(MAX_PERIOD)
+
+    def state(self) -> str:
+        """What `/readyz` tells of the loop."""
+        seconds, until = self._blocked
+        if self._late_answers > 1:
+            return f"it stands still again and again, now for {seconds:.1f} s; look for loop_blocked in the log"
+        if seconds and (ago := time.monotonic() - until) < SHOWN:
+            return f"ok, stood still for {seconds:.1f} s {ago:.0f} s ago; look for loop_blocked in the log"
+        return "ok"
+
+    # in its own thread
+
+    def _watch(self) -> None:
+        while not self._is_over.wait(self._period):
+            self._has_answered.clear()
+            asked_at = time.monotonic()
+            try:
+                self._loop.call_soon_threadsafe(self._answer, asked_at)
+            except RuntimeError:  # the loop is closed
+                return
+            if not self._has_answered.wait(self._limit):
+                self._tell(asked_at)
+
+    def _tell(self, asked_at: float) -> None:
+        """Say who keeps the loop, and when it is over, for how long."""
+        waited = time.monotonic() - asked_at
+        who = self._who()
+        if waited > self._limit + OVERSLEPT:  # suspended, without a CPU, or in code that keeps the interpreter's lock
+            log.warning("process_stood_still", seconds=round(waited, 3), **who)
+        else:
+            log.warning("loop_blocked", seconds=round(waited, 3), **who)
+        self._has_answered.wait()
+        if not self._is_over.is_set():
+            who.pop("stack", None)
+            log.warning("loop_turns_again", seconds=round(time.monotonic() - asked_at, 3), **who)
+
+    def _who(self) -> dict[str, Any]:
+        stack = list(_frames(sys._current_frames().get(self._watched)))
+        task = asyncio.current_task(self._loop)
+        attempt = _attempt_in(stack) or _attempt_of(task)
+        who: dict[str, Any] = {"task": task.get_name() if task else None}
+        if attempt is not None:
+            who |= {"job": attempt.id, "kind": attempt.kind, "queue": attempt.queue, "attempt": attempt.number}
+        places = [f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}" for frame in stack[:MAX_FRAMES]]
+        return who | {"stack": " < ".join(places)}
+
+    # on the loop
+
+    def _answer(self, asked_at: float) -> None:
+        now = time.monotonic()
+        lag = now - asked_at
+        self._metrics.lag.note("", lag)
+        self._late_answers = self._late_answers + 1 if lag > self._limit else 0
+        if lag > self._limit:
+            self._metrics.blocks.values[()] += 1
+            self._metrics.blocked.values[()] += lag  # type: ignore[assignment]  # a Counter adds floats as well
+            self._blocked = (lag, now)
+        self._has_answered.set()
+
+
+def _frames(frame: FrameType | None) -> Iterator[FrameType]:
+    """The stack, what is run now first."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _attempt_in(stack: list[FrameType]) -> Attempt | None:
+    """Whatever runs an attempt has it among its variables: looking for it there costs those that run nothing."""
+    values = (value for frame in stack for value in frame.f_locals.values())
+    return next((value for value in values if type(value) is Attempt), None)
+
+
+def _attempt_of(task: asyncio.Task[Any] | None) -> Attempt | None:
+    """The attempt that began a task (told from Python 3.12 on)."""
+    get_context = getattr(task, "get_context", None)
+    attempt = get_context().get(current_attempt) if get_context is not None else None
+    return attempt if isinstance(attempt, Attempt) else None

@@ -1,0 +1,50 @@
+"""Jobs that are lent come first in rank over all queues and kinds, as if all were looked at for each."""
+
+from __future__ import annotations
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from app.config import LabelConcurrency, QueueSettings
+from app.lanes import Lanes
+from app.stores.base import glance_at
+from tests.support.builders import make_job, make_retry
+
+KINDS, QUEUES = ("resize", "print"), ("a", "b", "c")
+LIMITED = {
+    "a": QueueSettings(concurrency=4, label_concurrency=LabelConcurrency(label="tenant", limit=1)),
+    "b": QueueSettings(concurrency=3),
+}
+RETRY = make_retry()
+JOBS = st.lists(
+    st.tuples(st.sampled_from(KINDS), st.sampled_from(QUEUES), st.integers(0, 3), st.sampled_from(["x", "y"])),
+    max_size=25,
+)
+
+
+def make_lanes(asked: list[tuple[str, str, int, str]]) -> Lanes:
+    lanes = Lanes(config=LIMITED, aging=60.0, tick=lambda: 0.0, pull_kinds=KINDS)
+    for seq, (kind, queue, delay, tenant) in enumerate(asked, 1):
+        labels = {"tenant": tenant}
+        lanes.put(glance_at(make_job(kind=kind, queue=queue, delay=delay, labels=labels, seq=seq, retry=RETRY)))
+    return lanes
+
+
+@given(
+    asked=JOBS,
+    kinds=st.sampled_from([("resize",), KINDS]),
+    queues=st.sampled_from([(), ("a", "b")]),
+    limit=st.integers(1, 30),
+)
+@example(  # the first that starts fills the label of the second, so the third is next
+    asked=[("resize", "a", 0, "x"), ("print", "a", 1, "x"), ("print", "a", 2, "y")], kinds=KINDS, queues=(), limit=30
+)
+def test_many_at_once_are_those_that_would_be_taken_one_by_one(
+    asked: list[tuple[str, str, int, str]], kinds: tuple[str, ...], queues: tuple[str, ...], limit: int
+) -> None:
+    together = make_lanes(asked).take_for(kinds, queues, limit)
+
+    lanes = make_lanes(asked)
+    one_by_one = [slot for _ in range(limit) for slot in lanes.take_for(kinds, queues, 1)]
+
+    assert together == one_by_one

@@ -1,0 +1,87 @@
+"""Chromium without a window, told what to do over its debugging protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import re
+import shutil
+from pathlib import Path
+from typing import Any, Self
+
+import aiohttp
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+
+
+def find_browser() -> str | None:
+    return next((found for name in NAMES if (found := shutil.which(name))), None)
+
+
+class Browser:
+    """One page; `faults` are the errors, refused loads and uncaught exceptions that its console shows."""
+
+    def __init__(self, *, program: str, folder: Path) -> None:
+        self.faults: list[str] = []
+        self._program = program
+        self._folder = folder
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._session = ""
+
+    async def __aenter__(self) -> Self:
+        options = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--remote-debugging-port=0"]
+        self._process = await asyncio.create_subprocess_exec(
+            self._program, *options, f"--user-data-dir={self._folder}", "about:blank", stderr=asyncio.subprocess.PIPE
+        )
+        self._http = aiohttp.ClientSession()
+        self._line = await self._http.ws_connect(await self._address(), max_msg_size=0)
+        self._listening = asyncio.create_task(self._listen())
+        target = await self.ask("Target.createTarget", url="about:blank")
+        attached = await self.ask("Target.attachToTarget", targetId=target["targetId"], flatten=True)
+        self._session = attached["sessionId"]
+        for domain in ("Runtime", "Log", "Page"):
+            await self.ask(f"{domain}.enable")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._line.close()
+        await self._http.close()
+        self._listening.cancel()
+        self._process.kill()
+        await self._process.wait()
+
+    async def ask(self, method: str, **params: Any) -> dict[str, Any]:
+        number = next(self._numbers)
+        self._answers[number] = asyncio.get_running_loop().create_future()
+        message = {"id": number, "method": method, "params": params}
+        await self._line.send_json(message | ({"sessionId": self._session} if self._session else {}))
+        return await self._answers[number]
+
+    async def value(self, script: str) -> Any:
+        """What an expression comes to in the page, awaited if it is a promise."""
+        answer = await self.ask("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
+    async def until(self, script: str) -> None:
+        """Wait until an expression is true in the page."""
+        while not await self.value(f"!!({script})"):  # noqa: ASYNC110 - another process; the test has a time limit
+            await asyncio.sleep(0.02)
+
+    async def _address(self) -> str:
+        assert self._process.stderr is not None
+        async for line in self._process.stderr:
+            if found := re.search(rb"listening on (ws://\S+)", line):
+                return found[1].decode()
+        raise RuntimeError(f"{self._program} ended before it listened")
+
+    async def _listen(self) -> None:
+        async for message in self._line:
+            event = message.json()
+            if "id" in event:
+                self._answers.pop(event["id"]).set_result(event.get("result", event))
+            elif event["method"] == "Runtime.exceptionThrown":
+                self.faults.append(str(event["params"]))
+            elif event["method"] == "Log.entryAdded" and event["params"]["entry"]["level"] in ("warning", "error"):
+                self.faults.append(str(event["params"]["entry"]))

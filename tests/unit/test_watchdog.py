@@ -1,0 +1,128 @@
+"""The watchdog names who keeps the loop from turning, while it does, and says when that is over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from app.handlers.base import Attempt
+from app.log import current_attempt
+from app.metrics import Metrics
+from app.watchdog import Watchdog
+
+ATTEMPT = Attempt(id="j1", kind="slow", queue="q", number=2, due_at=0, started_at=0, timeout=1.0)
+
+pytestmark = pytest.mark.real_loop("asyncio", "uvloop")
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, dict[str, Any]]]:
+    records = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    return [(record.getMessage(), record.__dict__["fields"]) for record in records]
+
+
+def block(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+async def run_blocking(attempt: Attempt) -> None:
+    block(0.3)
+
+
+async def test_attempt_that_blocks_is_named_with_the_stack_and_when_it_is_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    metrics = Metrics()
+    async with Watchdog(limit=0.1, metrics=metrics) as watchdog:
+        await asyncio.sleep(0.02)
+        await asyncio.create_task(run_blocking(ATTEMPT), name="worker-1")
+        await asyncio.sleep(0.02)
+        state = watchdog.state()
+
+    (blocked, about), (over, after) = told(caplog)
+    assert (blocked, over) == ("loop_blocked", "loop_turns_again")
+    named = {"task": "worker-1", "job": "j1", "kind": "slow", "queue": "q", "attempt": 2}
+    assert about.items() >= named.items()
+    assert about["stack"].split(" < ")[0].endswith(" block")
+    assert " run_blocking" in about["stack"]
+    assert 0.1 <= about["seconds"] < 0.3
+    assert after == named | {"seconds": after["seconds"]}
+    assert 0.2 <= after["seconds"] < 0.5
+    assert "look for loop_blocked" in state
+    assert metrics.blocks.values[()] == 1
+    assert 0.2 <= metrics.blocked.values[()] < 0.5
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="a task tells its context from Python 3.12 on")
+async def test_task_that_an_attempt_began_is_named_by_it(caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        current_attempt.set(ATTEMPT)
+        await asyncio.create_task(asyncio.to_thread(lambda: None))
+        await asyncio.create_task(child())
+
+    async def child() -> None:
+        block(0.3)
+
+    async with Watchdog(limit=0.1, metrics=Metrics()):
+        await asyncio.sleep(0.02)
+        await asyncio.create_task(run())
+        await asyncio.sleep(0.02)
+
+    assert told(caplog)[0][1]["job"] == "j1"
+
+
+async def test_what_blocks_without_a_job_is_named_by_its_stack(caplog: pytest.LogCaptureFixture) -> None:
+    async with Watchdog(limit=0.1, metrics=Metrics()):
+        await asyncio.sleep(0.02)
+        asyncio.get_running_loop().call_soon(block, 0.3)
+        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.02)
+
+    _, about = told(caplog)[0]
+    assert (about["task"], "job" in about) == (None, False)
+    assert " block" in about["stack"]
+
+
+async def test_loop_that_turns_is_measured_and_not_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    metrics = Metrics()
+
+    async with Watchdog(limit=0.1, metrics=metrics) as watchdog:
+        await asyncio.sleep(0.3)
+        assert watchdog.state() == "ok"
+
+    assert told(caplog) == []
+    assert b"erelong_loop_lag_seconds_count 0.0" not in metrics.page()
+    assert metrics.blocks.values[()] == 0
+
+
+async def test_loop_that_stands_still_again_and_again_is_not_well() -> None:
+    async with Watchdog(limit=0.1, metrics=Metrics()) as watchdog:
+        for _ in range(4):
+            block(0.25)
+            await asyncio.sleep(0)
+        state = watchdog.state()
+
+    assert state.startswith("it stands still again and again")
+
+
+async def test_limit_of_none_watches_nothing() -> None:
+    metrics = Metrics()
+
+    async with Watchdog(limit=0.0, metrics=metrics) as watchdog:
+        await asyncio.sleep(0.05)
+        assert watchdog.state() == "ok"
+
+    assert b"erelong_loop_lag_seconds_count 0.0" in metrics.page()
+
+
+async def test_end_does_not_wait_for_the_next_look() -> None:
+    began_at = time.monotonic()
+
+    async with Watchdog(limit=60.0, metrics=Metrics()):
+        pass
+
+    assert time.monotonic() - began_at < 0.5
