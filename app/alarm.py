@@ -33,7 +33,7 @@ class Alarm:
     """
 
     def __init__(
-        self, *, now: clock.Now, kind: Literal["timerfd", "timer"] | None = None, max_sleep: float = 1.0
+        self, *, now: clock.Now, kind: Literal["timerfd", "timer"] | None = None, max_sleep: float = 0.8
     ) -> None:
         self.jump = 0.0
         self._now = now

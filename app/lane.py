@@ -48,6 +48,10 @@ class Recent:
         step = int(math.log(late_by / RECENT_FLOOR) / RECENT_STEP) + 1 if late_by > RECENT_FLOOR else 0
         self._minutes[-1][1][step] += 1
 
+    def is_over(self, tick: float) -> bool:
+        """Whether the last start was longer ago."""
+        return not self._minutes or self._minutes[-1][0] <= int(tick // 60) - RECENT_MINUTES
+
     def p99(self, tick: float) -> float | None:
         """The upper edge of the step in which the 99th percentile falls."""
         oldest = int(tick // 60) - RECENT_MINUTES
@@ -202,6 +206,10 @@ class Lane:
     def may_start(self, taker: str = INSIDE) -> bool:
         """Whether nothing but the rate or a label can keep it from starting a job."""
         return taker in self.due_for and not self.is_paused and self.running < self.settings.concurrency
+
+    def is_idle(self, tick: float) -> bool:
+        """Whether nothing waits or runs in it and nothing is known of it."""
+        return not (self.due or self.running or self.is_paused or self.is_listed) and self.recent.is_over(tick)
 
     def token_in(self, tick: float) -> float:
         """Seconds until the rate allows a start."""

@@ -168,6 +168,14 @@ class Lanes:
             if _is_thirsty(lane):
                 self._list(lane)
 
+    def forget_idle(self) -> None:
+        """Let go of queues that nothing was set for and nobody has used of late: there is no end of their names."""
+        tick = self._tick()
+        for name in [name for name, lane in self._lanes.items() if lane.settings is self._plain and lane.is_idle(tick)]:
+            del self._lanes[name]
+            for lent in self._lent.values():
+                lent.pop(name, None)
+
     # questions
 
     def due(self, queue: str) -> int:

@@ -241,6 +241,7 @@ class Scheduler:
         forgotten = PURGE_SLICE
         while forgotten == PURGE_SLICE:
             forgotten = await self._store.forget_memos(before=now - MEMO_LIFE, limit=PURGE_SLICE)
+        self._lanes.forget_idle()
         self._metrics.purged.values[()] += purged
         return purged
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 PROBES = frozenset({"/livez", "/readyz", "/metrics"})  # answered also when all places are taken
 MAX_DOORSTEP = 64  # connections beyond the bound, which hear that they are too many
+HANG_UP_TIME = 0.1  # at the end, for requests under way, whose clients may never come to their end
 LOOKS = 32  # connections looked at to find an idle one
 BACKLOG = 1024
 QUIET = 10.0  # seconds between two lines of the log about the same want
@@ -48,7 +49,7 @@ class Connections:
 
     async def open(self, app: web.Application, door: socket.socket) -> None:
         """Let clients in to the app."""
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=HANG_UP_TIME)
         await self._runner.setup()
         assert self._runner.server is not None
         self._server = self._runner.server

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tests.support.process import ServiceProcess
 
-FUNCTIONS = Path(__file__).with_name("functions.py")
+FUNCTIONS = [Path(__file__).with_name(name) for name in ("functions.py", "process_functions.py")]
 
 
 class Run(NamedTuple):
@@ -23,7 +23,8 @@ class Run(NamedTuple):
 
 def install(service: ServiceProcess) -> None:
     """Put the functions where the service finds them: kinds name them as "functions:<name>"."""
-    (service.folder / "functions.py").write_text(FUNCTIONS.read_text())
+    for functions in FUNCTIONS:
+        (service.folder / functions.name).write_text(functions.read_text())
 
 
 def read_book(service: ServiceProcess) -> list[Run]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
 import aiohttp
@@ -28,11 +28,20 @@ class Client:
         status, _, answer = await self.ask_closely(method, path, body)
         return status, answer
 
-    async def ask_closely(self, method: str, path: str, body: object = None) -> tuple[int, dict[str, str], Any]:
+    async def ask_closely(
+        self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, dict[str, str], Any]:
         data = None if body is None else orjson.dumps(body)
-        async with self._session.request(method, self._service.url + path, data=data, headers=JSON) as response:
+        sent = {**JSON, **(headers or {})}
+        async with self._session.request(method, self._service.url + path, data=data, headers=sent) as response:
             text = await response.read()
             return response.status, dict(response.headers), orjson.loads(text) if text else None
+
+    async def page(self, path: str) -> str:
+        """What is not JSON."""
+        async with self._session.get(self._service.url + path) as response:
+            assert response.status == 200
+            return await response.text()
 
     async def submit(self, **job: Any) -> dict[str, Any]:
         status, answer = await self.ask("POST", "/v1/jobs", job)

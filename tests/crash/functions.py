@@ -11,6 +11,7 @@ from pathlib import Path
 from app.handlers.base import Attempt
 
 BOOK = os.open(Path(__file__).with_name("book.txt"), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+CLOCKS = os.open(Path(__file__).with_name("clocks.txt"), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 
 async def note(attempt: Attempt, sleep: float = 0.0) -> None:
@@ -30,6 +31,14 @@ async def begin(attempt: Attempt) -> None:
 async def stall(seconds: float) -> None:
     """Keep the whole loop."""
     time.sleep(seconds)  # noqa: ASYNC251 - what it is about
+
+
+async def tell_time(attempt: Attempt, stumble: bool = False) -> None:
+    """Write down which attempt was due when, and what a clock says that nobody sets; stumble at the first if asked."""
+    line = f"{attempt.id} {attempt.number} {attempt.due_at} {time.monotonic()}\n"
+    os.write(CLOCKS, line.encode())
+    if stumble and attempt.number == 1:
+        raise ValueError("stumbled")
 
 
 async def hang() -> None:
@@ -55,3 +64,7 @@ async def interrupt() -> None:
 
 def block() -> None:
     time.sleep(600)
+
+
+def nap() -> None:
+    time.sleep(0.01)

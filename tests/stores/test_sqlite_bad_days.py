@@ -412,6 +412,17 @@ async def test_outcome_on_a_damaged_page_is_dropped_and_the_others_are_stored(tm
     await store.close()
 
 
+async def test_damaged_page_keeps_no_other_call_of_its_group_from_being_done(tmp_path: Path, jobs: list[Job]) -> None:
+    store = await damaged(tmp_path, jobs, jobs[2])
+
+    answers = await asyncio.gather(store.delete(jobs[2]), store.delete(jobs[1]), put_one(store), return_exceptions=True)
+
+    assert isinstance(answers[0], StoreUnavailable)
+    assert answers[1] is True
+    assert isinstance(answers[2], Job)
+    await store.close()
+
+
 async def test_damage_does_not_end_the_store(tmp_path: Path, jobs: list[Job]) -> None:
     store = await damaged(tmp_path, jobs, jobs[2])
     end = asyncio.ensure_future(store.end())

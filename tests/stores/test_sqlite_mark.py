@@ -167,6 +167,19 @@ async def test_claims_that_a_power_cut_took_are_not_missed(path: Path, tmp_path:
     await store.close()
 
 
+async def test_mark_has_moved_before_anybody_is_answered(path: Path) -> None:
+    store = SqliteStore(path=path)
+    await store.open()
+    store._writer._rest = lambda: None
+    await put_one(store)
+
+    mark = MarkFile(path=mark_of(path)).read()
+
+    assert mark is not None
+    assert (mark.commits, mark.last_seq) == (2, 1)
+    await store.close()
+
+
 async def test_mark_moves_only_with_the_file_when_commits_are_not_synced(path: Path) -> None:
     store = SqliteStore(path=path, durability="normal")
     await store.open()

@@ -132,6 +132,9 @@ class ServiceProcess:
     def events(self, name: str) -> list[dict[str, Any]]:
         return [event for event in self._events() if event["event"] == name]
 
+    def errors(self) -> list[dict[str, Any]]:
+        return [event for event in self._events() if event["level"] == "error"]
+
     def cpu_seconds(self) -> float:
         return cpu_seconds(self.pid)
 

@@ -243,6 +243,40 @@ def test_asking_for_settings_makes_no_queue() -> None:
     assert bench.lanes.all_due() == {}
 
 
+def test_queue_that_nobody_uses_is_forgotten_once_its_lateness_is() -> None:
+    bench = Bench()
+    bench.put(queue="once")
+    bench.run_dry()
+    bench.lanes.note_start("once", 0.0)
+
+    bench.lanes.forget_idle()
+    assert bench.lanes.all_due() == {"once": 0}
+    bench.tick += 301
+    bench.lanes.take(1)  # takes it off those that were ready
+    bench.lanes.forget_idle()
+    assert bench.lanes.all_due() == {}
+
+    again = bench.put(queue="once")
+    assert bench.run_dry() == [again.seq]
+
+
+def test_queue_that_is_used_or_set_is_not_forgotten() -> None:
+    bench = Bench(given=QueueSettings(concurrency=1))
+    bench.put(queue="given")
+    bench.put(queue="runs")
+    bench.take()
+    bench.put(queue="paused")
+    bench.lanes.pause("paused", True)
+    bench.lanes.configure("set", QueueSettings(concurrency=1))
+    bench.lanes.pause("empty", True)
+
+    bench.tick += 301
+    bench.lanes.forget_idle()
+
+    assert set(bench.lanes.all_due()) == {"given", "runs", "paused", "set", "empty"}
+    bench.release_all()
+
+
 def test_dropped_override_gives_way_to_the_configuration() -> None:
     bench = Bench(a=QueueSettings(concurrency=7))
     bench.lanes.configure("a", QueueSettings(max_backlog=5))

@@ -182,7 +182,7 @@ async def test_retention_runs_by_itself(clock: VirtualClock) -> None:
         job = await engine.until_final(await engine.submit())
         await asyncio.sleep(598)
         assert await engine.store.get([job.seq]) == {job.seq: job}
-        await asyncio.sleep(62)
+        await asyncio.sleep(63)
 
         assert await engine.store.get([job.seq]) == {}
 

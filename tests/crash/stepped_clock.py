@@ -1,0 +1,79 @@
+"""The wall clock of a service that runs, set forward and back while the rest of the machine keeps its own."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+from tests.support.process import ServiceProcess
+
+SECOND = 1_000_000
+SOURCE = Path(__file__).with_suffix(".c")
+UNDER_WAY: Final = 0.1  # seconds in which what was claimed before a step may begin after it
+
+
+def build(folder: Path) -> Path:
+    """Compile what is laid under the service; where that cannot be, the test is skipped, or fails if CI is set."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None or not sys.platform.startswith("linux"):
+        missing = "the clock can be stepped on Linux with a C compiler only: apt install gcc libc6-dev"
+        if os.environ.get("CI"):
+            pytest.fail(missing)
+        pytest.skip(missing)
+    library = folder / "stepped_clock.so"
+    subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", library, SOURCE, "-ldl"], check=True, timeout=60)
+    return library
+
+
+class Stretch(NamedTuple):
+    """A time without a step: since when on the monotonic clock, and how far that is from the wall clock then."""
+
+    since: float
+    apart: float
+
+
+class SteppedClock:
+    """What the services started with its `environment` take for the wall clock; `steps` are the stretches so far."""
+
+    def __init__(self, *, library: Path, file: Path) -> None:
+        file.write_bytes(bytes(mmap.PAGESIZE))
+        with file.open("r+b") as opened:
+            self._shared = mmap.mmap(opened.fileno(), 0)
+        self._off = 0.0
+        self._apart = time.time() - time.monotonic()
+        self.environment = {"LD_PRELOAD": str(library), "STEPPED_CLOCK": str(file)}
+        self.stretches = [Stretch(0.0, self._apart)]
+
+    def now(self) -> float:
+        return time.time() + self._off
+
+    def step(self, seconds: float, service: ServiceProcess) -> None:
+        self._off += seconds
+        self.stretches.append(Stretch(time.monotonic(), self._apart + self._off))
+        self._shared[:8] = struct.pack("<q", round(self._off * SECOND))
+        os.kill(service.pid, signal.SIGRTMIN)
+
+    def due_since(self, due_at: int, at: float) -> float | None:
+        """Since when, on the monotonic clock, something had been due that began at a moment; None: it was early."""
+        since: float | None = None
+        until = at
+        for stretch in reversed([stretch for stretch in self.stretches if stretch.since <= at]):
+            reached = max(stretch.since, due_at / SECOND - stretch.apart)
+            if reached <= until:
+                since = reached
+            elif since is not None or at - stretch.since > UNDER_WAY:
+                return since
+            if reached > stretch.since and since is not None:
+                return since
+            until = stretch.since
+        return since
