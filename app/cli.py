@@ -45,12 +45,17 @@ def _parser() -> argparse.ArgumentParser:
         ("serve", "run the service"),
         ("check-config", "say whether the settings can be used"),
         ("health", "ask a running service whether it is alive: exit code 0 or 1"),
+        ("backup", "copy the store to a file that is not there yet; the service may run on"),
+        ("restore", "put such a copy in the place of the store, and that aside; the service must not run"),
     ):
         command = commands.add_parser(name, help=help, description=help)
         command.add_argument("--config", type=Path, metavar="FILE", help="settings (default: ./config.toml if there)")
-        command.add_argument("--host", help="address to listen on or to ask, over [server] host")
-        command.add_argument("--port", type=_port, help="port, over [server] port")
         command.add_argument("--data", type=Path, metavar="DIR", help="folder for everything that is written")
+        if name in ("backup", "restore"):
+            command.add_argument("file", type=Path, metavar="FILE", help="the copy")
+        else:
+            command.add_argument("--host", help="address to listen on or to ask, over [server] host")
+            command.add_argument("--port", type=_port, help="port, over [server] port")
     command = commands.add_parser("new-key", help="make an API key", description=NEW_KEY)
     command.add_argument("--name", type=_name, help="what it is called in settings, log and answers")
     command.add_argument("--scopes", type=_scopes, required=True, help=f"of {', '.join(Scope)}; with commas between")
@@ -93,6 +98,8 @@ def _port(text: str) -> int:
 
 def _load(asked: argparse.Namespace) -> config.Config:
     settings = config.load(asked.config, os.environ, data=asked.data)
+    if "host" not in asked:
+        return settings
     given = {"host": asked.host, "port": asked.port}
     server = settings.server.model_copy(update={name: value for name, value in given.items() if value is not None})
     return settings.model_copy(update={"server": server})
@@ -113,8 +120,8 @@ def _serve(asked: argparse.Namespace) -> int:
 
 
 def _check_config(asked: argparse.Namespace) -> int:
+    from app.door import refuse_open_door
     from app.handlers import make_handlers
-    from app.main import refuse_open_door
 
     settings = _load(asked)
     refuse_open_door(settings)
@@ -140,6 +147,33 @@ def _health(asked: argparse.Namespace) -> int:
     return 0
 
 
+def _backup(asked: argparse.Namespace) -> int:
+    from app.stores.backup import back_up
+
+    copy = back_up(_store_path(asked), asked.file)
+    print(f"{asked.file} holds {copy.jobs} jobs in {copy.bytes} bytes, read back and found sound")
+    return 0
+
+
+def _restore(asked: argparse.Namespace) -> int:
+    from app.stores.backup import restore
+
+    path = _store_path(asked)
+    copy, aside = restore(path, asked.file)
+    print(f"{path} holds the {copy.jobs} jobs of {asked.file}")
+    if aside is not None:
+        print(f"what was there is kept as {aside}")
+    print("what was submitted since the copy was made is not in it; what ran since then may run again")
+    return 0
+
+
+def _store_path(asked: argparse.Namespace) -> Path:
+    store = _load(asked).store
+    if store.kind != "sqlite":
+        raise config.ConfigError([f'store.kind = "{store.kind}" keeps nothing in a file: there is nothing to copy'])
+    return store.path
+
+
 def _new_key(asked: argparse.Namespace) -> int:
     key = new_key()
     fingerprint = fingerprint_of(key)
@@ -161,5 +195,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "serve": _serve,
     "check-config": _check_config,
     "health": _health,
+    "backup": _backup,
+    "restore": _restore,
     "new-key": _new_key,
 }

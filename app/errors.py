@@ -229,9 +229,13 @@ class Overloaded(Problem):
 
 
 class StoreUnavailable(Problem):
-    """The store does not answer as it should."""
+    """The store does not answer as it should. `exit`: what ends a service that meets this while it starts."""
 
     status, code, title, pause = 503, "store_unavailable", "Store unavailable", 5.0
+
+    def __init__(self, detail: str, *, exit: Exit | None = None) -> None:
+        super().__init__(detail)
+        self.exit = exit
 
 
 class StorageFull(Problem):
@@ -252,6 +256,12 @@ class StoreCorrupt(Exit):
     code = 65
 
 
+class BadCopy(Exit):
+    """A file cannot be, or become, a copy of the store."""
+
+    code = 65
+
+
 class StoreFailed(Exit):
     """Reading or writing the store failed."""
 
@@ -262,3 +272,9 @@ class StoreInUse(Exit):
     """Another process owns the store."""
 
     code = 75
+
+
+class PlaceRefused(Exit):
+    """The store cannot be kept where the settings say."""
+
+    code = 78

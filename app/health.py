@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from app.outcomes import Outcomes
     from app.scheduler import Scheduler
     from app.service import Service
+    from app.stores.base import Store
 
 OVERDUE = 5.0  # seconds that a commit, or a lap of the scheduler, may take before it is told
 SHOWN = 600.0  # seconds for which a step of the clock, or a loop that stood still, is shown after it is over
@@ -31,6 +32,7 @@ class Health:
         scheduler: Scheduler,
         agenda: Agenda,
         outcomes: Outcomes,
+        store: Store,
         commits: GroupTimer,
         tick: Callable[[], float],
         now: Now,
@@ -39,6 +41,7 @@ class Health:
         self._scheduler = scheduler
         self._agenda = agenda
         self._outcomes = outcomes
+        self._store = store
         self._commits = commits
         self._tick = tick
         self._now = now
@@ -77,9 +80,9 @@ class Health:
         )
 
     def _of_store(self) -> str:
-        under_way = self._commits.under_way
-        if under_way < OVERDUE:
-            return "ok"
+        ailment, under_way = self._store.ailment() or "ok", self._commits.under_way
+        if under_way < OVERDUE or not ailment.startswith("ok"):
+            return ailment
         return f"a commit takes {under_way:.0f} s already: look at the disk (dmesg, iostat) and who else writes to it"
 
     def _of_outcomes(self) -> str:

@@ -256,6 +256,11 @@ class Leases:
         for slot in places.values():
             self._lanes.release(slot)
 
+    def look(self, seq: int, job: Job | None) -> None:
+        """Forget a lease that turns out to be over."""
+        if (job is None or job.lease is None) and (held := self._held.pop(seq, None)) is not None:
+            self._lanes.release(held.slot)
+
     # answers
 
     async def get(self, token: str, caller: Caller = ANYBODY) -> Job:
@@ -315,9 +320,7 @@ class Leases:
         """See to what follows from the end of a lease."""
         if after.lease is not None:
             return
-        held = self._held.pop(after.seq, None)
-        if held is not None:
-            self._lanes.release(held.slot)
+        self.look(after.seq, after)
         self._note_end(before, after)
         self._changed(before, after)
 
@@ -327,6 +330,8 @@ class Leases:
         deadline = round((self._loop.time() + max(seconds, 0.0)) * SECOND)
         before = self._held.get(seq)
         self._held[seq] = Held(slot, deadline)
+        if before is not None and before.slot is not slot:
+            self._lanes.release(before.slot)
         if before is not None and before.deadline <= deadline:
             return  # what is on the agenda comes early, and is put there again
         earliest = self._deadlines.next_due()

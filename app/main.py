@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 from contextlib import AsyncExitStack
-from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -20,9 +19,10 @@ from app.alarm import Alarm
 from app.api.app import make_app
 from app.api.connections import Connections
 from app.backlog import Backlog
-from app.config import ConfigError
 from app.descriptors import Complaints, most_connections
-from app.errors import Exit
+from app.door import listen, refuse_open_door
+from app.doubts import DoubtedStore, Doubts
+from app.errors import Exit, StoreFailed, StoreUnavailable
 from app.handlers import make_handlers
 from app.health import Health
 from app.job import Job
@@ -30,7 +30,8 @@ from app.lanes import Lanes
 from app.leases import Leases
 from app.log import get_logger
 from app.metrics import Metrics
-from app.outcomes import Outcomes
+from app.outcome import End, Outcome
+from app.outcomes import FLUSH_TIME, Outcomes
 from app.queues import Queues
 from app.readings import Readings
 from app.scheduler import Scheduler
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from app.tracing import Tracing
 
 GC_THRESHOLDS = (10_000, 10, 10)  # jobs in flight are young: looked at every 700 objects they cost 5 % of the CPU
-SEND_BUFFER = 131_072  # bytes of answers that the system keeps for a client, who may not read; else up to 4 MiB
 
 STRAY_GRACE = 0.1  # what follows drain_timeout adds up to less than a second, most of it the workers' RELEASE_GRACE
 
@@ -71,9 +71,16 @@ class Parts:
         now: clock.Now = clock.now,
     ) -> None:
         self.config = config
-        self.store = store
         self.handlers = handlers
         self.metrics = metrics or Metrics()
+        self.doubts = Doubts(
+            store=store,
+            metrics=self.metrics,
+            on_begun=lambda job: self.outcomes.add(job, Outcome(End.RELEASED), now()),
+            on_look=self._look_again,
+            on_override=lambda queue, override: self.queues.take_over(queue, override),
+        )
+        self.store: Store = DoubtedStore(store=store, doubts=self.doubts)
         self._now = now
         self._pull_kinds = frozenset(name for name, handler in handlers.items() if handler.type == "pull")
         self._build_core()
@@ -179,6 +186,7 @@ class Parts:
             scheduler=self.scheduler,
             agenda=self.agenda,
             outcomes=self.outcomes,
+            store=self.store,
             commits=self.metrics.commits,
             tick=asyncio.get_running_loop().time,
             now=self._now,
@@ -218,13 +226,12 @@ class Parts:
             for handler in self.handlers.values():
                 await handler.open()
                 opened.push_async_callback(handler.close)
-            await self.queues.load()
-            await self.leases.load()
-            waiting = await self.scheduler.load()
+            waiting = await self._load()
             await self.workers.start()
             self._open = opened.pop_all()
         self._duties = [
             asyncio.create_task(self.outcomes.run()),
+            asyncio.create_task(self.doubts.run()),
             asyncio.create_task(self.scheduler.run()),
             asyncio.create_task(self.leases.run()),
             asyncio.create_task(self.scheduler.retain(self.config.store.retention_interval)),
@@ -232,19 +239,29 @@ class Parts:
         self.health.duties, self.health.is_started = self._duties, True
         log.info("ready", waiting=waiting, kinds=",".join(self.handlers))
 
+    async def _load(self) -> int:
+        """Take over what is stored; how many instants wait."""
+        try:
+            await self.doubts.load()
+            await self.queues.load()
+            await self.leases.load()
+            return await self.scheduler.load()
+        except StoreUnavailable as problem:
+            raise problem.exit or StoreFailed(problem.detail) from problem
+
     async def stop(self) -> None:
         """Take nothing new, let what runs run on for `drain_timeout`, release the rest, close what was opened."""
         await self.finish()
         await self._open.aclose()
 
-    async def finish(self) -> None:
-        """The work of `stop` without the closing: until that, what is stored can be read."""
+    async def finish(self, *, can_store: bool = True) -> None:
+        """The work of `stop` without the closing: until that, what is stored can be read. No store, no waiting."""
         if not self.health.is_started:
             return
         self.health.is_started = False
         self.drain()
-        released = await self.workers.stop(self.config.server.drain_timeout)
-        unsaved = await self.outcomes.flush()
+        released = await self.workers.stop(self.config.server.drain_timeout if can_store else 0.0)
+        unsaved = await self.outcomes.flush(FLUSH_TIME if can_store else 0.0)
         await end(self._duties)
         self.alarm.close()
         log.info("stopped", released=released, unsaved=unsaved)
@@ -257,25 +274,34 @@ class Parts:
         self.watchers.tell(job.seq)
         self.backlog.left(job.queue)
 
+    def _look_again(self, queue: str, seq: int, job: Job | None) -> None:
+        """A write failed, and this is what the store has of the job: it may have been done all the same."""
+        self.lanes.discard(queue, seq)
+        if job is not None and (wakes_at := job.wakes_at) is not None:
+            self.agenda.add(wakes_at, seq)
+        self.leases.look(seq, job)
+        self.watchers.tell(seq)
+        self.backlog.left(queue)
+
 
 def serve(config: Config, folders: Sequence[Path]) -> int:
-    """Run the service until it is told to stop; what comes back is the exit code."""
+    """Run the service until it is told to stop, or its store ends; what comes back is the exit code."""
     refuse_open_door(config)
     tracing = make_tracing(os.environ)
     handlers = make_handlers(config, folders=folders)
     with asyncio.Runner(loop_factory=_loop_factory(config.server.loop)) as runner:
-        runner.run(_serve(config, handlers, tracing))
+        code = runner.run(_serve(config, handlers, tracing))
         strays = runner.run(end_strays(STRAY_GRACE))
         if tracing is not None:
             tracing.close()
         if strays:
             log.warning("left_behind", tasks=strays)
             logging.shutdown()
-            os._exit(0)  # what swallows its cancellation would keep the loop, and so the process, for ever
-    return 0
+            os._exit(code)  # what swallows its cancellation would keep the loop, and so the process, for ever
+    return code
 
 
-async def _serve(config: Config, handlers: Mapping[str, Handler], tracing: Tracing | None) -> None:
+async def _serve(config: Config, handlers: Mapping[str, Handler], tracing: Tracing | None) -> int:
     stopping = asyncio.Event()
     _heed_signals(stopping)
     asyncio.get_running_loop().set_exception_handler(Complaints())
@@ -290,12 +316,12 @@ async def _serve(config: Config, handlers: Mapping[str, Handler], tracing: Traci
             parts.health.loop = watchdog.state
             await parts.start()
             try:
-                await _answer(parts, door, stopping)
+                return await _answer(parts, door, stopping)
             finally:
                 await parts.stop()
 
 
-async def _answer(parts: Parts, door: socket.socket, stopping: asyncio.Event) -> None:
+async def _answer(parts: Parts, door: socket.socket, stopping: asyncio.Event) -> int:
     """Answer requests until the end; reads go on while what runs is let run on."""
     most = most_connections(parts.config)
     connections = Connections(limits=parts.config.server, max_connections=most, metrics=parts.metrics)
@@ -306,51 +332,20 @@ async def _answer(parts: Parts, door: socket.socket, stopping: asyncio.Event) ->
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
-        await stopping.wait()
-        log.info("draining", timeout=parts.config.server.drain_timeout)
-        await parts.finish()
+        ended = await until_told(stopping, parts.store)
+        log.info("draining", timeout=0.0 if ended else parts.config.server.drain_timeout)
+        await parts.finish(can_store=ended is None)
+        return ended.code if ended else 0
     finally:
         await connections.close()
 
 
-def refuse_open_door(config: Config) -> None:
-    """Anybody who reaches the port may do anything, so beyond this machine that must be said out loud."""
-    host, auth = config.server.host, config.auth
-    if not (is_loopback(host) or auth.keys or auth.allow_anonymous):
-        raise ConfigError(
-            [
-                f"server.host = {host!r} is open to others and there are no keys: make one (`python -m app new-key`), "
-                "or listen on 127.0.0.1, or set [auth] allow_anonymous = true (ERELONG_AUTH__ALLOW_ANONYMOUS=true) "
-                "if only friends can reach it"
-            ]
-        )
-
-
-def is_loopback(host: str) -> bool:
-    """A name but localhost is not: it is what the resolver says, and may be another tomorrow."""
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """Take the address; nobody is let in before the site is started."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        door = socket.socket(family, kind, protocol)
-        try:
-            door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            door.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
-            door.bind(address)
-        except OSError:
-            door.close()
-            raise
-    except OSError as error:
-        raise Exit(f"cannot listen on {host} port {port}: {error.strerror}; name another with --port") from error
-    return door
+async def until_told(stopping: asyncio.Event, store: Store) -> Exit | None:
+    """Wait for a signal, or for the store to end: why it did."""
+    end_of_store = asyncio.ensure_future(store.end())
+    end_of_store.add_done_callback(lambda _: stopping.set())
+    await stopping.wait()
+    return None if end_of_store.cancel() else end_of_store.result()
 
 
 def _heed_signals(stopping: asyncio.Event) -> None:

@@ -105,11 +105,11 @@ class Outcomes:
                 await asyncio.sleep(STORE_PAUSE)
                 self._has_some.set()
 
-    async def flush(self) -> int:
+    async def flush(self, within: float = FLUSH_TIME) -> int:
         """Wait until all is on the disk, within reason; how many are not comes back."""
         self._is_hurried = True
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._is_clear.wait(), FLUSH_TIME)
+            await asyncio.wait_for(self._is_clear.wait(), within)
         return len(self._unsaved)
 
     async def _save_some(self) -> None:
@@ -119,7 +119,7 @@ class Outcomes:
         was_full, tells_all = self.is_full, log.has_debug
         for ending, verdict in zip(batch, verdicts, strict=True):
             self._unsaved.popleft()
-            if verdict.is_saved:
+            if verdict.is_saved or verdict.job == ending.after:  # or done before, when it seemed to fail
                 if tells_all or ending.outcome.end is not End.SUCCEEDED:
                     report_end(*ending)
                 self._saved(ending.after)
@@ -138,7 +138,7 @@ class Outcomes:
     def _lost_race(self, ending: Ending, stored: Job | None) -> None:
         """Somebody changed the job meanwhile: if only to ask for its end, the outcome counts on top of that."""
         running, outcome, _ = ending
-        if stored is not None and stored.state is State.RUNNING and stored.attempt == running.attempt:
+        if stored is not None and stored.state is State.RUNNING and stored.started_at == running.started_at:
             self.add(stored, outcome, self._now())
             return
         self._metrics.outdated.values[()] += 1

@@ -69,15 +69,20 @@ class Queues:
 
     async def load(self) -> None:
         """Take over what was set before the last stop."""
-        self._overrides = await self._store.overrides()
-        for queue, override in self._overrides.items():
-            try:
-                settings = QueueSettings.model_validate_json(override.settings) if override.settings else None
-            except ValidationError as error:
-                log.error("queue_settings_unreadable", queue=queue, problem=str(error))
-                settings = None
-            self._lanes.configure(queue, settings)
-            self._lanes.pause(queue, override.paused)
+        for queue, override in (await self._store.overrides()).items():
+            self.take_over(queue, override)
+
+    def take_over(self, queue: str, override: Override | None) -> None:
+        """Go by what is stored for a queue."""
+        settings = None
+        try:
+            if override is not None and override.settings:
+                settings = QueueSettings.model_validate_json(override.settings)
+        except ValidationError as error:
+            log.error("queue_settings_unreadable", queue=queue, problem=str(error))
+        self._remember(queue, override)
+        self._configure(queue, settings)
+        self._lanes.pause(queue, override is not None and override.paused)
 
     async def all(self, caller: Caller = ANYBODY) -> list[Queue]:
         """Those that the caller may use."""
@@ -173,6 +178,9 @@ class Queues:
 
     async def _store_override(self, name: str, override: Override | None) -> None:
         await self._store.override(name, override)
+        self._remember(name, override)
+
+    def _remember(self, name: str, override: Override | None) -> None:
         if override is None:
             self._overrides.pop(name, None)
         else:

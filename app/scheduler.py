@@ -238,7 +238,9 @@ class Scheduler:
             while gone := await self._store.purge(queue, state, before=before, limit=PURGE_SLICE):
                 purged += gone
                 await asyncio.sleep(0)
-        await self._store.forget_memos(before=now - MEMO_LIFE, limit=10 * PURGE_SLICE)
+        forgotten = PURGE_SLICE
+        while forgotten == PURGE_SLICE:
+            forgotten = await self._store.forget_memos(before=now - MEMO_LIFE, limit=PURGE_SLICE)
         self._lanes.forget_idle()
         self._metrics.purged.values[()] += purged
         return purged

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from app.clock import Instant
+    from app.errors import Exit
 
 MEMO_LIFE = 24 * 3600 * SECOND
 """How long an idempotency key is good."""
@@ -142,6 +143,14 @@ class Store(Protocol):
     async def open(self) -> None: ...
 
     async def close(self) -> None: ...
+
+    def ailment(self) -> str | None:
+        """What keeps it from doing all its work, for people; it begins with "ok" if the service is fit all the same."""
+        ...
+
+    async def end(self) -> Exit:
+        """Wait until it can never store anything again; why comes back."""
+        ...
 
     async def add(
         self, offers: Sequence[Offer], *, now: Instant, is_whole: bool = False, memo: Memo | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from app.clock import Instant
+    from app.errors import Exit
     from app.stores.base import Group, Instants, Verdicts
 
 
@@ -48,6 +50,13 @@ class MemoryStore:
 
     async def close(self) -> None:
         """There is nothing to close."""
+
+    def ailment(self) -> str | None:
+        return None
+
+    async def end(self) -> Exit:
+        never: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
+        return await never
 
     async def add(
         self, offers: Sequence[Offer], *, now: Instant, is_whole: bool = False, memo: Memo | None = None

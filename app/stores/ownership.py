@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from app.errors import StoreInUse
@@ -36,12 +37,14 @@ class Ownership:
             raise StoreInUse(
                 f"the store is in use by {owner} (it holds {self._path}); stop it, or start with another --data"
             ) from None
-        os.ftruncate(file, 0)
-        os.write(file, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
         self._file = file
+        with suppress(OSError):  # on a full disk it is owned without a name
+            os.ftruncate(file, 0)
+            os.write(file, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
 
     def give_up(self) -> None:
         if self._file is not None:
-            os.ftruncate(self._file, 0)
+            with suppress(OSError):
+                os.ftruncate(self._file, 0)
             os.close(self._file)
             self._file = None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from operator import add, or_
 from typing import TYPE_CHECKING
 
-import apsw
 import orjson
 
 from app.conflict import settle
-from app.errors import Exit, IdempotencyMismatch, StoreCorrupt, StoreFailed
+from app.errors import IdempotencyMismatch
 from app.ids import parse_id
 from app.job import Job, State
 from app.log import get_logger
@@ -29,100 +29,69 @@ from app.stores.base import (
     Saved,
     glance_at,
 )
-from app.stores.ownership import Ownership
-from app.stores.sqlite_faults import as_problem
+from app.stores.sqlite_faults import as_exit
+from app.stores.sqlite_file import DatabaseFile
+from app.stores.sqlite_ledger import Ledger
 from app.stores.sqlite_listing import select_jobs
-from app.stores.threads import Call, GroupThread
+from app.stores.sqlite_threads import SqliteThreads
+from app.stores.threads import Split
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
+    import apsw
+
     from app.clock import Instant
+    from app.errors import Exit
     from app.metrics import GroupTimer
     from app.stores.base import Group, Instants, Jobs, Verdicts
 
 log = get_logger(__name__)
 
+_GLANCES = Split(add, [])
+_VERDICTS = Split(add, [Saved(False, None)])
+_CLAIMS = Split(lambda one, other: Claim._make(map(add, one, other)), Claim([], [], []))
+
 
 class SqliteStore:
     """Keeps jobs in one file that one process owns. Every write is fsynced before it is answered."""
 
-    def __init__(self, *, path: Path, durability: str = "full", timer: GroupTimer | None = None) -> None:
-        self._path = path
-        self._synchronous = "FULL" if durability == "full" else "NORMAL"
-        self._current_synchronous = ""
-        self._ownership = Ownership(path=path.with_name(path.name + ".lock"))
-        self._writer = GroupThread(name="store-writer", run_group=self._commit, timer=timer)
-        self._reader = GroupThread(name="store-reader", run_group=self._read)
-        self._lister = GroupThread(name="store-lister", run_group=self._read)
-        self._connections: list[apsw.Connection] = []
-        self._last_seq = 0
-        self._counts: dict[Group, int] = {}
-        self._deltas: Counter[Group] = Counter()
-
-    # opening and closing
+    def __init__(
+        self, *, path: Path, durability: str = "full", reserve: int = 0, timer: GroupTimer | None = None
+    ) -> None:
+        self._file = DatabaseFile(path=path, durability=durability, reserve=reserve)
+        self._ledger = Ledger()
+        self._threads = SqliteThreads(file=self._file, ledger=self._ledger, growing=self._add, timer=timer)
+        self._writer, self._reader = self._threads.writer, self._threads.reader
+        self._lister = self._threads.lister
 
     async def open(self) -> None:
+        self._file.open()
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._ownership.take()
-            self._prepare()
-        except (apsw.NotADBError, apsw.CorruptError, apsw.SQLError) as error:
-            await self.close()
-            raise StoreCorrupt(f"{self._path} cannot be read as a database of erelong: {error}") from error
-        except (apsw.Error, OSError) as error:
-            await self.close()
-            raise StoreFailed(
-                f"{self._path} cannot be opened: {error}; look at the disk and the permissions"
-            ) from error
-        except Exit:
-            await self.close()
-            raise
-        for thread in (self._writer, self._reader, self._lister):
-            thread.start()
+            self._ledger.load(self._file.write, last_seq=self._file.floor)
+        except Exception as error:
+            self._file.close()
+            raise as_exit(error, self._file.path) from error
+        self._threads.start()
 
     async def close(self) -> None:
-        for thread in (self._writer, self._reader, self._lister):
-            await thread.stop()
-        for connection in self._connections:
-            connection.close()
-        self._connections.clear()
-        self._ownership.give_up()
+        await self._threads.stop()
+        self._file.close()
 
-    def _prepare(self) -> None:
-        self._write = self._connect()
-        self._must_be_ours()
-        self._configure(self._write)
-        self._last_seq = self._write.execute(sql.LAST_SEQ).get
-        rows = self._write.execute(sql.SELECT_COUNTS)
-        self._counts = {(queue, kind, State(state)): jobs for queue, kind, state, jobs in rows}
-        self._quick, self._slow = self._connect(), self._connect()
-        self._configure(self._quick)
-        self._configure(self._slow)
+    def ailment(self) -> str | None:
+        return self._threads.ailment()
 
-    def _connect(self) -> apsw.Connection:
-        connection = apsw.Connection(str(self._path))
-        self._connections.append(connection)
-        return connection
+    async def end(self) -> Exit:
+        return await self._threads.end()
 
-    def _configure(self, connection: apsw.Connection) -> None:
-        connection.execute(sql.PRAGMAS).fetchall()  # those after the first that answers run only when it is fetched
-        connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+    @property
+    def _write(self) -> apsw.Connection:
+        return self._file.write
 
-    def _must_be_ours(self) -> None:
-        """Look before anything is changed: even the journal mode is written into the file."""
-        application = self._write.pragma("application_id")
-        version = self._write.pragma("user_version")
-        if not application and self._write.execute("SELECT count(*) FROM sqlite_schema").get == 0:
-            self._configure(self._write)
-            with self._write:
-                self._write.execute(sql.SCHEMA)
-        elif application != sql.APPLICATION_ID:
-            raise StoreCorrupt(f"{self._path} belongs to another program; name another file in [store] path")
-        elif version != sql.SCHEMA_VERSION:
-            message = f"{self._path} has schema version {version}, this erelong reads {sql.SCHEMA_VERSION}; "
-            raise StoreCorrupt(message + "start the version that wrote it, or name another file in [store] path")
+    @property
+    def _quick(self) -> apsw.Connection:
+        return self._file.quick
 
     # the boundary
 
@@ -135,10 +104,11 @@ class SqliteStore:
         return await self._reader.call(self._recall, memo, now, self._quick)
 
     async def get(self, seqs: Sequence[int]) -> dict[int, Job]:
-        return await self._reader.call(self._get, seqs)
+        spare: dict[int, Job] | None = {} if len(seqs) > 1 else None
+        return await self._reader.call(self._get, seqs, split=Split(or_, spare))
 
     async def glance(self, seqs: Sequence[int]) -> Glances:
-        return await self._reader.call(self._glance, seqs)
+        return await self._reader.call(self._glance, seqs, split=_GLANCES)
 
     async def list(self, query: Query) -> list[Job]:
         return await self._lister.call(self._list, query)
@@ -147,10 +117,10 @@ class SqliteStore:
         return await self._lister.call(self._due, after, before, limit)
 
     async def claim(self, seqs: Sequence[int], *, now: Instant) -> Claim:
-        return await self._writer.call(self._claim, seqs, now, is_soft=True)
+        return await self._writer.call(self._claim, seqs, now, is_soft=True, split=_CLAIMS)
 
     async def save(self, jobs: Sequence[Job]) -> Verdicts:
-        return await self._writer.call(self._save_all, jobs)
+        return await self._writer.call(self._save_all, jobs, split=_VERDICTS)
 
     async def delete(self, job: Job) -> bool:
         return await self._writer.call(self._delete, job)
@@ -162,64 +132,13 @@ class SqliteStore:
         return await self._writer.call(self._forget_memos, before, limit)
 
     def counts(self) -> Mapping[Group, int]:
-        return self._counts
+        return self._ledger.counts
 
     async def overrides(self) -> dict[str, Override]:
         return await self._reader.call(self._overrides)
 
     async def override(self, queue: str, override: Override | None) -> None:
         await self._writer.call(self._override, queue, override)
-
-    # groups of calls, in their threads
-
-    def _commit(self, group: Sequence[Call]) -> None:
-        try:
-            self._transact(group)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer to these calls
-            if len(group) > 1 and not isinstance(error, apsw.FullError | apsw.IOError):
-                middle = len(group) // 2  # one bad call must not take the others with it: halve until it is alone
-                self._commit(group[:middle])
-                self._commit(group[middle:])
-                return
-            problem = as_problem(error)
-            for call in group:
-                call.error = problem
-
-    def _transact(self, group: Sequence[Call]) -> None:
-        """Run a group in one transaction. Nothing but soft calls: without fsync (11 µs against 124)."""
-        wanted = "NORMAL" if all(call.is_soft for call in group) else self._synchronous
-        if wanted != self._current_synchronous:
-            self._write.execute(f"PRAGMA synchronous = {wanted}")
-            self._current_synchronous = wanted
-        self._deltas.clear()
-        self._write.execute("BEGIN IMMEDIATE")
-        try:
-            for call in group:
-                call.run()  # a problem that it raises comes before its first write, and is its answer
-            deltas = {counted: number for counted, number in self._deltas.items() if number}
-            self._write.executemany(sql.ADD_COUNT, [(*counted, number) for counted, number in deltas.items()])
-            self._write.execute("COMMIT")
-        except BaseException:
-            if self._write.in_transaction:
-                self._write.execute("ROLLBACK")
-            raise
-        self._count(deltas)
-
-    def _count(self, deltas: Mapping[Group, int]) -> None:
-        counts = self._counts
-        if not all(group in counts for group in deltas):
-            counts = counts.copy()  # the loop's thread may be going over it: it must not grow under its feet
-        for (queue, kind, state), number in deltas.items():
-            group = (queue, kind, State(state))
-            counts[group] = counts.get(group, 0) + number
-        self._counts = counts
-
-    def _read(self, group: Sequence[Call]) -> None:
-        for call in group:
-            try:
-                call.run()
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer to this call
-                call.error = as_problem(error)
 
     # what the writer thread does
 
@@ -239,12 +158,12 @@ class SqliteStore:
         """Add jobs of which some have keys; a conflict under `is_whole` undoes them all."""
         if not is_whole:
             return [self._add_keyed(offer, now) for offer in offers]
-        deltas = self._deltas.copy()
+        deltas = self._ledger.deltas.copy()
         self._write.execute("SAVEPOINT whole")  # not apsw's, which hides that the disk is full
         entries = [self._add_keyed(offer, now) for offer in offers]
         if any(entry.fate is Fate.CONFLICT for entry in entries):
             self._write.execute("ROLLBACK TO whole")
-            self._deltas = deltas
+            self._ledger.deltas = deltas
         self._write.execute("RELEASE whole")
         return entries
 
@@ -262,12 +181,11 @@ class SqliteStore:
         return Added(Fate.CHANGED, settled)
 
     def _insert(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        first = self._last_seq + 1
-        self._last_seq += len(jobs)
+        first = self._ledger.take_numbers(len(jobs))
         rows = [(*job[:-1], seq) for seq, job in enumerate(jobs, first)]
         self._write.executemany(sql.INSERT, rows)
         numbered = [*map(Job._make, rows)]
-        self._deltas.update([job.group for job in numbered])
+        self._ledger.deltas.update([job.group for job in numbered])
         for job in numbered:
             if job.labels is not None:
                 self._label(job.seq, job.labels, sql.INSERT_LABEL)
@@ -282,8 +200,8 @@ class SqliteStore:
             else:
                 claim.spoiled.append(self._spoil(job, flaw, now))
         for (queue, kind), number in Counter([(job.queue, job.kind) for job in claim.jobs]).items():
-            self._deltas[queue, kind, State.SCHEDULED] -= number
-            self._deltas[queue, kind, State.RUNNING] += number
+            self._ledger.deltas[queue, kind, State.SCHEDULED] -= number
+            self._ledger.deltas[queue, kind, State.RUNNING] += number
         self._write.execute(sql.START, (sql.listed(job.seq for job in claim.jobs), now))
         if len(rows) < len(seqs):
             self._look_at_losers(dict.fromkeys(seqs), claim, now)
@@ -325,8 +243,8 @@ class SqliteStore:
     def _write_over(self, plain: Sequence[tuple[Job, sql.Row]]) -> None:
         # Of a named tuple apsw asks first if it is a mapping, which takes 2 µs.
         self._write.executemany(sql.UPDATE, [tuple(job) for job, _ in plain])
-        self._deltas.update([job.group for job, _ in plain])
-        self._deltas.subtract(Counter([row[1:4] for _, row in plain]))
+        self._ledger.deltas.update([job.group for job, _ in plain])
+        self._ledger.deltas.subtract(Counter([row[1:4] for _, row in plain]))
 
     def _save(self, job: Job) -> Saved:
         row = self._write.execute(sql.SELECT_STANDING, (sql.listed([job.seq]),)).fetchone()
@@ -343,8 +261,8 @@ class SqliteStore:
     def _update(self, job: Job, group: Group, labels: bytes | None) -> None:
         """Write a job over a row of which the group and labels are given."""
         self._write.execute(sql.UPDATE, tuple(job))
-        self._deltas[group] -= 1
-        self._deltas[job.group] += 1
+        self._ledger.deltas[group] -= 1
+        self._ledger.deltas[job.group] += 1
         if job.labels != labels:
             self._label(job.seq, labels, sql.DELETE_LABEL)
             self._label(job.seq, job.labels, sql.INSERT_LABEL)
@@ -364,7 +282,7 @@ class SqliteStore:
     def _forget(self, rows: Iterable[sql.Row], queue: str, state: State) -> None:
         for seq, kind, labels in rows:
             self._write.execute(sql.DELETE, (seq,))
-            self._deltas[queue, kind, state] -= 1
+            self._ledger.deltas[queue, kind, state] -= 1
             self._label(seq, labels, sql.DELETE_LABEL)
 
     def _recall(self, memo: Memo, now: Instant, connection: apsw.Connection) -> Receipt | None:
@@ -412,10 +330,10 @@ class SqliteStore:
         return [Glance._make((*row[:-1], sql.sound_labels(row[-1]))) for row in rows]
 
     def _list(self, query: Query) -> Jobs:
-        return select_jobs(self._slow, query, self._counts)
+        return select_jobs(self._file.slow, query, self._ledger.counts)
 
     def _due(self, after: tuple[Instant, int], before: Instant, limit: int) -> Instants:
-        return [(at, seq) for at, seq in self._slow.execute(sql.SELECT_DUE, (*after, before, limit))]
+        return [(at, seq) for at, seq in self._file.slow.execute(sql.SELECT_DUE, (*after, before, limit))]
 
     def _overrides(self) -> dict[str, Override]:
         rows = self._quick.execute(sql.SELECT_OVERRIDES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from app.errors import Problem, StoreUnavailable
 
@@ -19,16 +19,35 @@ MAX_GROUP = 1_000
 T = TypeVar("T")
 
 
+class Split(NamedTuple):
+    """How a call may be taken apart: its first argument is a sequence, and answers to parts of it can be joined.
+
+    `spare` is the answer for one thing that cannot be dealt with (None: there is none, and the call fails).
+    """
+
+    join: Callable[[Any, Any], Any]
+    spare: Any
+
+
 class Call:
     """One call on its way through the thread, with its answer or its error."""
 
-    __slots__ = ("arguments", "error", "function", "future", "is_soft", "result")
+    __slots__ = ("arguments", "error", "function", "future", "is_soft", "result", "split")
 
-    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...], *, is_soft: bool) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        future: asyncio.Future[Any],
+        *,
+        is_soft: bool,
+        split: Split | None,
+    ) -> None:
         self.function = function
         self.arguments = arguments
+        self.future = future
         self.is_soft = is_soft
-        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.split = split
         self.result: Any = None
         self.error: BaseException | None = None
 
@@ -39,6 +58,26 @@ class Call:
             self.result = self.function(*self.arguments)
         except Problem as problem:
             self.error = problem
+
+    def take_apart(self, run: Callable[[Sequence[Call]], None]) -> bool:
+        """Deal with halves of what could not be dealt with as a whole; whether that can be done."""
+        if self.split is None:
+            return False
+        things, *others = self.arguments
+        if len(things) < 2:
+            self.result = self.split.spare
+            return self.result is not None
+        middle = len(things) // 2
+        halves = [self._part(part, others) for part in (things[:middle], things[middle:])]
+        for half in halves:
+            run([half])
+        self.error = halves[0].error or halves[1].error
+        if self.error is None:
+            self.result = self.split.join(halves[0].result, halves[1].result)
+        return True
+
+    def _part(self, things: Sequence[Any], others: Sequence[Any]) -> Call:
+        return Call(self.function, (things, *others), self.future, is_soft=self.is_soft, split=self.split)
 
     def answer(self) -> None:
         if self.future.done():
@@ -52,13 +91,20 @@ class Call:
 class GroupThread:
     """Runs calls in one thread of its own; `run_group` sets each call's result or error and never raises.
 
-    No timer gathers a group: while one runs (say, waits for its fsync) the next one collects.
+    No timer gathers a group: while one runs (say, waits for its fsync) the next one collects. `rest` is what the thread
+    does when a group has been answered, and by itself after as many seconds as it answers (None: it need not).
     """
 
     def __init__(
-        self, *, name: str, run_group: Callable[[Sequence[Call]], None], timer: GroupTimer | None = None
+        self,
+        *,
+        name: str,
+        run_group: Callable[[Sequence[Call]], None],
+        rest: Callable[[], float | None] = lambda: None,
+        timer: GroupTimer | None = None,
     ) -> None:
         self._run_group = run_group
+        self._rest = rest
         self._timer = timer
         self._calls: SimpleQueue[list[Call] | None] = SimpleQueue()
         self._fresh: list[Call] = []  # of this turn of the loop: handed over together, for each waking costs
@@ -70,16 +116,23 @@ class GroupThread:
         self._thread = threading.Thread(target=self._work, args=(loop,), name=self._name, daemon=True)
         self._thread.start()
 
-    async def call(self, function: Callable[..., T], *arguments: Any, is_soft: bool = False) -> T:
+    async def call(
+        self, function: Callable[..., T], *arguments: Any, is_soft: bool = False, split: Split | None = None
+    ) -> T:
         """Run a function in the thread. `is_soft`: its effect need not survive a power cut."""
         if self._thread is None:
             raise StoreUnavailable("the store is closed")
-        call = Call(function, arguments, is_soft=is_soft)
+        future = asyncio.get_running_loop().create_future()
+        call = Call(function, arguments, future, is_soft=is_soft, split=split)
         self._fresh.append(call)
         if len(self._fresh) == 1:
             asyncio.get_running_loop().call_soon(self._hand_over)
         result: T = await call.future
         return result
+
+    def wake(self) -> None:
+        """Let the thread rest anew, from any thread."""
+        self._calls.put([])
 
     async def stop(self) -> None:
         """Finish what was asked and end the thread."""
@@ -96,9 +149,9 @@ class GroupThread:
             self._fresh = []
 
     def _work(self, loop: asyncio.AbstractEventLoop) -> None:
-        is_last = False
+        is_last, patience = False, None
         while not is_last:
-            group, is_last = self._gather()
+            group, is_last = self._gather(patience)
             if group:
                 if self._timer is not None:
                     self._timer.begin()
@@ -106,9 +159,13 @@ class GroupThread:
                 if self._timer is not None:
                     self._timer.end(len(group))
                 loop.call_soon_threadsafe(_answer, group)
+            patience = self._rest()
 
-    def _gather(self) -> tuple[list[Call], bool]:
-        calls = self._calls.get()
+    def _gather(self, patience: float | None) -> tuple[list[Call], bool]:
+        try:
+            calls = self._calls.get(timeout=patience)
+        except Empty:
+            return [], False
         group: list[Call] = []
         try:
             while calls is not None:

@@ -242,8 +242,7 @@ async def _walk(sqlite: SqliteStore, steps: list[Step]) -> None:
 def _empty(store: SqliteStore) -> None:
     for table in ("jobs", "labels", "counts", "memos", "overrides"):
         store._write.execute(f"DELETE FROM {table}")
-    store._counts = {}
-    store._last_seq = 0
+    store._ledger.load(store._write, last_seq=0)
 
 
 async def _answer(question: Callable[[Store], Awaitable[object]], store: Store) -> object:

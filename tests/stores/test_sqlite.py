@@ -99,7 +99,7 @@ async def test_schema_of_a_newer_version_is_refused(tmp_path: Path) -> None:
         pass
     with_connection(tmp_path / "erelong.db", "PRAGMA user_version = 99")
 
-    assert "schema version 99, this erelong reads 1" in str(await refused(tmp_path, StoreCorrupt, code=65))
+    assert "schema version 99, this erelong reads 2" in str(await refused(tmp_path, StoreCorrupt, code=65))
 
 
 async def test_database_that_has_lost_its_tables_is_refused(tmp_path: Path) -> None:
@@ -155,12 +155,12 @@ async def test_every_connection_has_its_settings(tmp_path: Path, durability: str
         "cell_size_check": 1,
         "mmap_size": 0,
         "temp_store": 2,
-        "wal_autocheckpoint": 1_000,
+        "wal_autocheckpoint": 0,
         "journal_size_limit": 67_108_864,
     }
 
     async with opened(tmp_path, durability=durability) as store:
-        found = [{name: connection.pragma(name) for name in wanted} for connection in store._connections]
+        found = [{name: connection.pragma(name) for name in wanted} for connection in store._file._connections]
 
     assert found == [wanted] * 3
 

@@ -109,7 +109,7 @@ async def test_listing_of_many_groups_goes_along_the_rows(sqlite: SqliteStore, m
     ],
 )
 async def test_statement_goes_along_its_index(sqlite: SqliteStore, statement: str, steps: list[str]) -> None:
-    assert plan(sqlite._slow, statement) == steps
+    assert plan(sqlite._file.slow, statement) == steps
 
 
 async def plan_of_listing(store: SqliteStore, query: Query) -> list[str]:
@@ -119,11 +119,11 @@ async def plan_of_listing(store: SqliteStore, query: Query) -> list[str]:
         statements.append(statement)
         return True
 
-    store._slow.exec_trace = note
+    store._file.slow.exec_trace = note
     await store.list(query)
-    store._slow.exec_trace = None
+    store._file.slow.exec_trace = None
     (statement,) = [statement for statement in statements if "ORDER BY" in statement]
-    return plan(store._slow, statement)
+    return plan(store._file.slow, statement)
 
 
 def plan(connection: apsw.Connection, statement: str) -> list[str]:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from app.clock import Instant
-from app.errors import StorageFull
+from app.errors import Exit, StorageFull
 from app.job import Job
 from app.stores.base import Claim, Glances, Override, Query, Verdicts
 from app.stores.memory import MemoryStore
@@ -23,6 +23,8 @@ class FaultyStore(MemoryStore):
         self.held: dict[str, asyncio.Event] = {}
         self.answers_held: dict[str, asyncio.Event] = {}
         self.calls: list[str] = []
+        self.ails: str | None = None
+        self.ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
 
     def fill_disk(self) -> None:
         """From now on nothing can be written."""
@@ -69,6 +71,12 @@ class FaultyStore(MemoryStore):
     async def overrides(self) -> dict[str, Override]:
         await self._before("overrides")
         return await super().overrides()
+
+    def ailment(self) -> str | None:
+        return self.ails
+
+    async def end(self) -> Exit:
+        return await asyncio.shield(self.ended)
 
     async def open(self) -> None:
         await self._before("open")

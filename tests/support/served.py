@@ -15,9 +15,10 @@ from yarl import URL
 from app.api.connections import Connections
 from app.clock import Instant
 from app.config import Config, Kind
+from app.door import listen
 from app.handlers import make_handlers
 from app.job import Job
-from app.main import Parts, listen
+from app.main import Parts
 from app.stores.base import Memo, Offer, Override, Receipt
 from tests.support.contract import NDJSON, Contract
 from tests.support.faults import FaultyStore

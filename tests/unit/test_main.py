@@ -8,9 +8,10 @@ import socket
 import pytest
 
 from app.config import AuthSection, Config, ConfigError, QueueSettings, Retention, ServerSection
-from app.errors import Draining, Exit, StoreFailed, StoreUnavailable
+from app.door import is_loopback, listen, refuse_open_door
+from app.errors import Draining, Exit, StoreCorrupt, StoreFailed, StoreUnavailable
 from app.job import State
-from app.main import end_strays, is_loopback, listen, refuse_open_door
+from app.main import end_strays, until_told
 from tests.support.builders import make_running, put
 from tests.support.engine import Engine
 from tests.support.faults import FaultyStore
@@ -31,7 +32,7 @@ async def test_parts_start_in_order_and_stop_in_reverse(clock: VirtualClock) -> 
         started = [*engine.store.calls]
         engine.store.calls.clear()
 
-    assert started == ["open", "open handler", "overrides", "list"]
+    assert started == ["open", "open handler", "list", "overrides", "list"]
     assert engine.store.calls == ["close handler", "close"]
 
 
@@ -123,6 +124,56 @@ async def test_drain_refuses_new_work_and_lets_those_go_who_wait(clock: VirtualC
         with pytest.raises(Draining):
             await engine.submit()
         assert engine.parts.health.checks()["service"] == "draining"
+
+
+async def test_checks_tell_what_ails_the_store(clock: VirtualClock) -> None:
+    async with Engine(clock=clock) as engine:
+        engine.store.ails = "damaged: a page; restore it"
+
+        assert engine.parts.health.checks()["store"] == "damaged: a page; restore it"
+
+
+async def test_start_on_a_store_that_cannot_be_read_says_how_to_go_on(clock: VirtualClock) -> None:
+    engine = Engine(clock=clock)
+    engine.store.broken["list"] = StoreUnavailable("damaged", exit=StoreCorrupt("put a copy back"))
+
+    with pytest.raises(StoreCorrupt, match="put a copy back"):
+        await engine.parts.start()
+
+
+async def test_stop_without_a_store_waits_for_nothing(clock: VirtualClock) -> None:
+    engine = Engine(clock=clock, handler=FakeHandler(lasting(100)))
+    async with engine:
+        await engine.submit()
+        await engine.until(lambda: engine.handler.running == 1)
+        engine.store.broken |= dict.fromkeys(("save", "get", "list"), StoreUnavailable("gone"))
+        began_at = clock.now()
+
+        await engine.parts.finish(can_store=False)
+
+        assert clock.now() - began_at < 1_000_000
+
+
+async def test_end_of_the_store_is_the_end_of_the_service(clock: VirtualClock) -> None:
+    store, stopping = FaultyStore(), asyncio.Event()
+    told = asyncio.ensure_future(until_told(stopping, store))
+    await asyncio.sleep(1)
+    assert not told.done()
+
+    store.ended.set_result(StoreFailed("twice in a minute"))
+
+    reason = await told
+    assert reason is not None
+    assert reason.code == 74
+
+
+async def test_signal_is_the_end_of_the_service_without_a_reason(clock: VirtualClock) -> None:
+    stopping = asyncio.Event()
+    told = asyncio.ensure_future(until_told(stopping, FaultyStore()))
+
+    stopping.set()
+
+    assert await told is None
 
 
 async def test_retention_runs_by_itself(clock: VirtualClock) -> None:

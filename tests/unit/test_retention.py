@@ -64,6 +64,16 @@ async def test_idempotency_keys_are_forgotten_after_a_day(clock: VirtualClock) -
     assert await desk.store.forget_memos(before=clock.now() + 1, limit=10) == 0
 
 
+async def test_many_idempotency_keys_are_forgotten_in_one_sweep(clock: VirtualClock) -> None:
+    desk = Desk(clock=clock)
+    for number in range(1_100):
+        await desk.store.add([], now=clock.now(), memo=Memo("somebody", str(number), b"digest"))
+
+    await desk.scheduler.purge_once(clock.now() + round(24.1 * HOUR * SECOND))
+
+    assert await desk.store.forget_memos(before=clock.now() + 1, limit=10) == 0
+
+
 async def test_sweep_that_fails_is_repeated_at_the_next_interval(
     clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

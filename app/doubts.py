@@ -1,0 +1,260 @@
+"""Writes that failed and may have been done all the same: what they were about is looked at again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from app.errors import IdempotencyMismatch, Problem, StorageFull
+from app.ids import MAX_SEQ
+from app.job import Job, State
+from app.log import get_logger
+from app.stores.base import Query
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from typing import Any
+
+    from app.clock import Instant
+    from app.errors import Exit
+    from app.metrics import Metrics
+    from app.stores.base import Claim, Glances, Group, Instants, Jobs, Memo, Offer, Override, Receipt, Store, Verdicts
+
+STORE_PAUSE = 0.5
+PAGE = 500
+MAX_KEYS = 1_000
+SURELY_UNDONE = (StorageFull, IdempotencyMismatch)
+LIVE = frozenset({State.SCHEDULED, State.RUNNING})
+WAITING = frozenset({State.SCHEDULED})
+
+log = get_logger(__name__)
+
+
+class Doubts:
+    """Jobs and queues of which memory may know less than the store.
+
+    When the store answers again `on_begun` hears of each attempt that began and that nobody runs, `on_look` of each
+    job as it is now (None: gone) and `on_override` of each queue.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        metrics: Metrics,
+        on_begun: Callable[[Job], None],
+        on_look: Callable[[str, int, Job | None], None],
+        on_override: Callable[[str, Override | None], None],
+    ) -> None:
+        self._store = store
+        self._metrics = metrics
+        self._on_begun = on_begun
+        self._on_look = on_look
+        self._on_override = on_override
+        self._begun: dict[int, Instant] = {}
+        self._changed: dict[int, str] = {}  # the queue of each job
+        self._keys: set[tuple[str, str]] = set()
+        self._since: int | None = None  # jobs with a higher number may be new
+        self._queues: set[str] = set()
+        self.newest = 0  # the highest number that is known to be taken
+        self._has_some = asyncio.Event()
+
+    async def load(self) -> None:
+        self.newest = max([job.seq for job in await self._store.list(Query(limit=1))], default=0)
+
+    # what is in doubt
+
+    def begun(self, seqs: Sequence[int], now: Instant) -> None:
+        """A claim failed."""
+        self._begun |= dict.fromkeys(seqs, now)
+        self._has_some.set()
+
+    def changed(self, jobs: Sequence[Job]) -> None:
+        """A save or a delete failed."""
+        self._changed |= {job.seq: job.queue for job in jobs}
+        self._has_some.set()
+
+    def added(self, offers: Sequence[Offer], newest: int) -> None:
+        """An add failed; `newest` is a number that no job of it can have."""
+        self._keys |= {(offer.job.queue, offer.job.key) for offer in offers if offer.job.key is not None}
+        self._doubt_all_since(newest)
+        if len(self._keys) > MAX_KEYS:
+            self._keys.clear()
+            self._since = 0  # all that waits: cheaper than so many questions
+        self._has_some.set()
+
+    def overridden(self, queue: str) -> None:
+        """An override failed."""
+        self._queues.add(queue)
+        self._has_some.set()
+
+    # looking again
+
+    async def run(self) -> None:
+        """Look again, for ever, a moment after each failure."""
+        while True:
+            await self._has_some.wait()
+            await asyncio.sleep(STORE_PAUSE)
+            try:
+                await self.look()
+            except Exception as error:
+                self._metrics.laps_failed.values["doubts",] += 1
+                if not isinstance(error, Problem):
+                    log.error("doubts_failed", exc_info=error)
+
+    async def look(self) -> None:
+        """Ask the store about everything in doubt; what it does not answer stays so."""
+        await self._look_at_jobs()
+        while self._keys:
+            queue, key = next(iter(self._keys))
+            query = Query(states=LIVE, queues=frozenset({queue}), key=key, limit=1)
+            self._look_at(await self._store.list(query))
+            self._keys.discard((queue, key))
+        await self._look_at_new()
+        while self._queues:
+            overrides = await self._store.overrides()
+            queue = self._queues.pop()
+            self._on_override(queue, overrides.get(queue))
+        if not (self._begun or self._changed or self._keys or self._since is not None):
+            self._has_some.clear()
+
+    async def _look_at_jobs(self) -> None:
+        begun, changed = self._begun, self._changed
+        self._begun, self._changed = {}, {}
+        try:
+            jobs = await self._store.get([*{**begun, **changed}])
+        except BaseException:
+            self._begun, self._changed = {**begun, **self._begun}, {**changed, **self._changed}
+            raise
+        for seq, queue in changed.items():
+            self._on_look(queue, seq, jobs.get(seq))
+        for seq, started_at in begun.items():
+            job = jobs.get(seq)
+            if job is not None and (job.state, job.started_at, job.lease) == (State.RUNNING, started_at, None):
+                self._on_begun(job)
+
+    async def _look_at_new(self) -> None:
+        """Walk over what waits from the newest down to what was known before."""
+        since, self._since = self._since, None
+        if since is None:
+            return
+        after, page = (0, MAX_SEQ), PAGE
+        try:
+            while page == PAGE and after[1] > since:
+                jobs = await self._store.list(Query(states=WAITING, after=after, limit=PAGE))
+                self._look_at([job for job in jobs if job.seq > since])
+                page = len(jobs)
+                after = (0, jobs[-1].seq) if jobs else after
+        except BaseException:
+            self._doubt_all_since(since)
+            raise
+
+    def _doubt_all_since(self, seq: int) -> None:
+        self._since = seq if self._since is None else min(seq, self._since)
+
+    def _look_at(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            self._on_look(job.queue, job.seq, job)
+
+
+class DoubtedStore:
+    """A store before another, which notes the writes that fail. A full disk leaves no doubt: nothing was done."""
+
+    def __init__(self, *, store: Store, doubts: Doubts) -> None:
+        self._store = store
+        self._doubts = doubts
+
+    def open(self) -> Coroutine[Any, Any, None]:
+        return self._store.open()
+
+    def close(self) -> Coroutine[Any, Any, None]:
+        return self._store.close()
+
+    def ailment(self) -> str | None:
+        return self._store.ailment()
+
+    def end(self) -> Coroutine[Any, Any, Exit]:
+        return self._store.end()
+
+    # writes
+
+    async def add(
+        self, offers: Sequence[Offer], *, now: Instant, is_whole: bool = False, memo: Memo | None = None
+    ) -> Receipt:
+        newest = self._doubts.newest
+        try:
+            receipt = await self._store.add(offers, now=now, is_whole=is_whole, memo=memo)
+        except SURELY_UNDONE:
+            raise
+        except BaseException:
+            self._doubts.added(offers, newest)
+            raise
+        last = receipt.entries[-1] if receipt.entries else None
+        if last is not None and last.job.seq > newest:
+            self._doubts.newest = max(last.job.seq, self._doubts.newest)
+        return receipt
+
+    async def claim(self, seqs: Sequence[int], *, now: Instant) -> Claim:
+        try:
+            return await self._store.claim(seqs, now=now)
+        except SURELY_UNDONE:
+            raise
+        except BaseException:
+            self._doubts.begun(seqs, now)
+            raise
+
+    async def save(self, jobs: Sequence[Job]) -> Verdicts:
+        try:
+            return await self._store.save(jobs)
+        except SURELY_UNDONE:
+            raise
+        except BaseException:
+            self._doubts.changed(jobs)
+            raise
+
+    async def delete(self, job: Job) -> bool:
+        try:
+            return await self._store.delete(job)
+        except SURELY_UNDONE:
+            raise
+        except BaseException:
+            self._doubts.changed([job])
+            raise
+
+    async def override(self, queue: str, override: Override | None) -> None:
+        try:
+            await self._store.override(queue, override)
+        except SURELY_UNDONE:
+            raise
+        except BaseException:
+            self._doubts.overridden(queue)
+            raise
+
+    def purge(self, queue: str, state: State, *, before: Instant, limit: int) -> Coroutine[Any, Any, int]:
+        return self._store.purge(queue, state, before=before, limit=limit)
+
+    def forget_memos(self, *, before: Instant, limit: int) -> Coroutine[Any, Any, int]:
+        return self._store.forget_memos(before=before, limit=limit)
+
+    # reads
+
+    def recall(self, memo: Memo, *, now: Instant) -> Coroutine[Any, Any, Receipt | None]:
+        return self._store.recall(memo, now=now)
+
+    def get(self, seqs: Sequence[int]) -> Coroutine[Any, Any, dict[int, Job]]:
+        return self._store.get(seqs)
+
+    def glance(self, seqs: Sequence[int]) -> Coroutine[Any, Any, Glances]:
+        return self._store.glance(seqs)
+
+    def list(self, query: Query) -> Coroutine[Any, Any, Jobs]:
+        return self._store.list(query)
+
+    def due(self, after: tuple[Instant, int], before: Instant, limit: int) -> Coroutine[Any, Any, Instants]:
+        return self._store.due(after, before, limit)
+
+    def counts(self) -> Mapping[Group, int]:
+        return self._store.counts()
+
+    def overrides(self) -> Coroutine[Any, Any, dict[str, Override]]:
+        return self._store.overrides()

@@ -1,0 +1,98 @@
+"""The mark: a small file beside the database that knows how far it had come, so that a loss is seen."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_WORDS = 6
+
+
+class Mark(NamedTuple):
+    """Which database it belongs to, how many commits of it are on disk for sure, and its last number of a job."""
+
+    identity: str
+    commits: int
+    last_seq: int
+
+
+class MarkFile:
+    """One line of fixed length, written over in place: a sector, so that it is never half of each.
+
+    It may be behind what is on disk and must never be ahead of it.
+    """
+
+    def __init__(self, *, path: Path) -> None:
+        self.path = path
+        self._file: int | None = None
+        self._is_synced = True
+
+    def read(self) -> Mark | None:
+        """What it says; None if there is none. Raise ValueError when it cannot be read."""
+        try:
+            line = self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        text, _, sum_ = line.rstrip(b"\n").rpartition(b" ")
+        words = text.split(b" ")
+        if sum_ != _sum(text) or len(words) != _WORDS - 1 or words[:2] != [b"erelong-mark", b"1"]:
+            raise ValueError(f"{self.path} is damaged")
+        return Mark(words[2].decode(), int(words[3]), int(words[4]))
+
+    def create(self, mark: Mark) -> None:
+        """Put a new one in the place of what is there, whole or not at all."""
+        self.close()
+        fresh = self.path.with_name(self.path.name + ".new")
+        file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            os.write(file, _line(mark))
+            os.fsync(file)
+        finally:
+            os.close(file)
+        os.replace(fresh, self.path)
+        sync_folder(self.path.parent)
+        self.open()
+
+    def open(self) -> None:
+        self._file = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+
+    def write(self, mark: Mark) -> None:
+        """Move it; that this survives a power cut takes a `sync`."""
+        if self._file is not None:
+            os.pwrite(self._file, _line(mark), 0)
+            self._is_synced = False
+
+    def sync(self) -> None:
+        if self._file is not None and not self._is_synced:
+            os.fsync(self._file)
+            self._is_synced = True
+
+    def close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def sync_folder(folder: Path) -> None:
+    """Make what was named, renamed or removed in a folder survive a power cut."""
+    try:
+        file = os.open(folder, os.O_RDONLY)
+    except PermissionError:  # Windows opens no folders, and needs this not
+        return
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _line(mark: Mark) -> bytes:
+    text = b"erelong-mark 1 %s %020d %020d" % (mark.identity.encode(), mark.commits, mark.last_seq)
+    return b"%s %s\n" % (text, _sum(text))
+
+
+def _sum(text: bytes) -> bytes:
+    return b"%08x" % zlib.crc32(text)

@@ -1,0 +1,67 @@
+"""What is known in memory of the whole database: jobs by group, the last number of a job, commits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from app.job import State
+from app.stores import sqlite_schema as sql
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import apsw
+
+    from app.stores.base import Group
+
+
+class Ledger:
+    """Counts as they are on disk, and in `deltas` what the transaction under way will make of them.
+
+    The loop's thread may look at `counts` at any time; the rest is the writer's.
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[Group, int] = {}
+        self.deltas: Counter[Group] = Counter()
+        self.commits = 0
+        self.last_seq = self._stored_seq = 0
+
+    @property
+    def counts(self) -> Mapping[Group, int]:
+        return self._counts
+
+    def load(self, connection: apsw.Connection, *, last_seq: int) -> None:
+        """Read it all; numbers go on from the highest that was ever given, though its job may be gone."""
+        rows = connection.execute(sql.SELECT_COUNTS)
+        self._counts = {(queue, kind, State(state)): jobs for queue, kind, state, jobs in rows}
+        entry = sql.read_ledger(connection)
+        self.commits, self._stored_seq = entry.commits, entry.last_seq
+        self.last_seq = max(last_seq, entry.last_seq, connection.execute(sql.LAST_SEQ).get)
+
+    def take_numbers(self, jobs: int) -> int:
+        """The first of as many numbers in a row."""
+        first = self.last_seq + 1
+        self.last_seq += jobs
+        return first
+
+    def write(self, connection: apsw.Connection) -> None:
+        """Put it into the transaction, as its last statements."""
+        deltas: list[tuple[str, str, int, int]] = [(*group, number) for group, number in self.deltas.items() if number]
+        deltas.append((*sql.COMMITS, 1))
+        if self.last_seq > self._stored_seq:
+            deltas.append((*sql.NUMBERS, self.last_seq - self._stored_seq))
+        connection.executemany(sql.ADD_COUNT, deltas)
+
+    def settle(self) -> None:
+        """The transaction is committed."""
+        self.commits += 1
+        self._stored_seq = self.last_seq
+        counts, deltas = self._counts, {group: number for group, number in self.deltas.items() if number}
+        if not all(group in counts for group in deltas):
+            counts = counts.copy()  # the loop's thread may be going over it: it must not grow under its feet
+        for (queue, kind, state), number in deltas.items():
+            group = (queue, kind, State(state))
+            counts[group] = counts.get(group, 0) + number
+        self._counts = counts

@@ -1,0 +1,126 @@
+"""The disk fails, call after call, under a running service and while it starts: whatever was acknowledged holds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.crash.bad_disk import SPOILS, BadDisk, Spoil, compile_library
+from tests.crash.client import Client
+from tests.crash.promises import Promises, keep
+from tests.crash.trials import IS_FULL, sized
+from tests.support.process import NotReadyError, ServiceProcess
+
+TRIED = ["EIO on write", "EIO on fdatasync", "short write"]
+CLIENTS, ASKS = 4, 12
+MOST_CALLS = 400
+STARTS = sized(2, MOST_CALLS)
+IO_FAILED = 74
+
+pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(sized(60, 3_600))]
+
+MakeService = Callable[..., ServiceProcess]
+MakeClient = Callable[[ServiceProcess], Client]
+Figure = Callable[[str, object], None]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_library(tmp_path_factory.mktemp("library"))
+
+
+@pytest.mark.parametrize("name", sized(TRIED, list(SPOILS)))
+async def test_disk_that_fails_under_load_breaks_no_promise(
+    make_service: MakeService, make_client: MakeClient, figure: Figure, library: Path, tmp_path: Path, name: str
+) -> None:
+    ends: Counter[str] = Counter()
+    statuses: Counter[int] = Counter()
+    for nth in range(1, MOST_CALLS) if IS_FULL else (3,):
+        trial = Trial(make_service, make_client, BadDisk(folder=tmp_path, library=library))
+        if not await trial.run(nth, SPOILS[name]):
+            break
+        ends[trial.end] += 1
+        statuses += trial.promises.statuses
+    figure("faults", ends.total())
+    figure("the service", dict(ends))
+    figure("answers", dict(sorted(statuses.items())))
+    assert ends, "no call failed: the trial shows nothing"
+    assert not IS_FULL or nth < MOST_CALLS - 1, "the sweep did not come to an end"
+
+
+class Trial:
+    """One service, the n-th call of which fails, and another that starts on what it has left."""
+
+    def __init__(self, make_service: MakeService, make_client: MakeClient, disk: BadDisk) -> None:
+        self._disk = disk
+        self._service = make_service(environment=disk.environment)
+        self._client = make_client(self._service)
+        self.promises = Promises(self._client)
+        self.end = ""
+
+    async def run(self, nth: int, spoil: Spoil) -> bool:
+        """Whether the call was made, and so did fail."""
+        await asyncio.to_thread(self._service.start)
+        await self.promises.load(2, asks=3)
+        self._disk.spoil(nth, spoil)
+        await self.promises.load(CLIENTS, asks=ASKS)
+        self._disk.heal()
+        await self._look_at_the_living()
+        if nth % 2 or not self._service.is_running:
+            self._service.kill()
+        else:
+            assert self._service.stop().code == 0
+        await asyncio.to_thread(self._service.start)
+        await keep(self.promises, self._client)
+        self._service.kill()
+        return self._disk.faults > 0
+
+    async def _look_at_the_living(self) -> None:
+        """A service that goes on keeps its promises without a restart; one that does not says so by its code."""
+        try:
+            await self.promises.load(CLIENTS, asks=3)  # it is well again, or leaves
+            await keep(self.promises, self._client)
+            self.end = "went on"
+        except (aiohttp.ClientError, OSError):
+            assert self._service.wait().code == IO_FAILED, self._service.log_text()
+            self.end = f"exit {IO_FAILED}"
+
+
+@pytest.mark.parametrize("name", ["EIO on write", "EIO on fdatasync"])
+async def test_disk_that_fails_at_the_start_ends_it_with_74_or_is_got_over(
+    make_service: MakeService, make_client: MakeClient, figure: Figure, library: Path, tmp_path: Path, name: str
+) -> None:
+    disk = BadDisk(folder=tmp_path, library=library)
+    service = make_service(environment=disk.environment)
+    client = make_client(service)
+    promises = Promises(client)
+    service.start()
+    await promises.load(CLIENTS, asks=ASKS)
+    service.kill()
+    ends: Counter[str] = Counter()
+    for nth in range(1, STARTS):
+        faults = disk.faults
+        disk.spoil(nth, SPOILS[name])
+        ends[await _start(service, promises, client)] += 1
+        service.kill()
+        if disk.faults == faults:
+            break
+    disk.heal()
+    await asyncio.to_thread(service.start)
+    await keep(promises, client)
+    figure("starts", dict(ends))
+
+
+async def _start(service: ServiceProcess, promises: Promises, client: Client) -> str:
+    try:
+        await asyncio.to_thread(service.start)
+    except NotReadyError:
+        assert service.wait().code == IO_FAILED, service.log_text()
+        return f"exit {IO_FAILED}"
+    await keep(promises, client)
+    return "went on"

@@ -1,0 +1,346 @@
+"""Whichever write of the store fails, and whether it was done or not: nothing acknowledged is lost, nothing is stuck.
+
+A day in the life of the service touches every write there is. It is lived again and again; each time the next write
+fails, until a day passes in which none was left to fail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import Any, NamedTuple
+
+import orjson
+import pytest
+
+from app.clock import format_instant
+from app.config import Config, QueueSettings, Retention, ServerSection
+from app.errors import Problem, QueueNotFound, StorageFull, StoreUnavailable
+from app.handlers.base import Attempt, GiveUp
+from app.handlers.pull import make_pull_handler
+from app.job import Job, State
+from app.leases import Ask, Leased
+from app.main import Parts
+from app.outcome import End, Error, Outcome
+from app.service import Change
+from app.stores.base import Memo, Offer
+from tests.support.builders import make_offer, make_retry
+from tests.support.kinds import FakeHandler, for_ever, lasting
+from tests.support.swept import Fault, SweptStore
+from tests.support.virtual import VirtualClock
+
+RETRY = make_retry(max_attempts=3, delay=1, factor=1, jitter=0)
+QUEUES = {
+    "small": QueueSettings(max_backlog=1, overflow="drop_oldest"),
+    "short": QueueSettings(retention=Retention(succeeded=0.5, other=0.5)),
+}
+ASK = Ask(frozenset({"pull"}), frozenset(), 1, 5.0)
+FORGETTING = {"short"}
+MOST_WRITES = 200
+
+
+class Patient:
+    """A client that stays until it has its answer."""
+
+    is_gone = False
+
+    def wakes(self, _: asyncio.Event) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+class Run(NamedTuple):
+    """An attempt that a handler has seen, and whether it got to its end."""
+
+    id: str
+    started_at: int
+    has_succeeded: bool
+
+
+class Life:
+    """One service on one store, and the clients that use it; `promised` is what they have been told, by id."""
+
+    def __init__(
+        self, *, clock: VirtualClock, store: SweptStore, promised: dict[str, set[State]] | None = None
+    ) -> None:
+        self.clock = clock
+        self.store = store
+        self.promised: dict[str, set[State]] = {} if promised is None else promised
+        self.runs: list[Run] = []
+        self.failures: set[str] = set()
+        works = {"quick": lasting(0), "slow": lasting(0.3), "endless": for_ever}
+        works |= {"flaky": self._fail_once, "hopeless": self._give_up}
+        self.handlers: dict[str, Any] = {kind: FakeHandler(self._noted(work)) for kind, work in works.items()}
+        self.handlers["pull"] = make_pull_handler(name="pull", schema=None)
+        config = Config(queues=QUEUES, server=ServerSection(drain_timeout=1.0))
+        self.parts = Parts(config=config, store=store, handlers=self.handlers, now=clock.now)
+
+    def _noted(self, work: Any) -> Any:
+        async def noted(attempt: Attempt) -> None:
+            self.runs.append(Run(attempt.id, attempt.started_at, False))
+            place = len(self.runs) - 1
+            await work(attempt)
+            self.runs[place] = self.runs[place]._replace(has_succeeded=True)
+
+        return noted
+
+    async def _fail_once(self, attempt: Attempt) -> None:
+        if attempt.id not in self.failures:
+            self.failures.add(attempt.id)
+            raise ValueError("the first time it fails")
+
+    async def _give_up(self, _: Attempt) -> None:
+        raise GiveUp("never")
+
+    # what clients do
+
+    async def submit(self, *offers: Offer, memo: Memo | None = None) -> list[Job]:
+        """Jobs that are acknowledged come back, and are promised to be run."""
+        with suppress(Problem):  # a client that is told no goes on with something else
+            receipt = await self.parts.service.add(offers, now=self.clock.now(), is_whole=True, memo=memo)
+            jobs = [entry.job for entry in receipt.entries if entry is not None]
+            self.promised |= {job.id: set() for job in jobs if job.queue not in FORGETTING | {"small"}}
+            return jobs
+        return []
+
+    def offer(self, kind: str = "quick", **asked: Any) -> Offer:
+        return make_offer(kind=kind, now=self.clock.now(), retry=RETRY, **asked)
+
+    async def ask(self, call: Awaitable[Job]) -> Job | None:
+        with suppress(Problem):
+            return await call
+        return None
+
+    async def cancel(self, job: Job) -> None:
+        after = await self.ask(self.parts.service.cancel(job.id, None, None))
+        if after is not None:
+            self.promised[job.id] = {State.CANCELLED}
+
+    async def lend(self) -> Leased | None:
+        with suppress(Problem):
+            leased = await self.parts.leases.lend(ASK, 1.0, Patient())
+            return leased[0] if leased else None
+        return None
+
+    # the day
+
+    async def live(self) -> None:
+        service = self.parts.service
+        await self._submit_in_every_way()
+        waiting = [job for delay in range(6) for job in await self.submit(self.offer(delay=30 + delay))]
+        calls: list[Callable[[str], Awaitable[Job]]] = [
+            lambda id: service.patch(id, Change(given=frozenset({"delay"}), delay=60), None),
+            lambda id: service.patch(id, Change(given=frozenset({"delay", "priority"}), delay=2, priority=3), None),
+            lambda id: service.run(id, None),
+        ]
+        for job, call in zip(waiting, calls, strict=False):
+            await self.ask(call(job.id))
+        for job in waiting[3:4]:
+            await self.cancel(job)
+        for job in waiting[4:5]:
+            self.promised.pop(job.id)  # from here on it may be gone
+            with suppress(Problem):
+                await service.delete(job.id, None)
+        await self._cancel_what_runs()
+        await self._retry_what_failed()
+        await self._set_queues()
+        await self._cancel_what_is_held_back()
+        await self._work_outside()
+        with suppress(Problem):
+            await self.parts.scheduler.purge_once(self.clock.now())
+
+    async def _submit_in_every_way(self) -> None:
+        await self.submit(self.offer())
+        await self.submit(*[self.offer(labels={"a": "b"}, delay=delay) for delay in range(3)])
+        await self.submit(self.offer("flaky"))
+        await self.submit(self.offer("slow", expires_after=5.0))
+        for policy in ("reject", "keep", "reschedule", "replace"):
+            await self.submit(self.offer(key="k", delay=20, on_conflict=policy))
+        memo = Memo("anybody", "once", b"digest")
+        for _ in range(2):
+            await self.submit(self.offer(delay=3, labels={"memo": "yes"}), memo=memo)
+        for _ in range(2):
+            await self.submit(self.offer(queue="small", delay=5))
+        await self.submit(self.offer(queue="short"))
+
+    async def _cancel_what_runs(self) -> None:
+        for job in await self.submit(self.offer("endless", timeout=1_000.0)):
+            self.promised[job.id] = {State.CANCELLED}  # as somebody will, in the end
+            await asyncio.sleep(0.7)
+            await self.ask(self.parts.service.cancel(job.id, "enough", None))
+
+    async def _retry_what_failed(self) -> None:
+        for job in await self.submit(self.offer("hopeless")):
+            await asyncio.sleep(0.7)
+            await self.ask(self.parts.service.retry(job.id, None))
+
+    async def _set_queues(self) -> None:
+        queues = self.parts.queues
+        await self.submit(self.offer(queue="side", delay=1), self.offer("slow", queue="side", expires_after=1.5))
+        calls: list[Callable[[], Awaitable[object]]] = [
+            lambda: queues.put("side", QueueSettings(concurrency=1)),
+            lambda: queues.pause("side", True),
+            lambda: asyncio.sleep(2),  # one of its jobs expires
+            lambda: queues.pause("side", False),
+            lambda: queues.drop("unused"),
+            lambda: queues.pause("unused", True),
+            lambda: queues.drop("unused"),
+        ]
+        for call in calls:
+            with suppress(Problem):
+                await call()
+        for job in await self.submit(self.offer(queue="purged", delay=40), self.offer(queue="purged", delay=41)):
+            self.promised[job.id] = {State.CANCELLED, State.SUCCEEDED}
+        with suppress(Problem):
+            await queues.purge("purged")
+
+    async def _cancel_what_is_held_back(self) -> None:
+        with suppress(Problem):
+            await self.parts.queues.pause("held", True)
+        for job in await self.submit(self.offer(queue="held")):
+            await asyncio.sleep(0.1)
+            await self.ask(self.parts.service.cancel(job.id, None, None))
+
+    async def _work_outside(self) -> None:
+        """Each lease ends in another way; the last is forgotten, and runs out."""
+        leases = self.parts.leases
+        await self.submit(*[self.offer("pull") for _ in range(6)])
+        calls: list[Callable[[str], Awaitable[object]]] = [
+            lambda token: leases.finish(token, Outcome(End.SUCCEEDED)),
+            lambda token: leases.extend(token, 9.0),
+            lambda token: leases.fail(token, Error("exception", "no"), None),
+            lambda token: leases.release(token),
+            lambda _: asyncio.sleep(6),
+        ]
+        for call in calls:
+            lease = await self.lend()
+            if lease is not None:
+                with suppress(Problem):
+                    await call(lease.token)
+
+    # the evening
+
+    async def settle(self) -> None:
+        """The store is well again: what is left to do is done, and those who run for ever are stopped."""
+        self.store.heal()
+        if any(job.queue == "held" and not job.is_final for job in self.store.peek().values()):
+            await self.parts.queues.pause("held", False)
+        with suppress(QueueNotFound):
+            await self.parts.queues.pause("side", False)
+        await asyncio.sleep(10)  # longer than a lease, and than any pause after a failure
+        for _ in range(60):
+            if all(job.is_final for job in self.store.peek().values()):
+                return
+            lease = await self.lend()
+            if lease is not None:
+                await self.parts.leases.finish(lease.token, Outcome(End.SUCCEEDED))
+            for id, job in self.store.peek().items():
+                if job.kind == "endless" and not job.is_final:
+                    with suppress(StorageFull, StoreUnavailable):
+                        await self.parts.service.cancel(id, None, None)
+            await asyncio.sleep(2)
+
+    def check(self, *, has_crashed: bool) -> None:
+        self._check_jobs()
+        self._check_runs(has_crashed=has_crashed)
+        self._check_memory()
+
+    def _check_jobs(self) -> None:
+        jobs = self.store.peek()
+        for job in jobs.values():
+            assert job.is_final, f"{job.id}, {job.kind} in {job.queue}, is {job.state.word} for ever"
+        for id, states in self.promised.items():
+            assert id in jobs, f"{id} was acknowledged and is lost"
+            assert not states or jobs[id].state in states, f"{id} was to be {states} and is {jobs[id].state}"
+        assert sum(job.labels == b'{"memo":"yes"}' for job in jobs.values()) <= 1, "a job was made twice"
+        assert sum(job.key == "k" for job in jobs.values()) <= 1, "a key was held twice"
+
+    def _check_runs(self, *, has_crashed: bool) -> None:
+        """Each run is an attempt on record, and no other follows the one that succeeded."""
+        jobs = self.store.peek()
+        done: set[str] = set()
+        for run in self.runs:
+            if run.id not in jobs:
+                continue
+            record = [attempt["started_at"] for attempt in orjson.loads(jobs[run.id].attempts)]
+            assert format_instant(run.started_at) in record, f"a run of {run.id} was not counted"
+            assert run.id not in done or has_crashed, f"{run.id} ran again after it had succeeded"
+            if run.has_succeeded:
+                done.add(run.id)
+
+    def _check_memory(self) -> None:
+        parts = self.parts
+        assert parts.metrics.outdated.values[()] == 0
+        assert (parts.workers.running, parts.leases.held, len(parts.outcomes)) == (0, 0, 0)
+        lanes = parts.lanes._lanes.values()
+        assert [(lane.name, lane.running, lane.due) for lane in lanes] == [(lane.name, 0, 0) for lane in lanes]
+        for queue, override in self.store._overrides.items():
+            assert parts.lanes.is_paused(queue) == override.paused, f"queue {queue} is not as it is stored"
+        assert parts.lanes.settings("side").concurrency == (1 if self._has_settings("side") else 100)
+
+    def _has_settings(self, queue: str) -> bool:
+        override = self.store._overrides.get(queue)
+        return override is not None and override.settings is not None
+
+
+async def _live_on(clock: VirtualClock, before: Life) -> Life:
+    """The service is gone without a word, and another starts on what it has left."""
+    after = Life(clock=clock, store=before.store.left_by_a_crash())
+    after.promised, after.runs, after.failures = before.promised, before.runs, before.failures
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    await after.parts.start()
+    return after
+
+
+async def _sweep(clock: VirtualClock, fault: Fault, *, is_crashing: bool) -> list[str]:
+    """The writes that were made to fail, in order."""
+    failed: list[str] = []
+    for nth in range(1, MOST_WRITES):
+        life = Life(clock=clock, store=SweptStore(nth=nth, fault=fault))
+        await life.parts.start()
+        await life.live()
+        name = life.store.failed
+        if is_crashing:
+            life = await _live_on(clock, life)
+        await life.settle()
+        try:
+            life.check(has_crashed=is_crashing)
+        except AssertionError as error:
+            raise AssertionError(f"write {nth}, {name}: {error}") from error
+        await life.parts.stop()
+        if not name:
+            return failed
+        failed.append(name)
+    raise AssertionError(f"a day has more than {MOST_WRITES} writes")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("is_crashing", [False, True], ids=["goes on", "restarts"])
+@pytest.mark.parametrize("fault", Fault)
+async def test_no_write_that_fails_loses_or_stops_anything(
+    clock: VirtualClock, fault: Fault, is_crashing: bool
+) -> None:
+    failed = await _sweep(clock, fault, is_crashing=is_crashing)
+
+    assert {*failed} == {"add", "claim", "save", "delete", "purge", "forget_memos", "override"}
+    assert len(failed) > 50
+
+
+async def test_drain_with_a_store_that_fails_at_any_write_leaves_everything_to_the_next_start(
+    clock: VirtualClock,
+) -> None:
+    for fault in Fault:
+        for nth in range(1, 8):
+            life = Life(clock=clock, store=SweptStore(nth=nth, fault=fault))
+            await life.parts.start()
+            await life.submit(life.offer("endless", timeout=1_000.0), life.offer("slow"), life.offer(delay=1))
+            await asyncio.sleep(0.1)
+            await life.parts.stop()
+
+            life = await _live_on(clock, life)
+            await life.settle()
+            life._check_jobs()
+            await life.parts.stop()

@@ -1,0 +1,84 @@
+"""A store in memory of which one write fails: the n-th, before it has done anything or after all is done."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from enum import StrEnum
+from typing import TypeVar
+
+from app.clock import Instant
+from app.errors import StorageFull, StoreUnavailable
+from app.job import Job, State
+from app.stores.base import Claim, Memo, Offer, Override, Receipt, Verdicts
+from app.stores.memory import MemoryStore
+
+T = TypeVar("T")
+
+
+class Fault(StrEnum):
+    """How a write fails. A full disk is known to have changed nothing, so it has no `after`."""
+
+    FULL = "full disk"
+    BEFORE = "I/O error, not done"
+    AFTER = "I/O error, done"
+
+
+class SweptStore(MemoryStore):
+    """Fails its `nth` write, and no other; `failed` is its name then."""
+
+    def __init__(self, *, nth: int, fault: Fault) -> None:
+        super().__init__()
+        self._nth = nth
+        self._fault = fault
+        self.writes = 0
+        self.failed = ""
+
+    def heal(self) -> None:
+        """Let no more write fail."""
+        self._nth = 0
+
+    def left_by_a_crash(self) -> SweptStore:
+        """What the next process finds, whatever this one still does."""
+        left = SweptStore(nth=0, fault=self._fault)
+        left._jobs, left._counts = self._jobs.copy(), self._counts.copy()
+        left._overrides, left._memos, left._last_seq = self._overrides.copy(), self._memos.copy(), self._last_seq
+        return left
+
+    def peek(self) -> dict[str, Job]:
+        return {job.id: job for job in self._jobs.values()}
+
+    async def add(
+        self, offers: Sequence[Offer], *, now: Instant, is_whole: bool = False, memo: Memo | None = None
+    ) -> Receipt:
+        return await self._write("add", super().add(offers, now=now, is_whole=is_whole, memo=memo))
+
+    async def claim(self, seqs: Sequence[int], *, now: Instant) -> Claim:
+        return await self._write("claim", super().claim(seqs, now=now))
+
+    async def save(self, jobs: Sequence[Job]) -> Verdicts:
+        return await self._write("save", super().save(jobs))
+
+    async def delete(self, job: Job) -> bool:
+        return await self._write("delete", super().delete(job))
+
+    async def purge(self, queue: str, state: State, *, before: Instant, limit: int) -> int:
+        return await self._write("purge", super().purge(queue, state, before=before, limit=limit))
+
+    async def forget_memos(self, *, before: Instant, limit: int) -> int:
+        return await self._write("forget_memos", super().forget_memos(before=before, limit=limit))
+
+    async def override(self, queue: str, override: Override | None) -> None:
+        await self._write("override", super().override(queue, override))
+
+    async def _write(self, name: str, work: Awaitable[T]) -> T:
+        self.writes += 1
+        is_it = self.writes == self._nth
+        if is_it:
+            self.failed = name
+        if is_it and self._fault is not Fault.AFTER:
+            work.close()  # type: ignore[attr-defined]  # a coroutine, which would complain that nobody awaited it
+            raise StorageFull("no room") if self._fault is Fault.FULL else StoreUnavailable("not written")
+        answer = await work
+        if is_it:
+            raise StoreUnavailable("written, and then the disk failed")
+        return answer
