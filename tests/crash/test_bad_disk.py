@@ -17,7 +17,7 @@ from tests.crash.trials import IS_FULL, sized
 from tests.support.process import NotReadyError, ServiceProcess
 
 TRIED = ["EIO on write", "EIO on fdatasync", "short write"]
-CLIENTS, ASKS = 4, 12
+CLIENTS, ASKS = sized((4, 12), (2, 4))  # in full each call of a short load fails in turn
 MOST_CALLS = 400
 STARTS = sized(2, MOST_CALLS)
 IO_FAILED = 74
@@ -89,6 +89,26 @@ class Trial:
         except (aiohttp.ClientError, OSError):
             assert self._service.wait().code == IO_FAILED, self._service.log_text()
             self.end = f"exit {IO_FAILED}"
+
+
+async def test_disk_that_fails_again_ends_the_service_with_74(
+    make_service: MakeService, make_client: MakeClient, library: Path, tmp_path: Path
+) -> None:
+    disk = BadDisk(folder=tmp_path, library=library)
+    service = make_service(environment=disk.environment)
+    client = make_client(service)
+    promises = Promises(client)
+    service.start()
+    for _ in range(2):
+        await promises.load(2, asks=3)
+        disk.spoil(2, SPOILS["EIO on fdatasync"])
+        await promises.load(2, asks=8)
+
+    assert service.wait().code == IO_FAILED
+    assert disk.faults == 2
+    disk.heal()
+    await asyncio.to_thread(service.start)
+    await keep(promises, client)
 
 
 @pytest.mark.parametrize("name", ["EIO on write", "EIO on fdatasync"])
