@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+import pytest_asyncio
 
 from app import doubts
 from app.errors import IdempotencyMismatch, StorageFull, StoreUnavailable
@@ -34,8 +35,8 @@ class Ground:
         self.doubted = doubts.DoubtedStore(store=self.store, doubts=self.doubts)
 
 
-@pytest.fixture
-def ground() -> Ground:
+@pytest_asyncio.fixture
+async def ground() -> Ground:
     return Ground()
 
 
