@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from operator import add, or_
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
 
@@ -29,6 +29,7 @@ from app.stores.base import (
     Saved,
     glance_at,
 )
+from app.stores.recent import Recent
 from app.stores.sqlite_faults import as_exit
 from app.stores.sqlite_file import DatabaseFile
 from app.stores.sqlite_ledger import Ledger
@@ -37,7 +38,7 @@ from app.stores.sqlite_threads import SqliteThreads
 from app.stores.threads import Split
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     import apsw
@@ -47,8 +48,11 @@ if TYPE_CHECKING:
     from app.metrics import GroupTimer
     from app.stores.base import Group, Instants, Jobs, Verdicts
 
+T = TypeVar("T")
+
 log = get_logger(__name__)
 
+WRITTEN = (Fate.ADDED, Fate.CHANGED)
 _GLANCES = Split(add, [])
 _VERDICTS = Split(add, [Saved(False, None)])
 _CLAIMS = Split(lambda one, other: Claim._make(map(add, one, other)), Claim([], [], []))
@@ -62,6 +66,7 @@ class SqliteStore:
     ) -> None:
         self._file = DatabaseFile(path=path, durability=durability, reserve=reserve)
         self._ledger = Ledger()
+        self._recent = Recent()
         self._threads = SqliteThreads(file=self._file, ledger=self._ledger, growing=self._add, timer=timer)
         self._writer, self._reader = self._threads.writer, self._threads.reader
         self._lister = self._threads.lister
@@ -77,6 +82,7 @@ class SqliteStore:
 
     async def close(self) -> None:
         await self._threads.stop()
+        self._recent.drop_all()
         self._file.close()
 
     def ailment(self) -> str | None:
@@ -98,12 +104,16 @@ class SqliteStore:
     async def add(
         self, offers: Sequence[Offer], *, now: Instant, is_whole: bool = False, memo: Memo | None = None
     ) -> Receipt:
-        return await self._writer.call(self._add, offers, now, is_whole, memo)
+        receipt = await self._change(self._add, offers, now, is_whole, memo)
+        self._recent.keep([entry.job for entry in receipt.entries if entry is not None and entry.fate in WRITTEN])
+        return receipt
 
     async def recall(self, memo: Memo, *, now: Instant) -> Receipt | None:
         return await self._reader.call(self._recall, memo, now, self._quick)
 
     async def get(self, seqs: Sequence[int]) -> dict[int, Job]:
+        if (recent := self._recent.find(seqs)) is not None:
+            return recent
         spare: dict[int, Job] | None = {} if len(seqs) > 1 else None
         return await self._reader.call(self._get, seqs, split=Split(or_, spare))
 
@@ -117,16 +127,33 @@ class SqliteStore:
         return await self._lister.call(self._due, after, before, limit)
 
     async def claim(self, seqs: Sequence[int], *, now: Instant) -> Claim:
-        return await self._writer.call(self._claim, seqs, now, is_soft=True, split=_CLAIMS)
+        claim = await self._change(self._claim, seqs, now, is_soft=True, split=_CLAIMS)
+        self._recent.drop(seqs)
+        return claim
 
     async def save(self, jobs: Sequence[Job]) -> Verdicts:
-        return await self._writer.call(self._save_all, jobs, split=_VERDICTS)
+        verdicts = await self._change(self._save_all, jobs, split=_VERDICTS)
+        self._recent.keep([job for job, verdict in zip(jobs, verdicts, strict=True) if verdict.is_saved])
+        return verdicts
 
     async def delete(self, job: Job) -> bool:
-        return await self._writer.call(self._delete, job)
+        is_gone = await self._change(self._delete, job)
+        self._recent.drop([job.seq])
+        return is_gone
 
     async def purge(self, queue: str, state: State, *, before: Instant, limit: int) -> int:
-        return await self._writer.call(self._purge, queue, state, before, limit)
+        purged = await self._change(self._purge, queue, state, before, limit)
+        if purged:
+            self._recent.drop_all()
+        return purged
+
+    async def _change(self, function: Callable[..., T], *arguments: Any, **how: Any) -> T:
+        """A write; one that does not come to its end here may come to it all the same."""
+        try:
+            return await self._writer.call(function, *arguments, **how)
+        except BaseException:
+            self._recent.drop_all()
+            raise
 
     async def forget_memos(self, *, before: Instant, limit: int) -> int:
         return await self._writer.call(self._forget_memos, before, limit)

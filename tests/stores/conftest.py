@@ -8,15 +8,20 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from app.stores import recent
 from app.stores.base import Store
 from app.stores.memory import MemoryStore
 from app.stores.sqlite import SqliteStore
 from tests.support.builders import count_both
 
 
-@pytest_asyncio.fixture(params=["memory", "sqlite"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+@pytest_asyncio.fixture(params=["memory", "sqlite", "sqlite, all from disk"])
+async def store(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Store]:
     """Each store in turn, open and empty."""
+    if request.param == "sqlite, all from disk":
+        monkeypatch.setattr(recent, "MAX_BYTES", -1)
     store: Store = MemoryStore() if request.param == "memory" else SqliteStore(path=tmp_path / "erelong.db")
     await store.open()
     yield store

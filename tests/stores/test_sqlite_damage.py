@@ -75,7 +75,7 @@ async def test_damaged_job_that_waits_is_shown_with_what_can_be_read(
     sqlite: SqliteStore, tmp_path: Path, field: str
 ) -> None:
     job, other = await put(sqlite, make_job(key="k", labels={"a": "b"}), make_job())
-    damage(tmp_path, job, field)
+    await damage_unread(sqlite, tmp_path, job, field)
 
     (shown,) = (await sqlite.get([job.seq])).values()
     listed = await sqlite.list(ALL)
@@ -127,7 +127,7 @@ async def test_damage_to_what_is_run_is_not_healed_by_moving_the_job(
     sqlite: SqliteStore, tmp_path: Path, field: str
 ) -> None:
     job = await put_one(sqlite, params={"a": 1}, labels={"a": "b"})
-    damage(tmp_path, job, field)
+    await damage_unread(sqlite, tmp_path, job, field)
     shown = (await sqlite.get([job.seq]))[job.seq]
 
     await sqlite.save([shown.move(NOW + SECOND, NOW)])
@@ -185,6 +185,13 @@ async def test_damaged_job_is_purged(sqlite: SqliteStore, tmp_path: Path, field:
     damage(tmp_path, job, field)
 
     assert await sqlite.purge("default", State.FAILED, before=NOW + 1, limit=10) == 1
+
+
+async def damage_unread(store: SqliteStore, folder: Path, job: Job, field: str) -> None:
+    """Damage what is on disk while nobody remembers it."""
+    await store.close()
+    damage(folder, job, field)
+    await store.open()
 
 
 def damage(folder: Path, job: Job, field: str) -> None:

@@ -1,0 +1,69 @@
+"""What the embedded store remembers of the jobs written last is what is on disk, and never much."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from app.job import SECOND, State
+from app.stores.recent import MAX_BYTES, MAX_JOBS, Recent
+from app.stores.sqlite import SqliteStore
+from tests.support.builders import NOW, make_ended, make_job, put, put_one
+
+
+def test_job_that_was_kept_is_found_as_it_was_kept_last() -> None:
+    recent, job = Recent(), make_job()._replace(seq=7)
+
+    recent.keep([job, job.start(NOW)])
+
+    assert recent.find([7]) == {7: job.start(NOW)}
+
+
+def test_nothing_is_found_of_several_jobs_of_which_one_is_not_there() -> None:
+    recent = Recent()
+    recent.keep([make_job()._replace(seq=7)])
+
+    assert recent.find([7, 8]) is None
+
+
+def test_job_that_has_grown_large_is_not_found_as_it_was_before() -> None:
+    recent, job = Recent(), make_job()._replace(seq=7)
+    recent.keep([job])
+
+    recent.keep([job._replace(params=b"x" * MAX_BYTES)])
+
+    assert recent.find([7]) is None
+
+
+def test_a_bounded_number_is_kept_and_those_written_last_are_among_them() -> None:
+    recent, job = Recent(), make_job()
+
+    for seq in range(5 * MAX_JOBS):
+        recent.keep([job._replace(seq=seq)])
+
+    kept = [seq for seq in range(5 * MAX_JOBS) if recent.find([seq]) is not None]
+    assert MAX_JOBS <= len(kept) <= 2 * MAX_JOBS
+    assert kept[-MAX_JOBS:] == list(range(4 * MAX_JOBS, 5 * MAX_JOBS))
+
+
+@pytest.mark.real_loop
+async def test_job_is_never_older_than_a_write_that_nobody_waited_for(sqlite: SqliteStore) -> None:
+    job = await put_one(sqlite)
+
+    saving = asyncio.ensure_future(sqlite.save([job.start(NOW)]))
+    await asyncio.sleep(0)
+    saving.cancel()
+    await asyncio.gather(saving, return_exceptions=True)
+    await sqlite.save([])  # comes after it in the one writer
+
+    assert (await sqlite.get([job.seq]))[job.seq].state is State.RUNNING
+
+
+@pytest.mark.real_loop
+async def test_job_that_was_purged_is_gone_at_once(sqlite: SqliteStore) -> None:
+    (job,) = await put(sqlite, make_ended(State.SUCCEEDED))
+
+    await sqlite.purge(job.queue, job.state, before=NOW + 10 * SECOND, limit=10)
+
+    assert await sqlite.get([job.seq]) == {}
