@@ -120,6 +120,8 @@ class Doubts:
 
     async def _look_at_jobs(self) -> None:
         begun, changed = self._begun, self._changed
+        if not (begun or changed):
+            return
         self._begun, self._changed = {}, {}
         try:
             jobs = await self._store.get([*{**begun, **changed}])

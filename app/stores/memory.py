@@ -189,14 +189,22 @@ class MemoryStore:
 
     def _put(self, job: Job) -> None:
         stored = self._jobs.get(job.seq)
-        if stored is not None:
-            self._counts[stored.group] -= 1
         self._counts[job.group] += 1
         self._jobs[job.seq] = job
+        if stored is not None:
+            self._count_off(stored)
 
     def _forget(self, job: Job) -> None:
-        self._counts[job.group] -= 1
         del self._jobs[job.seq]
+        self._count_off(job)
+
+    def _count_off(self, job: Job) -> None:
+        """Groups of a queue and kind that has no jobs left are forgotten."""
+        self._counts[job.group] -= 1
+        groups = [(job.queue, job.kind, state) for state in State]
+        if not any(self._counts.get(group) for group in groups):
+            for group in groups:
+                self._counts.pop(group, None)
 
     def _recall(self, memo: Memo, now: Instant) -> Receipt | None:
         digest, jobs, used_at = self._memos.get((memo.caller, memo.key), (b"", [], now - MEMO_LIFE))

@@ -25,6 +25,7 @@ class Ledger:
     def __init__(self) -> None:
         self._counts: dict[Group, int] = {}
         self.deltas: Counter[Group] = Counter()
+        self._emptied: list[tuple[str, str]] = []
         self.commits = 0
         self.last_seq = self._stored_seq = 0
 
@@ -53,6 +54,8 @@ class Ledger:
         if self.last_seq > self._stored_seq:
             deltas.append((*sql.NUMBERS, self.last_seq - self._stored_seq))
         connection.executemany(sql.ADD_COUNT, deltas)
+        self._emptied = self._find_emptied()
+        connection.executemany(sql.DROP_COUNTS, self._emptied)
 
     def settle(self) -> None:
         """The transaction is committed."""
@@ -64,4 +67,17 @@ class Ledger:
         for (queue, kind, state), number in deltas.items():
             group = (queue, kind, State(state))
             counts[group] = counts.get(group, 0) + number
+        if self._emptied:
+            counts = {group: jobs for group, jobs in counts.items() if group[:2] not in self._emptied}
         self._counts = counts
+
+    def _find_emptied(self) -> list[tuple[str, str]]:
+        """The queues and kinds whose last job goes: names have no end, so what is 0 for good must not stay."""
+        gone: Counter[tuple[str, str]] = Counter()
+        for (queue, kind, _), number in self.deltas.items():
+            gone[queue, kind] -= number
+        return [
+            (queue, kind)
+            for (queue, kind), number in gone.items()
+            if number > 0 and sum(self._counts.get((queue, kind, state), 0) for state in State) == number
+        ]

@@ -162,6 +162,7 @@ ADD_COUNT = """
 INSERT INTO counts (queue, kind, state, jobs) VALUES (?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET jobs = jobs + excluded.jobs
 """
+DROP_COUNTS = "DELETE FROM counts WHERE queue = ? AND kind = ?"
 SELECT_COUNTS = "SELECT queue, kind, state, jobs FROM counts WHERE queue <> ''"
 # Beside the jobs, as no queue has this name: commits, and numbers of jobs that were given. That page is written by
 # nearly each commit anyway; one of their own would cost a lone commit 6 µs and a sixth more of log.

