@@ -48,7 +48,7 @@ def back_up(path: Path, target: Path) -> Copy:
     partial = target.with_name(f"{target.name}.partial-{os.getpid()}")
     with _told(f"{path} cannot be copied to {target}"):
         try:
-            _vacuum(path, partial, apsw.SQLITE_OPEN_READWRITE)
+            _copy(path, partial, apsw.SQLITE_OPEN_READWRITE)
             copy = verify(partial)
             _sync(partial)
             _name(partial, target)
@@ -86,15 +86,32 @@ def verify(path: Path) -> Copy:
     return Copy(jobs, path.stat().st_size, entry)
 
 
-def _vacuum(path: Path, target: Path, flags: int) -> None:
-    """Make a copy of one moment, as a reader: who writes goes on meanwhile, only the log grows."""
-    connection = open_connection(path, flags)
+def _copy(path: Path, target: Path, flags: int) -> None:
+    """Copy the pages of one moment, as a reader: who writes goes on meanwhile, only the log grows.
+
+    In one step, since it would begin anew at each commit between two; not by VACUUM INTO, which leaves pages without
+    their checksums when it needs room in its cache before the first page is written.
+    """
+    source = open_connection(path, flags)
     try:
-        connection.set_busy_timeout(sql.BUSY_TIMEOUT)
-        _must_be_sound(connection, path)  # pages in the wrong place have checksums that fit
-        connection.execute("VACUUM INTO ?", (str(target),))
+        source.set_busy_timeout(sql.BUSY_TIMEOUT)
+        _must_be_sound(source, path)  # pages in the wrong place have checksums that fit
+        fresh = open_connection(target)
+        try:
+            _begin(fresh, source.reserve_bytes("main"))
+            with fresh.backup("main", source, "main") as copying:
+                copying.step(-1)
+            fresh.execute("PRAGMA journal_mode = DELETE").fetchall()  # one file, that can be read where none is written
+        finally:
+            fresh.close()
     finally:
-        connection.close()
+        source.close()
+
+
+def _begin(fresh: apsw.Connection, reserve: int) -> None:
+    """Let a new file have its first page, which says that there are checksums, before any other."""
+    fresh.reserve_bytes("main", reserve)
+    fresh.execute("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; CREATE TABLE first (page)").fetchall()
 
 
 def _must_be_sound(connection: apsw.Connection, path: Path) -> None:
@@ -123,7 +140,7 @@ def _put_in_place(copy: Copy, source: Path, path: Path) -> Path | None:
     fresh = path.with_name(path.name + ".restoring")
     fresh.unlink(missing_ok=True)
     try:
-        _vacuum(source, fresh, apsw.SQLITE_OPEN_READONLY)  # with what is in its log, should it be no copy but a store
+        _copy(source, fresh, apsw.SQLITE_OPEN_READONLY)  # with what is in its log, should it be no copy but a store
         _sync(fresh)
         verify(fresh)
         identity, commits, last_seq, _ = copy.entry

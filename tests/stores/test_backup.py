@@ -80,6 +80,15 @@ async def test_copy_made_under_load_is_of_one_moment_and_whole(path: Path, copy:
     assert names(copy.parent) == ["copy.db"]
 
 
+async def test_copy_of_more_than_the_cache_holds_has_all_its_checksums(path: Path, copy: Path) -> None:
+    async with opened(path) as store:
+        for _ in range(4):
+            await put(store, *(make_job(params={"a": "x" * 3_000}) for _ in range(500)))
+
+        assert back_up(path, copy).jobs == 2_000
+    assert restore(path, copy).copy.jobs == 2_000
+
+
 async def test_store_put_back_is_as_it_was(path: Path, copy: Path) -> None:
     async with opened(path) as store:
         await put(store, make_running(), make_ended(State.FAILED, labels={"a": "b"}), make_job(key="k"))
