@@ -89,7 +89,7 @@ class Unauthenticated(Problem):
 
 
 class Forbidden(Problem):
-    """The key is known and not good for this: it lacks the scope, or is limited to other queues."""
+    """The key lacks the scope, or is limited to other queues; or a web page of elsewhere asks."""
 
     status, code, title = 403, "forbidden", "Forbidden"
 

@@ -35,6 +35,7 @@ from app.api.schemas import (
     ReadIn,
 )
 from app.config import QueueSettings
+from app.door import is_loopback
 from app.errors import (
     BacklogFull,
     BadCursor,
@@ -168,7 +169,14 @@ def make_app(
     batches = BatchRoutes(service=service, bodies=bodies, jobs=jobs, limits=config.server, now=now)
     queue_routes = QueueRoutes(queues=queues, bodies=bodies, config=config)
     text = cache(lambda: orjson.dumps(document(table, handlers)))
-    gate = Gate(service=service, queues=queues, leases=leases, settings=config.auth, tick=tick)
+    gate = Gate(
+        service=service,
+        queues=queues,
+        leases=leases,
+        settings=config.auth,
+        is_local=is_loopback(config.server.host),
+        tick=tick,
+    )
     ops = OpsRoutes(
         handlers=handlers,
         metrics=metrics,

@@ -8,6 +8,7 @@ from aiohttp import HttpVersion11, hdrs, web
 
 from app.access import ANYBODY, Caller, Keyring
 from app.api.errors import REQUEST_ID
+from app.api.origins import refuse_name, refuse_page
 from app.bucket import Bucket
 from app.config import Rate
 from app.errors import Fault, Forbidden, RateLimited, Unauthenticated
@@ -33,19 +34,28 @@ log = get_logger(__name__)
 
 
 class Gate:
-    """Lets in who may ask. Without keys that is everybody, unlooked at; `allow_anonymous` lets in those without a key
-    beside those with one. `tick` is the monotonic clock.
+    """Lets in who may ask. Without keys that is everybody but pages of elsewhere; `allow_anonymous` lets in those
+    without a key beside those with one. `is_local` says that only this machine reaches the service; `tick` is the
+    monotonic clock.
     """
 
     def __init__(
-        self, *, service: Service, queues: Queues, leases: Leases, settings: AuthSection, tick: Callable[[], float]
+        self,
+        *,
+        service: Service,
+        queues: Queues,
+        leases: Leases,
+        settings: AuthSection,
+        is_local: bool,
+        tick: Callable[[], float],
     ) -> None:
         self._service = service
         self._queues = queues
         self._leases = leases
+        self._is_local = is_local
         self._tick = tick
         self._has_keys = bool(settings.keys)
-        self._allow_anonymous = settings.allow_anonymous
+        self._needs_key = self._has_keys and not settings.allow_anonymous
         self._keyring = Keyring(callers={key.sha256: key.caller(name) for name, key in settings.keys.items()})
         self._buckets = {name: Bucket(rate=key.rate) for name, key in settings.keys.items() if key.rate}
         self._lines = Bucket(rate=LOGGED)
@@ -53,14 +63,15 @@ class Gate:
 
     def guard(self, scope: Scope | None, answer: Answer) -> Answer:
         """What answers only those whose key has the scope, and only about queues of theirs."""
-        if scope is None or not self._has_keys:
+        if scope is None:
             return answer
 
         async def guarded(request: web.Request) -> web.StreamResponse:
             caller = self._admit(request, scope)
-            request[CALLER] = caller
-            if caller.queues:
-                await self._confine(request, caller)
+            if caller is not ANYBODY:
+                request[CALLER] = caller
+                if caller.queues:
+                    await self._confine(request, caller)
             return await answer(request)
 
         return guarded
@@ -78,19 +89,21 @@ class Gate:
 
     def knows(self, request: web.Request, scope: Scope) -> bool:
         """Whether a request would be let in; nobody is refused or counted."""
-        header = request.headers.get(hdrs.AUTHORIZATION)
-        if not self._has_keys or header is None:
-            return self._allow_anonymous or not self._has_keys
-        caller = self._keyring.find(_key_of(header))
+        try:
+            header = self._meet(request)
+        except (Forbidden, Unauthenticated):
+            return False
+        caller = ANYBODY if header is None else self._keyring.find(_key_of(header))
         return caller is not None and scope in caller.scopes
 
     def _admit(self, request: web.Request, scope: Scope) -> Caller:
-        header = request.headers.get(hdrs.AUTHORIZATION)
-        if header is None:
-            if self._allow_anonymous:
-                return ANYBODY
+        try:
+            header = self._meet(request)
+        except Unauthenticated:
             self._note_failure(request, "no key")
-            raise Unauthenticated(f"this needs a key; {SEND}")
+            raise
+        if header is None:
+            return ANYBODY
         key = _key_of(header)
         caller = self._keyring.find(key)
         if caller is None:
@@ -107,6 +120,16 @@ class Gate:
             has = ", ".join(sorted(caller.scopes))
             raise Forbidden(f"this needs the scope {scope}; key {caller.name!r} has {has}")
         return caller
+
+    def _meet(self, request: web.Request) -> str | None:
+        """What holds a key, or None if none is needed."""
+        refuse_page(request)
+        header = request.headers.get(hdrs.AUTHORIZATION) if self._has_keys else None
+        if header is None:
+            if self._needs_key:
+                raise Unauthenticated(f"this needs a key; {SEND}")
+            refuse_name(request, is_local=self._is_local)
+        return header
 
     async def _confine(self, request: web.Request, caller: Caller) -> None:
         """What is of another queue does not exist for a key that is limited to some."""

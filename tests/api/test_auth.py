@@ -216,7 +216,7 @@ async def test_scheme_has_no_case(keyed: Keyed, scheme: str) -> None:
 
 
 async def test_bytes_that_are_no_text_are_no_key(keyed: Keyed) -> None:
-    request = b"GET /v1/jobs HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer erl_%s\r\n\r\n"
+    request = b"GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer erl_%s\r\n\r\n"
 
     for noise in (b"\xff\xfe", b"\xed\xa0\x80", b"\xff" * 56, b"\xed\xa0\x80" * 10 + b"x" * 26):
         assert (await keyed.service.raw(request % noise)).startswith(b"HTTP/1.1 401 ")
@@ -252,7 +252,7 @@ async def test_stranger_hears_of_nothing_but_the_key(keyed: Keyed) -> None:
 
 async def test_body_of_a_stranger_is_not_waited_for(keyed: Keyed) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", keyed.service.port)
-    writer.write(b"POST /v1/jobs/batch HTTP/1.1\r\nHost: x\r\nContent-Length: 16000000\r\n\r\n{")
+    writer.write(b"POST /v1/jobs/batch HTTP/1.1\r\nHost: localhost\r\nContent-Length: 16000000\r\n\r\n{")
     began = asyncio.get_running_loop().time()
 
     line = await reader.readline()
@@ -266,7 +266,7 @@ async def test_body_of_a_stranger_is_not_waited_for(keyed: Keyed) -> None:
 async def test_body_is_asked_for_only_when_it_may_come(keyed: Keyed, name: str | None, status: int) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", keyed.service.port)
     key = f"Authorization: Bearer {keyed.keys.texts[name]}\r\n" if name else ""
-    head = f"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n{key}Content-Length: 50\r\n\r\n"
+    head = f"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n{key}Content-Length: 50\r\n\r\n"
     writer.write(head.encode())
 
     assert (await reader.readline()).startswith(b"HTTP/1.1 %d " % status)

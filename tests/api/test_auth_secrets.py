@@ -216,7 +216,7 @@ def ask(url: str, key: str) -> int:
 def send_noise(url: str, key: str) -> None:
     """Send what is not HTTP, with a key in it."""
     host, _, port = url.removeprefix("http://").partition(":")
-    head = f"GET /v1/jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}"
+    head = f"GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}"
     for request in (
         f"{head}\x00\r\n\r\n",
         f"{head}{'x' * 9_000}\r\n\r\n",

@@ -58,7 +58,7 @@ async def test_json_is_taken_under_all_its_names(service: Served, type: str) -> 
 
 
 async def test_body_without_a_content_type_is_json(service: Served) -> None:
-    request = b"POST /v1/jobs HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 15\r\n\r\n" + JOB
+    request = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 15\r\n\r\n" + JOB
 
     assert (await service.raw(request)).startswith(b"HTTP/1.1 201 ")
 
@@ -130,7 +130,9 @@ async def test_body_of_just_the_bound_is_taken(serve: Serve) -> None:
 
 
 async def test_too_large_body_is_refused_before_it_is_sent(service: Served) -> None:
-    head = b"POST /v1/jobs HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 300000\r\n\r\n"
+    head = (
+        b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 300000\r\n\r\n"
+    )
 
     answer = await service.raw(head)
 
@@ -139,7 +141,9 @@ async def test_too_large_body_is_refused_before_it_is_sent(service: Served) -> N
 
 
 async def test_connection_of_a_body_that_was_not_read_is_closed(service: Served) -> None:
-    head = b"POST /v1/jobs HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 300000\r\n\r\n"
+    head = (
+        b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 300000\r\n\r\n"
+    )
     began_at = service.clock.now()
 
     answer = await service.raw(head + b" " * 300_000)
@@ -169,7 +173,7 @@ async def test_many_brackets_that_are_not_deep_are_taken(service: Served) -> Non
 
 
 async def test_body_that_stops_coming_is_given_up_after_ten_seconds(service: Served) -> None:
-    head = b"POST /v1/jobs HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 300\r\n\r\n"
+    head = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 300\r\n\r\n"
     reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
     began_at = service.clock.now()
 
@@ -216,7 +220,7 @@ async def test_stream_may_drip(service: Served) -> None:
 async def test_bodies_take_only_the_memory_set_aside_for_them(serve: Serve) -> None:
     """Sixteen of the largest batches may be on their way at once."""
     service = await serve(server=ServerSection(max_body=1_000, max_batch_body=1_000))
-    head = b"POST /v1/jobs HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n"
+    head = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n"
     slow = [await asyncio.open_connection("127.0.0.1", service.port) for _ in range(16)]
     for _, writer in slow:
         writer.write(head + b" " * 990)
@@ -274,7 +278,9 @@ async def test_encoding_that_is_not_known_is_refused(service: Served) -> None:
 async def test_client_that_leaves_in_mid_body_is_no_error_of_ours(
     service: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
-    head = b"POST /v1/jobs HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 300\r\n\r\n{"
+    head = (
+        b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 300\r\n\r\n{"
+    )
     _, writer = await asyncio.open_connection("127.0.0.1", service.port)
     writer.write(head)
     await asyncio.sleep(1)

@@ -15,9 +15,9 @@ from app.api.connections import MAX_DOORSTEP
 from app.config import Kind, ServerSection
 from tests.support.served import Serve, Served
 
-LIVEZ = b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"
-QUEUES = b"GET /v1/queues HTTP/1.1\r\nHost: a\r\n\r\n"
-SLOW_BODY = b"POST /v1/jobs HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{"
+LIVEZ = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+QUEUES = b"GET /v1/queues HTTP/1.1\r\nHost: localhost\r\n\r\n"
+SLOW_BODY = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
 
 
 class Line:
@@ -165,7 +165,7 @@ async def test_answer_that_nobody_reads_is_given_up(service: Served, connect: Co
     line = await connect(service)
     line.reader._transport.pause_reading()  # type: ignore[attr-defined]  # else asyncio reads ahead for us
 
-    line.writer.write(b"GET /v1/jobs?view=full HTTP/1.1\r\nHost: a\r\n\r\n" * 20)
+    line.writer.write(b"GET /v1/jobs?view=full HTTP/1.1\r\nHost: localhost\r\n\r\n" * 20)
     await asyncio.sleep(60)
 
     line.reader._transport.resume_reading()  # type: ignore[attr-defined]
@@ -174,7 +174,10 @@ async def test_answer_that_nobody_reads_is_given_up(service: Served, connect: Co
     assert service.parts.metrics.requests.values["GET", "/v1/jobs", "200"] < 20
 
 
-STREAM = b"POST /v1/jobs/batch HTTP/1.1\r\nHost: a\r\nContent-Type: application/x-ndjson\r\nContent-Length: 2\r\n\r\n{}"
+STREAM = (
+    b"POST /v1/jobs/batch HTTP/1.1\r\nHost: localhost\r\n"
+    b"Content-Type: application/x-ndjson\r\nContent-Length: 2\r\n\r\n{}"
+)
 
 
 @pytest.mark.parametrize("before", [b"", STREAM], ids=["at first", "after a stream"])
@@ -185,7 +188,7 @@ async def test_next_request_waits_until_the_last_answer_is_taken(
     line = await connect(service)
     line.reader._transport.pause_reading()  # type: ignore[attr-defined]  # else asyncio reads ahead for us
 
-    line.writer.write(before + f"GET /v1/jobs/{job['id']} HTTP/1.1\r\nHost: a\r\n\r\n".encode() * 400)
+    line.writer.write(before + f"GET /v1/jobs/{job['id']} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() * 400)
     await asyncio.sleep(60)
 
     assert 0 < service.parts.metrics.requests.values["GET", "/v1/jobs/{id}", "200"] < 300
@@ -194,7 +197,7 @@ async def test_next_request_waits_until_the_last_answer_is_taken(
 async def test_body_that_was_refused_is_not_waited_for_long(service: Served, connect: Connect) -> None:
     line = await connect(service)
 
-    status, _ = await line.ask(b"POST /nope HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{")
+    status, _ = await line.ask(b"POST /nope HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
 
     assert status == 404
     assert await line.seconds_until_closed() == pytest.approx(2, abs=0.1)
@@ -203,7 +206,7 @@ async def test_body_that_was_refused_is_not_waited_for_long(service: Served, con
 async def test_answer_that_is_read_slowly_is_sent_whole(service: Served, connect: Connect) -> None:
     for index in range(40):
         await service.submit(delay=1_000, params={"a": f"{index:06}" * 5_000})
-    line = await connect(service, b"GET /v1/jobs?view=full HTTP/1.1\r\nHost: a\r\n\r\n")
+    line = await connect(service, b"GET /v1/jobs?view=full HTTP/1.1\r\nHost: localhost\r\n\r\n")
     head = await line.reader.readuntil(b"\r\n\r\n")
     length = int(head.split(b"Content-Length: ")[1].split(b"\r\n")[0])
 
@@ -218,7 +221,7 @@ async def test_answer_that_is_read_slowly_is_sent_whole(service: Served, connect
 async def test_long_poll_of_a_client_that_left_gives_its_place_back(serve: Serve, connect: Connect) -> None:
     service = await serve(server=ServerSection(max_waiters=1))
     job = await service.submit(delay=1_000)
-    line = await connect(service, f"GET /v1/jobs/{job['id']}?wait=60 HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+    line = await connect(service, f"GET /v1/jobs/{job['id']}?wait=60 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
 
     line.writer.transport.abort()
     await asyncio.sleep(0.1)
@@ -251,7 +254,7 @@ async def test_lease_requests_share_the_places_of_long_polls(serve: Serve) -> No
 async def test_lease_request_of_a_worker_that_left_gives_its_place_back(serve: Serve, connect: Connect) -> None:
     service = await serve(server=ServerSection(max_waiters=1), declared={"resize": Kind(pull=True)})
     body = b'{"kinds":["resize"],"wait":60}'
-    head = b"POST /v1/leases HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body)
+    head = b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
     line = await connect(service, head + body)
 
     line.writer.transport.abort()
@@ -266,7 +269,7 @@ async def test_lease_request_of_a_worker_that_left_gives_its_place_back(serve: S
 
 async def test_methods_that_nobody_knows_are_counted_as_one(service: Served) -> None:
     for method in ("BREW", "PURGE", "MKCOL", "LOCK"):
-        await service.raw(f"{method} /livez HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".encode())
+        await service.raw(f"{method} /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
 
     counted = {method for method, _, _ in service.parts.metrics.requests.values}
     assert counted <= {"GET", "other"}

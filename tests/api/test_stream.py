@@ -20,7 +20,7 @@ from tests.support.served import Serve, Served
 JOB = {"kind": "echo", "delay": 1_000}
 LINE = orjson.dumps(JOB)
 HEAD = (
-    b"POST /v1/jobs/batch HTTP/1.1\r\nHost: a\r\n"
+    b"POST /v1/jobs/batch HTTP/1.1\r\nHost: localhost\r\n"
     b"Content-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\n"
 )
 

@@ -10,9 +10,9 @@ from asyncio import StreamReader, StreamWriter
 from contextlib import suppress
 
 DRIP = 1.0
-HEAD = b"GET /v1/jobs HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 1_000
-BODY = b"POST /v1/jobs HTTP/1.1\r\nHost: a\r\nContent-Length: 2000\r\n\r\n" + b" " * 1_000
-LISTING = b"GET /v1/jobs?view=full HTTP/1.1\r\nHost: a\r\n\r\n"
+HEAD = b"GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 1_000
+BODY = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000\r\n\r\n" + b" " * 1_000
+LISTING = b"GET /v1/jobs?view=full HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 async def drip_header(_: StreamReader, writer: StreamWriter) -> None:

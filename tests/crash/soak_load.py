@@ -47,7 +47,7 @@ label_concurrency = {{ label = "tenant", limit = 2 }}
 retention = {{ succeeded = "{KEPT}", other = "{KEPT}" }}
 """
 ONCE_MORE = {"max_attempts": 2, "delay": 0.3, "jitter": 0.5}
-CUT_OFF = b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
+CUT_OFF = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
 WRONG: tuple[tuple[str, str, Any], ...] = (
     ("POST", "/v1/jobs", {"kind": "no-such-kind"}),
     ("POST", "/v1/jobs", {"kind": "echo", "params": {"sleep": "long"}}),
@@ -246,9 +246,7 @@ class Load:
             self.answers[answer.status] += 1
         host, port = self._service.url.removeprefix("http://").split(":")
         _, writer = await asyncio.open_connection(host, int(port))
-        writer.write(
-            b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
-        )
+        writer.write(CUT_OFF)
         with suppress(OSError):
             await writer.drain()
             writer.close()

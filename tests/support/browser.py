@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import aiohttp
 
+EVIL = "evil.example"  # a name that its owner made to point at this machine
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
@@ -32,7 +33,12 @@ class Browser:
     async def __aenter__(self) -> Self:
         options = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--remote-debugging-port=0"]
         self._process = await asyncio.create_subprocess_exec(
-            self._program, *options, f"--user-data-dir={self._folder}", "about:blank", stderr=asyncio.subprocess.PIPE
+            self._program,
+            *options,
+            f"--user-data-dir={self._folder}",
+            f"--host-resolver-rules=MAP {EVIL} 127.0.0.1",
+            "about:blank",
+            stderr=asyncio.subprocess.PIPE,
         )
         self._http = aiohttp.ClientSession()
         self._line = await self._http.ws_connect(await self._address(), max_msg_size=0)

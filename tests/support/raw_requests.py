@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import orjson
 
-HOST = b"Host: a\r\n"
+HOST = b"Host: localhost\r\n"
 JOB = b'{"kind":"echo"}'
 CHUNKED = b"Transfer-Encoding: chunked\r\n"
 LENGTH = b"Content-Length: 15\r\n"
@@ -30,13 +30,13 @@ def get(path: bytes = b"/livez", *headers: bytes, method: bytes = b"GET", versio
 
 
 def post(*headers: bytes, body: bytes = JOB) -> bytes:
-    head = b"POST /v1/jobs HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    head = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     return head + b"".join(headers) + b"\r\n" + body
 
 
 def packed(encoding: bytes, body: bytes, method: bytes = b"POST") -> bytes:
     headers = b"Content-Encoding: %s\r\nContent-Length: %d\r\n" % (encoding, len(body))
-    return method + b" /v1/jobs HTTP/1.1\r\nHost: a\r\n" + headers + b"\r\n" + body
+    return method + b" /v1/jobs HTTP/1.1\r\nHost: localhost\r\n" + headers + b"\r\n" + body
 
 
 CORPUS = {
@@ -61,7 +61,7 @@ CORPUS = {
     "OPTIONS of all": get(b"*", method=b"OPTIONS"),
     "CONNECT": get(b"a:80", method=b"CONNECT") + b"hello",
     "CONNECT to a path": get(b"/v1/jobs", method=b"CONNECT"),
-    "CONNECT to nowhere": b"CONNECT \r\nHost: a\r\n\r\n",
+    "CONNECT to nowhere": b"CONNECT \r\nHost: localhost\r\n\r\n",
     "TRACE": get(method=b"TRACE"),
     "absolute form": get(b"http://a/livez"),
     "absolute form, broken address": get(b"http://[::/livez"),
@@ -69,7 +69,7 @@ CORPUS = {
     "absolute form, port no number": get(b"http://a:xx/livez"),
     "absolute form, no text": get(b"http://\xff\xfe/livez"),
     "authority alone": get(b"a:80"),
-    "no target": b"GET  HTTP/1.1\r\nHost: a\r\n\r\n",
+    "no target": b"GET  HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "question mark": get(b"?"),
     "NUL in the path": get(b"/liv\0ez"),
     "UTF-8 in the path": get("/é".encode()),
@@ -80,7 +80,7 @@ CORPUS = {
     "slashes": get(b"///livez"),
     "brackets": get(b"/[]{}|^`"),
     "fragment": get(b"/livez#a"),
-    "spaces": b"GET  /livez  HTTP/1.1\r\nHost: a\r\n\r\n",
+    "spaces": b"GET  /livez  HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "no text in the query": get(b"/v1/jobs?state=%ff&%00=1"),
     "half a surrogate in the query": get(b"/v1/jobs?queue=%ed%a0%80"),
     "very many parameters": get(b"/v1/jobs?" + b"&".join(b"a%d" % index for index in range(1_000))),

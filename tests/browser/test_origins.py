@@ -1,0 +1,92 @@
+"""A real browser with pages of elsewhere in it: they change and read nothing of a service without keys."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+import pytest_asyncio
+
+from tests.support.browser import EVIL, Browser, find_browser
+from tests.support.process import ServiceProcess
+
+PROGRAM = find_browser()
+
+pytestmark = [
+    pytest.mark.real_loop,
+    pytest.mark.timeout(60),
+    pytest.mark.skipif(PROGRAM is None, reason="NO BROWSER: install chromium to try pages of elsewhere in one"),
+]
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[ServiceProcess]:
+    service = ServiceProcess(folder=tmp_path)
+    service.start()
+    yield service
+    service.kill()
+
+
+@pytest_asyncio.fixture
+async def browser(tmp_path: Path) -> AsyncIterator[Browser]:
+    assert PROGRAM is not None
+    async with Browser(program=PROGRAM, folder=tmp_path / "browser") as browser:
+        yield browser
+
+
+async def visit(browser: Browser, url: str) -> None:
+    """Open what has no policy, as a page of that name would have none."""
+    await browser.ask("Page.navigate", url=url)
+    await browser.until("location.protocol === 'http:' && document.readyState === 'complete'")
+
+
+def is_paused(service: ServiceProcess) -> bool:
+    with urllib.request.urlopen(f"{service.url}/v1/queues/default") as answer:
+        paused: bool = orjson.loads(answer.read())["paused"]
+        return paused
+
+
+def submit(service: ServiceProcess) -> None:
+    body, headers = b'{"kind": "echo", "delay": 1000}', {"Content-Type": "application/json"}
+    with urllib.request.urlopen(urllib.request.Request(f"{service.url}/v1/jobs", body, headers)) as answer:
+        assert answer.status == 201
+
+
+async def test_page_of_another_origin_sends_what_needs_no_leave_and_nothing_happens(
+    service: ServiceProcess, browser: Browser
+) -> None:
+    submit(service)
+    await visit(browser, service.url.replace("127.0.0.1", "localhost") + "/livez")
+
+    how = "{method: 'POST', mode: 'no-cors'}"
+    kind = await browser.value(f"fetch('{service.url}/v1/queues/default/pause', {how}).then(answer => answer.type)")
+
+    assert kind == "opaque"  # it came as far as the service
+    assert not is_paused(service)
+
+
+async def test_page_under_a_name_made_to_point_here_reads_and_changes_nothing(
+    service: ServiceProcess, browser: Browser
+) -> None:
+    submit(service)
+    await visit(browser, service.url.replace("127.0.0.1", EVIL) + "/livez")
+
+    read = await browser.value("fetch('/v1/jobs').then(answer => answer.status)")
+    changed = await browser.value("fetch('/v1/queues/default/pause', {method: 'POST'}).then(answer => answer.status)")
+
+    assert (read, changed) == (403, 403)
+    assert not is_paused(service)
+
+
+async def test_page_of_its_own_reads_and_changes(service: ServiceProcess, browser: Browser) -> None:
+    submit(service)
+    await visit(browser, f"{service.url}/livez")
+
+    read = await browser.value("fetch('/v1/jobs').then(answer => answer.status)")
+    changed = await browser.value("fetch('/v1/queues/default/pause', {method: 'POST'}).then(answer => answer.status)")
+
+    assert (read, changed) == (200, 200)
+    assert is_paused(service)
