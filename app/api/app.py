@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import cache
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 from aiohttp import web
-from aiohttp.hdrs import METH_ALL
 
 from app.access import Scope
 from app.api import headers
 from app.api.auth import Gate
 from app.api.batches import BatchRoutes
 from app.api.bodies import Bodies
-from app.api.errors import REQUEST_ID, STREAM, from_http, make_request_id, problem_line, problem_response, stamp
+from app.api.errors import REQUEST_ID, STREAM, from_http, problem_line, problem_response, request_id_of, stamp
 from app.api.jobs import JobRoutes
 from app.api.leases import LeaseRoutes
 from app.api.openapi import document
@@ -193,65 +193,59 @@ def make_app(
         ops=ops,
         open_metrics=config.auth.open_metrics,
     )
-    app = web.Application(middlewares=[_boundary(metrics, jobs.view)])
-    for route in table:
-        takes_query = route.query is not None or not route.path.startswith("/v1/")
-        answer = gate.guard(route.scope, route.answer if takes_query else _without_query(route.answer))
-        if route.method == "GET":
-            app.router.add_get(route.path, answer, expect_handler=gate.greet(route.scope))  # and HEAD
-        else:
-            app.router.add_route(route.method, route.path, answer, expect_handler=gate.greet(route.scope))
+    app = web.Application()
+    for path, of_path in groupby(sorted(table, key=lambda route: route.path), key=lambda route: route.path):
+        resource = app.router.add_resource(path)
+        for route in of_path:
+            answer = _bounded(route, gate, metrics, jobs.view)
+            for method in ("GET", "HEAD") if route.method == "GET" else (route.method,):
+                resource.add_route(method, answer, expect_handler=gate.greet(route.scope))
     return app
 
 
-def _without_query(answer: Answer) -> Answer:
-    async def checked(request: web.Request) -> web.StreamResponse:
-        if request.query_string:
-            headers.read_query(request, EmptyIn)
-        return await answer(request)
+def _bounded(route: Route, gate: Gate, metrics: Metrics, show: Callable[[Job], dict[str, Any]]) -> Answer:
+    """The boundary that every request passes: an id, leave, and an answer, whatever happens."""
+    requests, path = metrics.requests.values, route.path
+    takes_query = route.query is not None or not path.startswith("/v1/")
 
-    return checked
-
-
-def _boundary(metrics: Metrics, show: Callable[[Job], dict[str, Any]]) -> Any:
-    requests = metrics.requests.values
-
-    async def refuse(request: web.Request, problem: Problem) -> web.StreamResponse:
-        stream: web.StreamResponse | None = request.get(STREAM)
-        if stream is None:
-            return problem_response(problem, request[REQUEST_ID], show)
-        stream.force_close()
-        await stream.write(problem_line(problem, request[REQUEST_ID], show))
-        return stream
-
-    @web.middleware
-    async def boundary(request: web.Request, handler: Any) -> web.StreamResponse:
-        """Give each request an id and an answer, whatever happens."""
-        given = request.headers.get("X-Request-Id")
-        request_id = given if given and headers.is_request_id(given) else make_request_id()
-        request[REQUEST_ID] = request_id
+    async def answer(request: web.Request) -> web.StreamResponse:
+        request_id = request[REQUEST_ID] = request_id_of(request)
         token = current_request.set(request_id)
         try:
-            response: web.StreamResponse = await handler(request)
-        except Problem as problem:
-            response = await refuse(request, problem)
-        except web.HTTPException as error:
-            response = await refuse(request, from_http(error, request))
-        except Exception as error:
-            if isinstance(error, OSError) and (request.transport is None or request.transport.is_closing()):
-                response = web.Response(status=CLIENT_GONE)
-            else:
-                fields = {"request": request_id, "method": request.method, "path": request.path}
-                log.error("request_failed", exc_info=error, **fields)
-                response = await refuse(request, Internal(f"something failed; the log has it as {request_id}"))
+            if route.scope is not None:
+                await gate.admit(request, route.scope)
+            if not takes_query and request.query_string:
+                headers.read_query(request, EmptyIn)
+            response = await route.answer(request)
+        except Exception as error:  # noqa: BLE001 - told apart, answered and logged there
+            response = await _refuse(request, error, show)
         if not response.prepared:
             stamp(response, request_id)
-        resource = request.match_info.route.resource
-        route = resource.canonical if resource is not None else "none"
-        method = request.method if request.method in METH_ALL else "other"  # any word is taken as a method
-        requests[method, route, str(response.status)] += 1
-        log.debug("request", request=request_id, method=request.method, path=request.path, status=response.status)
+        requests[request.method, path, str(response.status)] += 1
+        if log.has_debug:
+            log.debug("request", request=request_id, method=request.method, path=request.path, status=response.status)
         current_request.reset(token)
         return response
 
-    return boundary
+    return answer
+
+
+async def _refuse(request: web.Request, error: Exception, show: Callable[[Job], dict[str, Any]]) -> web.StreamResponse:
+    match error:
+        case Problem():
+            problem = error
+        case web.HTTPException():
+            problem = from_http(error, request)
+        case OSError() if request.transport is None or request.transport.is_closing():
+            return web.Response(status=CLIENT_GONE)
+        case _:
+            request_id = request[REQUEST_ID]
+            fields = {"request": request_id, "method": request.method, "path": request.path}
+            log.error("request_failed", exc_info=error, **fields)
+            problem = Internal(f"something failed; the log has it as {request_id}")
+    stream: web.StreamResponse | None = request.get(STREAM)
+    if stream is None:
+        return problem_response(problem, request[REQUEST_ID], show)
+    stream.force_close()
+    await stream.write(problem_line(problem, request[REQUEST_ID], show))
+    return stream

@@ -61,20 +61,13 @@ class Gate:
         self._lines = Bucket(rate=LOGGED)
         self._unlogged = 0
 
-    def guard(self, scope: Scope | None, answer: Answer) -> Answer:
-        """What answers only those whose key has the scope, and only about queues of theirs."""
-        if scope is None:
-            return answer
-
-        async def guarded(request: web.Request) -> web.StreamResponse:
-            caller = self._admit(request, scope)
-            if caller is not ANYBODY:
-                request[CALLER] = caller
-                if caller.queues:
-                    await self._confine(request, caller)
-            return await answer(request)
-
-        return guarded
+    async def admit(self, request: web.Request, scope: Scope) -> None:
+        """Let in only those whose key has the scope, and only to what is of queues of theirs."""
+        caller = self._admit(request, scope)
+        if caller is not ANYBODY:
+            request[CALLER] = caller
+            if caller.queues:
+                await self._confine(request, caller)
 
     def greet(self, scope: Scope | None) -> Callable[[web.Request], Awaitable[None]]:
         """What `Expect: 100-continue` meets: who will be refused is not told to send the body."""

@@ -13,7 +13,15 @@ from aiohttp.http_exceptions import ContentEncodingError, InvalidHeader, LineToo
 from yarl import URL
 
 from app.api.bodies import ENCODINGS, UNREADABLE
-from app.api.errors import CONTENT_TYPE, from_http, make_request_id, problem_body, problem_response, stamp
+from app.api.errors import (
+    CONTENT_TYPE,
+    from_http,
+    make_request_id,
+    problem_body,
+    problem_response,
+    request_id_of,
+    stamp,
+)
 from app.errors import BadHeader, BadRequest, HeaderTimeout, Internal, Problem, UnsupportedMediaType
 from app.log import get_logger
 
@@ -192,7 +200,7 @@ class Connection(web.RequestHandler):
         self, request: BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> Coroutine[Any, Any, tuple[web.StreamResponse, bool]]:
         if isinstance(resp, web.HTTPException):
-            resp = self._problem_response(from_http(resp, request))
+            resp = self._no_route(from_http(resp, request), request)
         return super().finish_response(request, resp, start_time)
 
     def handle_error(
@@ -207,6 +215,14 @@ class Connection(web.RequestHandler):
             log.error("connection_failed", exc_info=exc or False, status=status)
             return self._problem_response(Internal("something failed; the log has more"))
         return self._problem_response(_refusal(exc, message or ""))
+
+    def _no_route(self, problem: Problem, request: BaseRequest) -> web.Response:
+        request_id = request_id_of(request)
+        response = stamp(problem_response(problem, request_id), request_id)
+        if isinstance(problem, BadHeader):  # of an Expect: the body may come or not
+            response.force_close()
+        self._connections.note_refused(problem, request_id, request.method)
+        return response
 
     def _problem_response(self, problem: Problem) -> web.Response:
         request_id = make_request_id()

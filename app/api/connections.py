@@ -7,6 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from aiohttp import web
+from aiohttp.hdrs import METH_ALL
 
 from app.api.connection import Connection
 from app.api.errors import make_request_id, problem_response, stamp
@@ -88,9 +89,9 @@ class Connections:
         response.force_close()
         return response
 
-    def note_refused(self, problem: Problem, request_id: str) -> None:
-        """Count and log a request that never came to a route."""
-        self._metrics.requests.values["other", "none", str(problem.status)] += 1
+    def note_refused(self, problem: Problem, request_id: str, method: str = "") -> None:
+        """Count and log a request that never came to a route; any word may have been its method."""
+        self._metrics.requests.values[method if method in METH_ALL else "other", "none", str(problem.status)] += 1
         log.debug("refused", request=request_id, problem=problem.code, detail=problem.detail)
 
     def _make_room(self) -> bool:

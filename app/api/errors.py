@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,6 +27,7 @@ REQUEST_ID = web.RequestKey("request_id", str)
 STREAM = web.RequestKey("stream", web.StreamResponse)  # the answer to a request, once it has begun
 MAX_FAULTS = 20  # of one job: of a batch all jobs are named, and one body can hold thousands of unknown names
 
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _SENTENCES = {"extra_forbidden": "no such field", "missing": "this field is needed"}
 _WISHES = {"model_type": "should be an object", "dict_type": "should be an object"}
 
@@ -35,6 +37,12 @@ Show = Callable[[Job], dict[str, Any]]
 
 def make_request_id() -> str:
     return f"{random.getrandbits(64):016x}"
+
+
+def request_id_of(request: BaseRequest) -> str:
+    """The id that the client gave it, or a new one."""
+    given = request.headers.get("X-Request-Id")
+    return given if given and _REQUEST_ID.fullmatch(given) else make_request_id()
 
 
 def stamp(response: R, request_id: str) -> R:

@@ -28,13 +28,8 @@ M = TypeVar("M", bound=BaseModel)
 MAX_PARAMETERS = 400  # of a query
 
 _TAG = re.compile(r'\s*(?:W/)?"([0-9]{1,18})"\s*')
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _IDEMPOTENCY_KEY = re.compile(r"[\x20-\x7e]{1,255}")
 _WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?([0-9]{1,9})\"?\s*(?:$|[,;])", re.IGNORECASE)
-
-
-def is_request_id(text: str) -> bool:
-    return _REQUEST_ID.fullmatch(text) is not None
 
 
 def expected_versions(request: web.Request) -> frozenset[int] | None:
@@ -61,7 +56,9 @@ def _versions(request: web.Request, name: str) -> frozenset[int] | None:
 
 def preferred_wait(request: web.Request) -> float | None:
     """The seconds of `Prefer: wait=…`; preferences that are not understood are to be ignored."""
-    found = _WAIT.search(",".join(request.headers.getall("Prefer", ())))
+    if "Prefer" not in request.headers:
+        return None
+    found = _WAIT.search(",".join(request.headers.getall("Prefer")))
     return float(found[1]) if found else None
 
 

@@ -298,3 +298,11 @@ async def test_metrics_count_jobs_and_requests(service: Served) -> None:
     assert 'erelong_jobs{queue="default",state="succeeded"} 1.0' in lines
     assert 'erelong_http_requests_total{method="GET",route="/v1/jobs/{id}",status="404"} 2.0' in lines
     assert 'erelong_http_requests_total{method="GET",route="none",status="404"} 1.0' in lines
+
+
+async def test_unknown_path_keeps_the_connection_and_the_request_id(service: Served) -> None:
+    answer = await service.call("GET", "/nothing", headers={"X-Request-Id": "mine"})
+
+    assert (answer.status, answer.code) == (404, "no_such_route")
+    assert answer.headers["X-Request-Id"] == "mine"
+    assert answer.headers.get("Connection") != "close"
