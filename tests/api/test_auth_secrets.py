@@ -199,7 +199,7 @@ def test_process_that_crashes_writes_no_key(tmp_path: Path, monkeypatch: pytest.
     assert service.wait().code == -signal.SIGABRT
 
     logged = service.log_text()
-    assert "Fatal Python error: Aborted" in logged
+    assert "Fatal Python error" in logged  # in pieces, between which lines of the log may come
     assert found(logged, key, wrong) == []
 
 
