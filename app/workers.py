@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections import deque
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from app.attempts import Reason, attempt_of, raised, stopped, succeeded, unknown_kind
@@ -42,11 +43,12 @@ log = get_logger(__name__)
 class Worker:
     """One permit of the pool: a task that runs attempts one after another."""
 
-    __slots__ = ("deadline", "is_lost", "job", "reason", "slot", "task", "wake")
+    __slots__ = ("deadline", "is_lost", "is_waking", "job", "reason", "slot", "task", "wake")
 
     def __init__(self) -> None:
         self.task: asyncio.Task[None]
         self.wake: asyncio.Future[None] | None = None
+        self.is_waking = True
         self.job: Job | None = None
         self.slot: Slot | None = None
         self.deadline = 0.0
@@ -91,7 +93,7 @@ class Workers:
         self._unwanted: set[int] = set()  # of those that are being claimed
         self._lost: set[Worker] = set()
         self._workers: set[Worker] = set()
-        self._waking = 0  # workers that were told that there is something to do and have not looked yet
+        self._waking = 0  # workers that were told that there is something to do and have not looked yet (`is_waking`)
         self._ready = asyncio.Event()
         self._is_still = asyncio.Event()
         self._is_stopping = False
@@ -239,14 +241,16 @@ class Workers:
         """Have a few workers on their way; each that finds more to do sees to the next, so no-ops need few."""
         for _ in range(min(MAX_WAKING - self._waking, len(self._todo))):
             if self._idle:
-                wake = self._idle.pop().wake
-                if wake is not None and not wake.done():
-                    wake.set_result(None)
+                worker = self._idle.pop()
+                if worker.wake is not None and not worker.wake.done():
+                    worker.wake.set_result(None)
+                    worker.is_waking = True
                     self._waking += 1
             elif len(self._workers) < self._config.concurrency:
                 worker = Worker()
                 self._workers.add(worker)
                 worker.task = self._loop.create_task(self._work(worker))
+                worker.task.add_done_callback(partial(self._retire, worker))
                 self._waking += 1
 
     def _free(self) -> int:
@@ -267,28 +271,35 @@ class Workers:
 
     async def _work(self, worker: Worker) -> None:
         turns = 0
-        self._waking -= 1
+        self._note_awake(worker)
         while True:
             if not self._todo:
                 worker.wake = self._loop.create_future()
                 self._idle.append(worker)
                 await worker.wake
-                self._waking -= 1
+                self._note_awake(worker)
                 turns = 0
                 continue
             job, slot = self._todo.popleft()
             if self._todo and self._waking < MAX_WAKING:
                 self._wake_some()
             await self._run(worker, job, slot)
-            if worker.is_lost:
-                return
-            if worker.task.cancelling():  # by its own handler, or with the whole loop: of no more use
-                self._workers.discard(worker)
-                self._wake_some()
+            if worker.is_lost or worker.task.cancelling():
                 return
             turns += 1
             if turns % TURNS_BEFORE_YIELD == 0:
                 await asyncio.sleep(0)
+
+    def _note_awake(self, worker: Worker) -> None:
+        worker.is_waking = False
+        self._waking -= 1
+
+    def _retire(self, worker: Worker, _: object) -> None:
+        """A worker's task has ended: it was lost, or cancelled, also while idle, by what a handler left behind."""
+        self._workers.discard(worker)
+        self._idle = [other for other in self._idle if other is not worker]
+        self._waking -= worker.is_waking
+        self._wake_some()
 
     async def _run(self, worker: Worker, job: Job, slot: Slot) -> None:
         handler = self._handlers.get(job.kind)

@@ -141,6 +141,52 @@ async def test_worker_whose_attempt_was_stopped_works_on(clock: VirtualClock) ->
         assert not worker.task.done()
 
 
+@pytest.mark.parametrize("late_by", [0.0, 1.0])
+async def test_worker_that_is_cancelled_by_what_its_handler_left_behind_is_replaced(
+    clock: VirtualClock, late_by: float
+) -> None:
+    """Whether it is idle by then, or has just been woken."""
+
+    async def leave_a_cancel_behind(_: Attempt) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().call_later(1.0, task.cancel)
+
+    handler = FakeHandler(leave_a_cancel_behind)
+    async with Engine(clock=clock, handler=handler, workers=WorkersSection(concurrency=2)) as engine:
+        for _ in range(20):
+            (job, *_) = await engine.submit_many(2, retry=ONCE)
+            assert (await engine.until_final(job, within=5)).state is State.SUCCEEDED
+            await asyncio.sleep(1.0 + late_by)
+
+        await engine.until(lambda: not engine.parts.outcomes)
+        assert engine.parts.workers._waking == 0
+        engine.assert_all_given_back()
+
+
+async def test_worker_that_is_cancelled_when_it_was_woken_and_has_not_looked_yet_is_replaced(
+    clock: VirtualClock,
+) -> None:
+    async with Engine(clock=clock, workers=WorkersSection(concurrency=1)) as engine:
+        workers = engine.parts.workers
+        await engine.until_final(await engine.submit(retry=ONCE))
+        (worker,) = workers._workers
+        wake, woken = workers._wake_some, 0
+
+        def wake_and_cancel() -> None:
+            nonlocal woken
+            wake()
+            if worker.is_waking and not worker.task.done():
+                woken += 1
+                worker.task.cancel()
+
+        workers._wake_some = wake_and_cancel  # type: ignore[method-assign]  # there is no moment between the two
+        done = await engine.until_final(await engine.submit(retry=ONCE), within=5)
+
+        assert (done.state, woken) == (State.SUCCEEDED, 1)
+        assert (len(workers._workers), workers._waking) == (1, 0)
+
+
 async def test_workers_end_with_their_loop_even_in_the_middle_of_an_attempt(clock: VirtualClock) -> None:
     async with Engine(clock=clock, handler=FakeHandler(for_ever), workers=WorkersSection(concurrency=5)) as engine:
         await engine.submit_many(3)
