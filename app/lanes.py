@@ -146,7 +146,7 @@ class Lanes:
         """Give leave back: the attempt is over, or never began."""
         lane = self._lanes[slot.queue]
         lane.release(slot)
-        if not lane.is_listed or len(lane.due_for) > 1:
+        if not lane.is_listed or INSIDE not in lane.due_for or len(lane.due_for) > 1:
             self._list(lane)
 
     def token_in(self) -> float | None:

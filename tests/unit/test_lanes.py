@@ -9,9 +9,10 @@ import pytest
 from app.config import QueueSettings
 from app.job import SECOND
 from app.lane import Recent
+from app.lanes import Lanes
 from app.stores.base import glance_at
 from tests.support.builders import NOW, make_job
-from tests.support.lanes import Bench, at_rate, by_tenant
+from tests.support.lanes import RETRY, Bench, at_rate, by_tenant
 
 # order
 
@@ -327,3 +328,20 @@ def test_lateness_is_forgotten_after_five_minutes() -> None:
     assert bench.lanes.late_p99("default") == pytest.approx(0.001, rel=0.25)
     bench.tick += 360
     assert bench.lanes.late_p99("default") is None
+
+
+def test_room_is_told_to_those_who_ask_though_the_lane_is_still_listed_for_jobs_that_left() -> None:
+    lanes = Lanes(config={"q": QueueSettings(concurrency=1)}, aging=60.0, tick=lambda: 0.0, pull_kinds=["resize"])
+    told: list[str] = []
+    lanes.on_pull = lambda kind, _: told.append(kind)
+    echo, resize, running = [
+        make_job(kind=kind, queue="q", seq=seq, retry=RETRY) for seq, kind in enumerate(["echo", "resize", "resize"], 1)
+    ]
+    lanes.put(glance_at(echo))  # listed; no worker is free to look
+    slot = lanes.occupy(running)
+    lanes.put(glance_at(resize))
+    lanes.discard("q", echo.seq)
+
+    lanes.release(slot)
+
+    assert told == ["resize"]
