@@ -16,7 +16,8 @@ log = get_logger(__name__)
 
 
 class Ill(Enum):
-    """What a failure says of the store: no room; the disk does not do its work; what is on it is not what was written.
+    """What a failure says of the store: no room; the disk does not do its work; what is on it is not what was written;
+    another program keeps it locked.
 
     OTHER is the fault of a call, not of the store.
     """
@@ -24,6 +25,7 @@ class Ill(Enum):
     FULL = auto()
     DISK = auto()
     DAMAGE = auto()
+    HELD = auto()
     OTHER = auto()
 
 
@@ -37,8 +39,10 @@ def diagnose(error: BaseException) -> Ill:
             return Ill.FULL
         case apsw.IOError() if getattr(error, "extendedresult", None) in _DAMAGES:
             return Ill.DAMAGE
-        case apsw.CorruptError() | apsw.NotADBError():
+        case apsw.CorruptError() | apsw.NotADBError() | UnicodeDecodeError():  # a text that was written was UTF-8
             return Ill.DAMAGE
+        case apsw.BusyError():
+            return Ill.HELD
         case apsw.IOError() | apsw.ReadOnlyError() | apsw.CantOpenError():
             return Ill.DISK
         case OSError():
@@ -68,6 +72,8 @@ def as_problem(error: BaseException) -> Problem:
         case Ill.DISK:
             exit = StoreFailed(f"the disk failed: {described(error)}; look at the disk and its log, then start again")
             return StoreUnavailable("the disk failed; nothing was stored", exit=exit)
+        case Ill.HELD:
+            return StoreUnavailable("another program keeps the store locked; nothing was stored. Operator: end it")
         case _:
             log.error("store_failed", exc_info=error)
             return StoreUnavailable(f"the store failed: {type(error).__name__}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from app.outcome import End, Outcome
 from app.stores.base import Query
 from app.stores.reserve import Reserve
 from app.stores.sqlite import SqliteStore
+from app.stores.threads import Call
 from tests.support.builders import ALL, NOW, count_both, make_job, make_offer, put, put_one
 from tests.support.disk import FaultyDisk, faulty_disk, io_error
 
@@ -304,6 +305,34 @@ async def test_store_opens_on_a_full_disk_out_of_its_reserve(disk: FaultyDisk, t
         assert await store.get([job.seq]) == {job.seq: job}
         with pytest.raises(StorageFull):
             await put_one(store)
+
+
+async def test_group_is_refused_at_once_while_another_program_keeps_the_store_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not call by call, each of which would wait as long."""
+    async with opened(tmp_path) as store:
+        await put_one(store)
+        store._write.set_busy_timeout(10)
+        tries: list[int] = []
+        transact = store._threads._transact
+
+        def counted(group: Sequence[Call]) -> None:
+            tries.append(len(group))
+            transact(group)
+
+        monkeypatch.setattr(store._threads, "_transact", counted)
+        other = apsw.Connection(str(tmp_path / "erelong.db"))
+        other.execute("BEGIN IMMEDIATE")
+
+        answers = await asyncio.gather(*(put_one(store) for _ in range(100)), return_exceptions=True)
+        other.execute("ROLLBACK")
+
+        assert tries == [100]
+        assert {str(answer) for answer in answers} == {
+            "another program keeps the store locked; nothing was stored. Operator: end it"
+        }
+        await put_one(store)
 
 
 def test_reserve_is_of_real_blocks(tmp_path: Path) -> None:

@@ -170,6 +170,18 @@ async def test_damage_is_healed_by_new_content(sqlite: SqliteStore, tmp_path: Pa
     assert [claimed.params for claimed in (await sqlite.claim([job.seq], now=NOW)).jobs] == [b'{"b":2}']
 
 
+async def test_job_damaged_while_it_runs_keeps_no_other_outcome_from_being_stored(
+    sqlite: SqliteStore, tmp_path: Path, field: str
+) -> None:
+    jobs = await put(sqlite, *(make_job(key=key, labels={"a": "b"}) for key in ("1", "2", "3")))
+    running = (await sqlite.claim([job.seq for job in jobs], now=NOW)).jobs
+    damage(tmp_path, jobs[1], field)
+
+    verdicts = await sqlite.save([job.finish(Outcome(End.SUCCEEDED), NOW) for job in running])
+
+    assert (verdicts[0].is_saved, verdicts[2].is_saved) == (True, True)
+
+
 @pytest.mark.parametrize("field", DAMAGES)
 async def test_damaged_job_can_be_deleted(sqlite: SqliteStore, tmp_path: Path, field: str) -> None:
     job = await put_one(sqlite, labels={"a": "b"})
