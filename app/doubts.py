@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from app.errors import IdempotencyMismatch, Problem, StorageFull
 from app.ids import MAX_SEQ
@@ -12,7 +12,7 @@ from app.log import get_logger
 from app.stores.base import Query
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
     from typing import Any
 
     from app.clock import Instant
@@ -27,6 +27,8 @@ SURELY_UNDONE = (StorageFull, IdempotencyMismatch)
 LIVE = frozenset({State.SCHEDULED, State.RUNNING})
 WAITING = frozenset({State.SCHEDULED})
 
+T = TypeVar("T")
+
 log = get_logger(__name__)
 
 
@@ -34,7 +36,7 @@ class Doubts:
     """Jobs and queues of which memory may know less than the store.
 
     When the store answers again `on_begun` hears of each attempt that began and that nobody runs, `on_look` of each
-    job as it is now (None: gone) and `on_override` of each queue.
+    job as it is now (None: gone), and `on_override` reads anew what is set for a queue.
     """
 
     def __init__(
@@ -44,7 +46,7 @@ class Doubts:
         metrics: Metrics,
         on_begun: Callable[[Job], None],
         on_look: Callable[[str, int, Job | None], None],
-        on_override: Callable[[str, Override | None], None],
+        on_override: Callable[[str], Awaitable[None]],
     ) -> None:
         self._store = store
         self._metrics = metrics
@@ -103,20 +105,27 @@ class Doubts:
                     log.error("doubts_failed", exc_info=error)
 
     async def look(self) -> None:
-        """Ask the store about everything in doubt; what it does not answer stays so."""
+        """Ask the store about everything in doubt; what it does not answer stays so, and what comes into doubt
+        while it answers is asked for again."""
         await self._look_at_jobs()
-        while self._keys:
-            queue, key = next(iter(self._keys))
-            query = Query(states=LIVE, queues=frozenset({queue}), key=key, limit=1)
-            self._look_at(await self._store.list(query))
-            self._keys.discard((queue, key))
+        await self._look_at_each(self._keys, self._look_at_key)
         await self._look_at_new()
-        while self._queues:
-            overrides = await self._store.overrides()
-            queue = self._queues.pop()
-            self._on_override(queue, overrides.get(queue))
-        if not (self._begun or self._changed or self._keys or self._since is not None):
+        await self._look_at_each(self._queues, self._on_override)
+        if not (self._begun or self._changed or self._keys or self._queues or self._since is not None):
             self._has_some.clear()
+
+    async def _look_at_each(self, doubted: set[T], look: Callable[[T], Awaitable[None]]) -> None:
+        while doubted:
+            one = doubted.pop()
+            try:
+                await look(one)
+            except BaseException:
+                doubted.add(one)
+                raise
+
+    async def _look_at_key(self, held: tuple[str, str]) -> None:
+        queue, key = held
+        self._look_at(await self._store.list(Query(states=LIVE, queues=frozenset({queue}), key=key, limit=1)))
 
     async def _look_at_jobs(self) -> None:
         begun, changed = self._begun, self._changed

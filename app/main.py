@@ -78,7 +78,7 @@ class Parts:
             metrics=self.metrics,
             on_begun=lambda job: self.outcomes.add(job, Outcome(End.RELEASED), now()),
             on_look=self._look_again,
-            on_override=lambda queue, override: self.queues.take_over(queue, override),
+            on_override=lambda queue: self.queues.read_anew(queue),
         )
         self.store: Store = DoubtedStore(store=store, doubts=self.doubts)
         self._now = now

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -70,10 +71,14 @@ class Queues:
     async def load(self) -> None:
         """Take over what was set before the last stop."""
         for queue, override in (await self._store.overrides()).items():
-            self.take_over(queue, override)
+            self._take_over(queue, override)
 
-    def take_over(self, queue: str, override: Override | None) -> None:
-        """Go by what is stored for a queue."""
+    async def read_anew(self, name: str) -> None:
+        """Go by what is stored for a queue; not in the middle of a change, or what is read may be what was before."""
+        async with self._writing:
+            self._take_over(name, (await self._store.overrides()).get(name))
+
+    def _take_over(self, queue: str, override: Override | None) -> None:
         settings = None
         try:
             if override is not None and override.settings:
@@ -86,12 +91,16 @@ class Queues:
 
     async def all(self, caller: Caller = ANYBODY) -> list[Queue]:
         """Those that the caller may use."""
-        names = {queue for (queue, _, _), jobs in self._groups().items() if jobs} | {*self._config, *self._overrides}
-        return [await self._queue(name) for name in sorted(names) if caller.may_use(name)]
+        counted: dict[str, Counter[str]] = defaultdict(Counter)
+        for (queue, _, state), jobs in self._groups().items():
+            if jobs:
+                counted[queue][state.word] += jobs
+        names = [name for name in sorted({*counted, *self._config, *self._overrides}) if caller.may_use(name)]
+        return [await self._queue(name, counted.get(name, Counter())) for name in names]
 
     async def get(self, name: str) -> Queue:
         self._check(name)
-        return await self._queue(name)
+        return await self._count(name)
 
     async def put(self, name: str, settings: QueueSettings) -> Queue:
         """Replace what overrides the configuration; what is not given falls back to it."""
@@ -99,7 +108,7 @@ class Queues:
         async with self._writing:
             await self._store_override(name, self._override(name)._replace(settings=text))
             self._configure(name, settings)
-        return await self._queue(name)
+        return await self._count(name)
 
     async def drop(self, name: str) -> None:
         """Forget the override and the pause of a queue in which nothing waits or runs."""
@@ -118,7 +127,7 @@ class Queues:
         async with self._writing:
             await self._store_override(name, self._override(name)._replace(paused=is_paused))
             self._lanes.pause(name, is_paused)
-        return await self._queue(name)
+        return await self._count(name)
 
     async def purge(self, name: str) -> int:
         """Cancel all waiting jobs, in slices; how many comes back."""
@@ -158,11 +167,15 @@ class Queues:
     def _groups(self) -> dict[tuple[str, str, State], int]:
         return dict(self._store.counts())
 
-    async def _queue(self, name: str) -> Queue:
-        counts = dict.fromkeys(WORDS, 0)
+    async def _count(self, name: str) -> Queue:
+        counted: Counter[str] = Counter()
         for (queue, _, state), jobs in self._groups().items():
             if queue == name:
-                counts[state.word] += jobs
+                counted[state.word] += jobs
+        return await self._queue(name, counted)
+
+    async def _queue(self, name: str, counted: Mapping[str, int]) -> Queue:
+        counts = {**dict.fromkeys(WORDS, 0), **counted}
         now = self._now()
         return Queue(
             name=name,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from app.config import QueueSettings, Rate, RetryPatch
+from app.stores.base import Group
 from tests.support.served import Serve, Served
 
 DEFAULTS = {
@@ -275,3 +278,36 @@ async def test_settings_are_on_disk_or_refused(service: Served) -> None:
 
     assert [(answer.status, answer.code) for answer in (put, pause)] == [(507, "storage_full")] * 2
     assert (await service.get("/v1/queues/mail")).status == 404
+
+
+async def test_setting_that_is_read_anew_is_none_that_was_replaced_meanwhile(service: Served) -> None:
+    """A failed write left a doubt; while the store is asked, another write comes through."""
+    await service.put("/v1/queues/mail", {"concurrency": 1})
+    answer = service.store.hold_answer("overrides")
+    reading = asyncio.create_task(service.parts.queues.read_anew("mail"))
+    await asyncio.sleep(1)
+    putting = asyncio.create_task(service.put("/v1/queues/mail", {"concurrency": 2}))
+    await asyncio.sleep(1)
+    answer.set()
+    await asyncio.gather(reading, putting)
+
+    assert (await service.get("/v1/queues/mail")).json["settings"]["concurrency"] == 2
+
+
+async def test_many_queues_are_counted_together(service: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each by itself would go over the groups of all: minutes for ten thousand."""
+    for name in ("mail", "print", "resize"):
+        await service.submit(queue=name, delay=9)
+    counts, asked = service.store.counts, 0
+
+    def counted() -> Mapping[Group, int]:
+        nonlocal asked
+        asked += 1
+        return counts()
+
+    monkeypatch.setattr(service.store, "counts", counted)
+
+    queues = (await service.get("/v1/queues")).json["queues"]
+
+    assert [queue["counts"]["scheduled"] for queue in queues] == [1, 1, 1]
+    assert asked == 1

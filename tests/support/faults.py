@@ -70,7 +70,9 @@ class FaultyStore(MemoryStore):
 
     async def overrides(self) -> dict[str, Override]:
         await self._before("overrides")
-        return await super().overrides()
+        overrides = await super().overrides()
+        await self._after("overrides")
+        return overrides
 
     def ailment(self) -> str | None:
         return self.ails

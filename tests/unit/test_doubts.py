@@ -11,7 +11,6 @@ from app import doubts
 from app.errors import IdempotencyMismatch, StorageFull, StoreUnavailable
 from app.job import Job, State
 from app.metrics import Metrics
-from app.stores.base import Override
 from tests.support.builders import NOW, make_job, make_offer, make_running, put, put_one
 from tests.support.faults import FaultyStore
 
@@ -24,15 +23,19 @@ class Ground:
         self.metrics = Metrics()
         self.begun: list[Job] = []
         self.looked_at: dict[int, Job | None] = {}
-        self.overrides: dict[str, Override | None] = {}
+        self.read_anew: list[str] = []
         self.doubts = doubts.Doubts(
             store=self.store,
             metrics=self.metrics,
             on_begun=self.begun.append,
             on_look=lambda _, seq, job: self.looked_at.update({seq: job}),
-            on_override=lambda queue, override: self.overrides.update({queue: override}),
+            on_override=self._read_anew,
         )
         self.doubted = doubts.DoubtedStore(store=self.store, doubts=self.doubts)
+
+    async def _read_anew(self, queue: str) -> None:
+        await self.store.overrides()
+        self.read_anew.append(queue)
 
 
 @pytest_asyncio.fixture
@@ -104,14 +107,29 @@ async def test_doubts_stay_until_the_store_answers(ground: Ground) -> None:
         ground.store.broken[method] = StoreUnavailable("not now")
         with pytest.raises(StoreUnavailable):
             await ground.doubts.look()
-        assert ground.overrides == {}
+        assert ground.read_anew == []
         del ground.store.broken[method]
 
     await ground.doubts.look()
 
     assert ground.begun == [running]
     assert ground.looked_at == {running.seq: running}
-    assert ground.overrides == {"q": None}
+    assert ground.read_anew == ["q"]
+
+
+async def test_what_comes_into_doubt_while_the_store_answers_is_asked_for_again(ground: Ground) -> None:
+    holder = await put_one(ground.store, key="k")
+    answer = ground.store.hold("list")
+    ground.doubts.added([make_offer(key="k")], holder.seq)
+    looking = asyncio.create_task(ground.doubts.look())
+    await asyncio.sleep(1)
+    ground.doubts.added([make_offer(key="k")], holder.seq)
+    asked = ground.store.calls.count("list")
+
+    answer.set()
+    await looking
+
+    assert (asked, ground.store.calls.count("list")) == (1, 3)  # both times by the key, and once for new jobs
 
 
 async def test_doubts_are_looked_into_a_moment_after_the_failure_and_again_until_it_works(ground: Ground) -> None:
