@@ -8,7 +8,7 @@ import math
 from typing import TYPE_CHECKING
 
 from app.alarm import Wake
-from app.errors import Problem
+from app.errors import Problem, StorageFull
 from app.job import SECOND, Job, State
 from app.log import get_logger
 from app.outcome import End, Outcome
@@ -121,9 +121,13 @@ class Scheduler:
                 await self._lap()
                 self.failures = 0
             except Exception as error:
-                self.failures += 1
                 self._metrics.laps_failed.values["schedule",] += 1
-                log.error("lap_failed", exc_info=error)
+                if isinstance(error, Problem):
+                    log.warning("lap_failed", problem=error.code, detail=error.detail)
+                else:
+                    log.error("lap_failed", exc_info=error)
+                if not isinstance(error, StorageFull):  # which the store tells of, and reads go on
+                    self.failures += 1
                 await asyncio.sleep(STORE_PAUSE)
 
     async def _lap(self) -> None:

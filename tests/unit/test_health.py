@@ -9,7 +9,9 @@ import pytest
 from app.clock import SECOND
 from app.config import WorkersSection
 from app.errors import StoreUnavailable
-from tests.support.engine import Engine
+from tests.support.builders import make_running, put
+from tests.support.engine import Engine, outcomes_of
+from tests.support.faults import FaultyStore
 from tests.support.virtual import VirtualClock
 
 PARTS = ["service", "scheduler", "store", "outcomes", "loop", "clock"]
@@ -65,6 +67,25 @@ async def test_laps_that_fail_are_told_until_one_does_not(clock: VirtualClock) -
 
         assert failing == "3 laps in a row failed; look for lap_failed in the log"
         assert engine.parts.health.checks()["scheduler"] == "ok"
+
+
+async def test_full_disk_that_keeps_what_was_lost_from_being_written_down_is_no_failure_of_laps(
+    clock: VirtualClock,
+) -> None:
+    """A service that is started on a full disk after a crash is ready: for reads."""
+    store = FaultyStore()
+    (lost,) = await put(store, make_running(now=clock.now()))
+    store.fill_disk()
+
+    async with Engine(clock=clock, store=store) as engine:
+        await asyncio.sleep(5)
+        full = engine.parts.health.checks()["scheduler"]
+        store.broken.clear()
+        await asyncio.sleep(2)
+
+        assert full == "ok"
+        assert engine.parts.metrics.laps_failed.values["schedule",] > 3
+        assert outcomes_of(await engine.read(lost))[0] == "lost"
 
 
 async def test_scheduler_that_sleeps_through_a_due_time_is_told(clock: VirtualClock) -> None:
