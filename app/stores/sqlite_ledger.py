@@ -62,13 +62,14 @@ class Ledger:
         self.commits += 1
         self._stored_seq = self.last_seq
         counts, deltas = self._counts, {group: number for group, number in self.deltas.items() if number}
-        if not all(group in counts for group in deltas):
-            counts = counts.copy()  # the loop's thread may be going over it: it must not grow under its feet
+        if self._emptied or not all(group in counts for group in deltas):
+            counts = counts.copy()  # the loop's thread may be going over it: it must not grow or shrink under its feet
         for (queue, kind, state), number in deltas.items():
             group = (queue, kind, State(state))
             counts[group] = counts.get(group, 0) + number
-        if self._emptied:
-            counts = {group: jobs for group, jobs in counts.items() if group[:2] not in self._emptied}
+        for queue, kind in self._emptied:
+            for state in State:
+                counts.pop((queue, kind, state), None)
         self._counts = counts
 
     def _find_emptied(self) -> list[tuple[str, str]]:
