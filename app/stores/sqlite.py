@@ -109,7 +109,7 @@ class SqliteStore:
         return receipt
 
     async def recall(self, memo: Memo, *, now: Instant) -> Receipt | None:
-        return await self._reader.call(self._recall, memo, now, self._quick)
+        return await self._reader.call(self._recall, memo, now)
 
     async def get(self, seqs: Sequence[int]) -> dict[int, Job]:
         if (recent := self._recent.find(seqs)) is not None:
@@ -312,7 +312,8 @@ class SqliteStore:
             self._ledger.deltas[queue, kind, state] -= 1
             self._label(seq, labels, sql.DELETE_LABEL)
 
-    def _recall(self, memo: Memo, now: Instant, connection: apsw.Connection) -> Receipt | None:
+    def _recall(self, memo: Memo, now: Instant, connection: apsw.Connection | None = None) -> Receipt | None:
+        connection = connection or self._quick  # as it is when this is run: it may have been opened anew since
         row = connection.execute(sql.SELECT_MEMO, (memo.caller, memo.key, now - MEMO_LIFE)).fetchone()
         if row is None:
             return None

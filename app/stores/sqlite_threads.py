@@ -138,6 +138,8 @@ class SqliteThreads:
     def _read(self, is_passed: threading.Lock, group: Sequence[Call]) -> None:
         with is_passed:
             for call in group:
+                if call.future.done():  # who asked has gone: a disk that hangs must not be asked for ever more
+                    continue
                 if self._exit is not None or self._failure is not None:
                     call.error = StoreUnavailable("the store is being reopened after the disk failed", exit=self._exit)
                     continue

@@ -92,7 +92,8 @@ class GroupThread:
     """Runs calls in one thread of its own; `run_group` sets each call's result or error and never raises.
 
     No timer gathers a group: while one runs (say, waits for its fsync) the next one collects. `rest` is what the thread
-    does when a group has been answered, and by itself after as many seconds as it answers (None: it need not).
+    does at first, when a group has been answered, and by itself after as many seconds as it answers (None: it need
+    not).
     """
 
     def __init__(
@@ -149,7 +150,7 @@ class GroupThread:
             self._fresh = []
 
     def _work(self, loop: asyncio.AbstractEventLoop) -> None:
-        is_last, patience = False, None
+        is_last, patience = False, self._rest()
         while not is_last:
             group, is_last = self._gather(patience)
             if group:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import apsw
@@ -13,7 +14,8 @@ import pytest
 from app.errors import Problem, StorageFull, StoreFailed, StoreUnavailable
 from app.job import Job, State
 from app.outcome import End, Outcome
-from app.stores.base import Query
+from app.stores import sqlite_upkeep
+from app.stores.base import Memo, Query
 from app.stores.reserve import Reserve
 from app.stores.sqlite import SqliteStore
 from app.stores.threads import Call
@@ -182,6 +184,32 @@ async def test_read_that_meets_an_io_error_lets_the_store_be_reopened(disk: Faul
         assert await store.get([job.seq]) == {job.seq: job}
 
 
+async def test_reads_that_were_asked_for_before_the_store_was_reopened_are_answered_after_it(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        job = await put_one(store)
+        with store._threads._quick_pass:
+            reads = [store.recall(Memo("", "k", b""), now=NOW), store.get([job.seq]), store.overrides()]
+            asked = [asyncio.create_task(read) for read in reads]
+            await asyncio.sleep(0.01)
+            store._file.reopen()
+
+        assert await asyncio.gather(*asked) == [None, {job.seq: job}, {}]
+
+
+async def test_read_that_nobody_waits_for_any_more_is_not_made(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        made: list[int] = []
+        get = store._get
+        store._get = lambda seqs, *others: (made.extend(seqs), get(seqs, *others))[1]  # type: ignore[method-assign, func-returns-value]  # watched
+        with store._threads._quick_pass:
+            for seq in range(10):
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(store.get([seq]), 0.001)
+        await store.get([99])
+
+        assert made == [99]
+
+
 async def test_store_that_turns_out_to_be_gone_ends_with_the_way_back(disk: FaultyDisk, tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await put_one(store)
@@ -281,6 +309,24 @@ async def test_store_takes_submits_again_when_there_is_room(disk: FaultyDisk, tm
 
         assert (await put_one(store)).seq > 0
         assert (tmp_path / "erelong.db.reserve").stat().st_size == 64 * KIB
+
+
+async def test_store_that_opened_on_a_full_disk_takes_its_reserve_when_there_is_room_though_nobody_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_upkeep, "LOOK_FOR_ROOM_EVERY", 0.0)
+    monkeypatch.setattr(sqlite_upkeep, "SYNC_EVERY", 0.01)
+    monkeypatch.setattr("app.stores.reserve._has_room", lambda *_: False)
+    async with opened(tmp_path, reserve=64 * KIB) as store:
+        full = store.ailment()
+        monkeypatch.setattr("app.stores.reserve._has_room", lambda *_: True)
+        for _ in range(500):
+            if store.ailment() is None:
+                break
+            await asyncio.to_thread(threading.Event().wait, 0.01)
+
+        assert full is not None
+        assert store.ailment() is None
 
 
 async def test_full_disk_without_a_reserve_refuses_what_does_not_fit(disk: FaultyDisk, tmp_path: Path) -> None:
