@@ -105,7 +105,9 @@ class SqliteStore:
         self, offers: Sequence[Offer], *, now: Instant, is_whole: bool = False, memo: Memo | None = None
     ) -> Receipt:
         receipt = await self._change(self._add, offers, now, is_whole, memo)
-        self._recent.keep([entry.job for entry in receipt.entries if entry is not None and entry.fate in WRITTEN])
+        entries = [entry for entry in receipt.entries if entry is not None]
+        if not (is_whole and any(entry.fate is Fate.CONFLICT for entry in entries)):  # which has undone the others
+            self._recent.keep([entry.job for entry in entries if entry.fate in WRITTEN])
         return receipt
 
     async def recall(self, memo: Memo, *, now: Instant) -> Receipt | None:

@@ -202,3 +202,19 @@ async def test_many_jobs_are_added_in_one_call(store: Store) -> None:
     receipt = await store.add([Offer(make_job(queue=str(number % 3))) for number in range(2_500)], now=NOW)
 
     assert [entry.job.seq for entry in receipt.entries if entry] == list(range(1, 2_501))
+
+
+async def test_jobs_are_read_as_they_were_after_a_whole_was_refused(store: Store) -> None:
+    moved, _ = await put(store, make_job(key="moved"), make_job(key="kept"))
+    offers = [
+        make_offer(key="moved", delay=9, on_conflict=OnConflict.RESCHEDULE),
+        make_offer(),
+        make_offer(key="kept", on_conflict=OnConflict.REJECT),
+    ]
+
+    refused = await store.add(offers, now=NOW, is_whole=True)
+
+    assert refused.entries[2] is not None
+    assert refused.entries[2].fate is Fate.CONFLICT
+    seqs = [entry.job.seq for entry in refused.entries if entry is not None]
+    assert {**await store.get(seqs[:1]), **await store.get(seqs[1:2])} == {moved.seq: moved}
