@@ -161,7 +161,7 @@ def _put_in_place(copy: Copy, source: Path, path: Path) -> Path | None:
 
 def _put_aside(path: Path, mark: Path) -> Path | None:
     """Rename the store and what belongs to it: a log that was left would be taken for that of the copy."""
-    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")  # of two within a second the other must not be written over
     aside = path.with_name(f"{path.name}.before-restore-{now}")
     shutil.copyfile(mark, aside.with_name(f"{aside.name}.mark"))
     for suffix in ("", *COMPANIONS):

@@ -124,6 +124,7 @@ async def test_what_was_there_is_kept_and_can_be_put_back_in_its_turn(path: Path
 
     assert aside is not None
     assert restore(path, aside).copy.jobs == 5
+    assert aside.exists()
 
 
 @pytest.mark.parametrize("lost", [("",), ("", ".mark"), (".mark",)], ids=str)
