@@ -68,7 +68,6 @@ class Watchdog:
 
     def _watch(self) -> None:
         while not self._is_over.wait(self._period):
-            self._has_answered.clear()
             asked_at = time.monotonic()
             try:
                 self._loop.call_soon_threadsafe(self._answer, asked_at)
@@ -76,6 +75,7 @@ class Watchdog:
                 return
             if not self._has_answered.wait(self._limit):
                 self._tell(asked_at)
+            self._has_answered.clear()  # before it looks whether it is over, or the last answer of all would be lost
 
     def _tell(self, asked_at: float) -> None:
         """Say who keeps the loop, and when it is over, for how long."""

@@ -126,3 +126,25 @@ async def test_end_does_not_wait_for_the_next_look() -> None:
         pass
 
     assert time.monotonic() - began_at < 0.5
+
+
+async def test_end_in_the_moment_of_a_look_is_not_taken_for_a_loop_that_stands_still(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    began_at = time.monotonic()
+
+    async with Watchdog(limit=0.1, metrics=Metrics()) as watchdog:
+        wait = watchdog._is_over.wait
+
+        def wait_for_the_end(period: float | None = None) -> bool:
+            is_over = wait(period)
+            if not is_over:
+                wait()
+                watchdog._has_answered.wait()
+            return is_over
+
+        watchdog._is_over.wait = wait_for_the_end  # type: ignore[method-assign, assignment]  # the end comes in between
+        await asyncio.sleep(0.2)
+
+    assert told(caplog) == []
+    assert time.monotonic() - began_at < 0.5
