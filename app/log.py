@@ -185,7 +185,7 @@ class _Flood:
 
 
 def _own_record(event: str, **fields: object) -> logging.LogRecord:
-    return logging.makeLogRecord({"name": __name__, "levelname": "ERROR", "msg": event, "fields": fields})
+    return logging.makeLogRecord({"name": __name__, "levelname": "WARNING", "msg": event, "fields": fields})
 
 
 def _time(record: logging.LogRecord) -> str:

@@ -134,10 +134,7 @@ class ServiceProcess:
         return [event for event in self._events() if event["event"] == name]
 
     def errors(self) -> list[dict[str, Any]]:
-        """What went wrong; that there were too many lines to write them all is no fault."""
-        return [
-            event for event in self._events() if event["level"] == "error" and event["event"] != "log_lines_held_back"
-        ]
+        return [event for event in self._events() if event["level"] == "error"]
 
     def cpu_seconds(self) -> float:
         return cpu_seconds(self.pid)

@@ -191,7 +191,7 @@ def test_reader_that_stops_costs_lines_not_time_and_the_loss_is_told(monkeypatch
 
     lines = stream.getvalue().splitlines()
     assert len(lines) == 1 + 5 + 2
-    assert "log_lines_dropped lines=3" in lines[-2]
+    assert "WARNING log_lines_dropped lines=3" in lines[-2]
     assert handler.lost == {"slow_reader": 3}  # type: ignore[attr-defined]  # of the writer
 
 
@@ -272,7 +272,7 @@ def test_flood_of_one_event_is_cut_told_and_counted_and_other_events_pass(
     assert sum("attempt_failed number" in line for line in lines) == 100
     assert held_back == {"slow_reader": 0, "flood": 150}
     assert "other" in lines[100]
-    assert "log_lines_held_back of=attempt_failed lines=150" in lines[101]
+    assert "WARNING log_lines_held_back of=attempt_failed lines=150" in lines[101]
     assert "later" in lines[102]
 
 
