@@ -14,13 +14,12 @@ from typing import Any
 
 import orjson
 
-from app.config import HttpSection
 from tests.bench.load import HOST
 from tests.support import ROOT
 from tests.support.process import ServiceProcess, cpu_seconds
 
 FUNCTIONS = "async def nothing() -> None:\n    pass\n"
-CONFIG = '[kinds.nothing]\npython = "bench_functions:nothing"\n'
+CONFIG = '[http]\nallow_networks = ["127.0.0.0/8"]\n\n[kinds.nothing]\npython = "bench_functions:nothing"\n'
 YARDSTICKS = [sys.executable, "-m", "tests.bench.yardsticks"]
 
 
@@ -43,12 +42,11 @@ class Ground(AbstractContextManager["Ground"]):
 
     @contextmanager
     def service(self, name: str) -> Iterator[ServiceProcess]:
-        """A service on an empty store, as it is by default."""
+        """A service on an empty store, as it is by default but that it may call sinks on this machine."""
         folder = self.folder / name
         folder.mkdir()
         (folder / "bench_functions.py").write_text(FUNCTIONS)
-        settings = {"http.allow_networks": '["127.0.0.0/8"]'} if "allow_networks" in HttpSection.model_fields else {}
-        service = ServiceProcess(folder=folder, config=CONFIG, settings=settings)
+        service = ServiceProcess(folder=folder, config=CONFIG)
         service.start()
         try:
             yield service

@@ -13,15 +13,16 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from app.config import HttpSection
 from tests.crash.client import Client
 from tests.support.process import ServiceProcess
 
 FAR = 3_600.0
 KEPT = "3s"
 QUEUES = ("plain", "rated", "labelled", "narrow")
-TO_SINKS = '[http]\nallow_networks = ["127.0.0.0/8"]\n' if "allow_networks" in HttpSection.model_fields else ""
-CONFIG = f"""{TO_SINKS}
+CONFIG = f"""
+[http]
+allow_networks = ["127.0.0.0/8"]
+
 [store]
 retention_interval = 1.0
 

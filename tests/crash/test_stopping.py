@@ -17,7 +17,7 @@ import pytest
 
 from tests.crash.book import install, read_book
 from tests.crash.client import NDJSON, Client, looks
-from tests.crash.soak_load import CUT_OFF, TO_SINKS, Sink
+from tests.crash.soak_load import CUT_OFF, Sink
 from tests.crash.trials import sized
 from tests.support.alive import alive, descendants, is_running
 from tests.support.process import ServiceProcess
@@ -26,19 +26,22 @@ ROUNDS = sized(2, 20)
 DRAIN = 1.0
 SLACK = sized(1.5, 1.0)  # seconds beyond the drain; the promise is kept where nothing else runs beside it
 AT_ONCE = 0.5  # seconds within which those that wait are answered
-CONFIG = f"""{TO_SINKS}
+CONFIG = """
+[http]
+allow_networks = ["127.0.0.0/8"]
+
 [workers]
 processes = 2
 
 [kinds]
-note = {{ python = "functions:note" }}
-nap = {{ python = "functions:nap" }}
-swallow = {{ python = "functions:swallow" }}
-block = {{ python = "functions:block" }}
-quick = {{ python = "process_functions:quick", isolation = "process" }}
-ignore = {{ python = "process_functions:ignore", isolation = "process" }}
-rest = {{ command = ["sleep", "600"] }}
-work = {{ pull = true }}
+note = { python = "functions:note" }
+nap = { python = "functions:nap" }
+swallow = { python = "functions:swallow" }
+block = { python = "functions:block" }
+quick = { python = "process_functions:quick", isolation = "process" }
+ignore = { python = "process_functions:ignore", isolation = "process" }
+rest = { command = ["sleep", "600"] }
+work = { pull = true }
 
 [queues.default]
 concurrency = 1000
