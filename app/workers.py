@@ -7,6 +7,7 @@ import math
 from collections import deque
 from contextlib import suppress
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from app.attempts import Reason, attempt_of, raised, stopped, succeeded, unknown_kind
@@ -43,7 +44,7 @@ log = get_logger(__name__)
 class Worker:
     """One permit of the pool: a task that runs attempts one after another."""
 
-    __slots__ = ("deadline", "is_lost", "is_waking", "job", "reason", "slot", "task", "wake")
+    __slots__ = ("began_at", "deadline", "is_lost", "is_waking", "job", "reason", "slot", "task", "wake")
 
     def __init__(self) -> None:
         self.task: asyncio.Task[None]
@@ -51,12 +52,13 @@ class Worker:
         self.is_waking = True
         self.job: Job | None = None
         self.slot: Slot | None = None
-        self.deadline = 0.0
+        self.began_at = self.deadline = 0.0
         self.reason: Reason | None = None
         self.is_lost = False
 
     def begin(self, job: Job, slot: Slot, deadline: float) -> None:
         self.job, self.slot, self.deadline, self.reason = job, slot, deadline, None
+        self.began_at = monotonic()  # the loop's own time stands still while a handler keeps the loop
 
 
 class Workers:
@@ -312,7 +314,7 @@ class Workers:
             worker.task.uncancel()
         if not worker.is_lost:
             self._leave(worker)
-            self._end(job, slot, outcome)
+            self._end(job, slot, outcome, monotonic() - worker.began_at)
 
     async def _attempt(self, worker: Worker, job: Job, handler: Handler | None) -> Outcome:
         """Run the handler; whatever it does, an outcome comes back."""
@@ -338,11 +340,11 @@ class Workers:
         worker.job = worker.slot = None
         return job, slot
 
-    def _end(self, job: Job, slot: Slot, outcome: Outcome) -> None:
+    def _end(self, job: Job, slot: Slot, outcome: Outcome, seconds: float = 0.0) -> None:
         """The attempt is over: its slot is free at once, its outcome goes to the disk with others."""
         now = self._now()
         self._metrics.ended.values[job.kind, outcome.end] += 1
-        self._metrics.duration.note(job.kind, max(0, now - (job.started_at or now)) / SECOND)
+        self._metrics.duration.note(job.kind, seconds)
         self._outcomes.add(job, outcome, now)
         self._lanes.release(slot)
         self._ready.set()
@@ -391,7 +393,7 @@ class Workers:
         self._workers.discard(worker)
         self._lost.add(worker)
         worker.task.add_done_callback(lambda _: self._lost.discard(worker))
-        self._end(job, slot, stopped(worker.reason, job))
+        self._end(job, slot, stopped(worker.reason, job), monotonic() - worker.began_at)
 
     def _check_still(self) -> None:
         if self._is_stopping and not (self._busy or self._todo or self._claiming):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -185,6 +186,19 @@ async def test_worker_that_is_cancelled_when_it_was_woken_and_has_not_looked_yet
 
         assert (done.state, woken) == (State.SUCCEEDED, 1)
         assert (len(workers._workers), workers._waking) == (1, 0)
+
+
+async def test_attempt_is_measured_by_a_clock_that_is_not_set(clock: VirtualClock) -> None:
+    async def keep_the_loop(_: Attempt) -> None:
+        clock.step(-3_600)
+        until = time.monotonic() + 0.02
+        while time.monotonic() < until:
+            pass
+
+    async with Engine(clock=clock, handler=FakeHandler(keep_the_loop)) as engine:
+        await engine.until_final(await engine.submit(retry=ONCE))
+
+        assert 0.02 <= engine.parts.metrics.duration._sums["echo"] < 5
 
 
 async def test_workers_end_with_their_loop_even_in_the_middle_of_an_attempt(clock: VirtualClock) -> None:
