@@ -88,7 +88,7 @@ async def test_start_on_a_full_disk_serves_reads_and_refuses_submits(
     (disk / "data" / "erelong.db.reserve").unlink(missing_ok=True)
     ballast = _fill(disk, leave=0)
 
-    service.start(is_well=False)  # what ran cannot be written down as lost, and /readyz says so
+    service.start()
     status, _ = await client.ask("POST", "/v1/jobs", {"kind": "echo", "delay": 3_600, "params": BIG})
 
     assert status == 507
