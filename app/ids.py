@@ -1,4 +1,4 @@
-"""The public names of jobs: a number that counts up, and random digits that nobody guesses."""
+"""The public names of jobs and leases: a number that counts up, and random digits that nobody guesses."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ MAX_SEQ = 1 << 40
 _TOKEN_BYTES = 8
 _SEQ_DIGITS = 10
 _ID_DIGITS = _SEQ_DIGITS + 2 * _TOKEN_BYTES
+_LEASE_BYTES = 16
+_LEASE_DIGITS = _SEQ_DIGITS + 2 * _LEASE_BYTES
 
 
 class Tokens:
@@ -30,6 +32,19 @@ def write_id(seq: int, token: str) -> str:
 
 def parse_id(text: str) -> tuple[int, str] | None:
     """Take an id apart into `seq` and `token`; None for what cannot be an id."""
-    if len(text) != _ID_DIGITS or text.strip("0123456789abcdef"):
+    if not _is_hex(text, _ID_DIGITS):
         return None
     return int(text[:_SEQ_DIGITS], 16), text[_SEQ_DIGITS:]
+
+
+def make_lease_token(seq: int) -> str:
+    return f"{seq:010x}{secrets.token_hex(_LEASE_BYTES)}"
+
+
+def seq_of_lease(token: str) -> int | None:
+    """The job that a lease's token is of; None for what cannot be a token."""
+    return int(token[:_SEQ_DIGITS], 16) if _is_hex(token, _LEASE_DIGITS) else None
+
+
+def _is_hex(text: str, digits: int) -> bool:
+    return len(text) == digits and not text.strip("0123456789abcdef")

@@ -123,6 +123,11 @@ class Job(NamedTuple):
     def policy(self) -> Retry:
         return read_policy(self.retry)
 
+    def was_lent_by(self, token: str) -> bool:
+        """Whether a lease with this token is or was its own; when its memory of ended ones is full, an older may be."""
+        ended = read_ended_leases(self.ended_leases)
+        return self.lease == token or len(ended) >= MAX_ENDED_LEASES or any(token == past for past, _ in ended)
+
     @property
     def group(self) -> tuple[str, str, State]:
         """What it is counted by."""

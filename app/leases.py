@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import secrets
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,7 +13,8 @@ from app import retry
 from app.access import ANYBODY, Caller
 from app.agenda import Agenda
 from app.errors import Draining, Fault, Invalid, LeaseLost, LeaseNotFound
-from app.job import MAX_ENDED_LEASES, SECOND, Job, State, read_ended_leases
+from app.ids import make_lease_token, seq_of_lease
+from app.job import SECOND, Job, State, read_ended_leases
 from app.log import get_logger
 from app.outcome import End, Error, Outcome
 from app.reports import report_end
@@ -35,10 +35,6 @@ MAX_EXPIRE = 200
 STORE_PAUSE = 0.5
 RECENTLY = 10.0
 LATE_RING = 0.001  # timers of the loop may be early by half a millisecond
-
-_SEQ_DIGITS = 10
-_SECRET_BYTES = 16
-_TOKEN_DIGITS = _SEQ_DIGITS + 2 * _SECRET_BYTES
 
 log = get_logger(__name__)
 
@@ -236,7 +232,7 @@ class Leases:
     async def _lend_out(self, jobs: Sequence[Job], places: dict[int, Slot], seconds: float) -> list[Leased]:
         """Write down who has what; a job that could not be written down goes back, uncounted."""
         until = self._now() + round(seconds * SECOND)
-        lent = [job.lend(f"{job.seq:010x}{secrets.token_hex(_SECRET_BYTES)}", until) for job in jobs]
+        lent = [job.lend(make_lease_token(job.seq), until) for job in jobs]
         verdicts: Sequence[Saved] = ()
         try:
             verdicts = await self._store.save(lent)
@@ -265,10 +261,9 @@ class Leases:
 
     async def get(self, token: str, caller: Caller = ANYBODY) -> Job:
         """The job that a token was given for, if the caller may use its queue."""
-        if len(token) == _TOKEN_DIGITS and not token.strip("0123456789abcdef"):
-            seq = int(token[:_SEQ_DIGITS], 16)
+        if (seq := seq_of_lease(token)) is not None:
             job = (await self._store.get([seq])).get(seq)
-            if job is not None and _was_given(job, token) and caller.may_use(job.queue):
+            if job is not None and job.was_lent_by(token) and caller.may_use(job.queue):
                 return job
         raise LeaseNotFound("no lease has this token; send it as `POST /v1/leases` gave it")
 
@@ -401,9 +396,3 @@ class Leases:
             known = ", ".join(sorted(self._pull_kinds)) or "none is declared; set pull = true for a kind"
             faults = [Fault("/kinds", f"{kind!r} is not a pull kind; pull kinds: {known}") for kind in sorted(strange)]
             raise Invalid("these kinds cannot be leased", faults=faults)
-
-
-def _was_given(job: Job, token: str) -> bool:
-    """Whether a token belongs to a job; when its memory of ended leases is full, an older one may."""
-    ended = read_ended_leases(job.ended_leases)
-    return job.lease == token or len(ended) >= MAX_ENDED_LEASES or any(token == past for past, _ in ended)
