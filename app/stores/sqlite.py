@@ -153,6 +153,8 @@ class SqliteStore:
         """A write; one that does not come to its end here may come to it all the same."""
         try:
             return await self._writer.call(function, *arguments, **how)
+        except IdempotencyMismatch:  # before anything was written
+            raise
         except BaseException:
             self._recent.drop_all()
             raise
