@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from app.errors import BacklogFull
 from app.job import Job, State
 from app.stores.base import Offer, Order, Query
+from app.watchers import STAYS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from app.clock import Now
     from app.lanes import Lanes
     from app.stores.base import Store
+    from app.watchers import Client, Places
 
 MAX_DROP = 500
 WAIT_FOR_ROOM = 10.0
@@ -25,10 +28,18 @@ class Backlog:
     """Counts what waits and what is on its way in. `on_drop` hears of each job that had to make room."""
 
     def __init__(
-        self, *, store: Store, lanes: Lanes, kinds: Iterable[str], now: Now, on_drop: Callable[[Job, Job], None]
+        self,
+        *,
+        store: Store,
+        lanes: Lanes,
+        places: Places,
+        kinds: Iterable[str],
+        now: Now,
+        on_drop: Callable[[Job, Job], None],
     ) -> None:
         self._store = store
         self._lanes = lanes
+        self._places = places
         self._kinds = tuple(kinds)
         self._now = now
         self._on_drop = on_drop
@@ -40,14 +51,14 @@ class Backlog:
         counts = self._store.counts()
         return sum([counts.get((queue, kind, State.SCHEDULED), 0) for kind in self._kinds])
 
-    async def take_room(self, offers: Sequence[Offer]) -> Mapping[str, int]:
+    async def take_room(self, offers: Sequence[Offer], client: Client = STAYS) -> Mapping[str, int]:
         """Hold room for jobs while they are added; raises `BacklogFull` if there is none. Give it back in any case."""
         needs = {offers[0].job.queue: 1} if len(offers) == 1 else Counter(offer.job.queue for offer in offers)
         room: dict[str, int] = {}
         try:
             for queue, number in needs.items():
                 if self._excess(queue, number) > 0:
-                    await self._make_room(queue, await self._needed(queue, offers))
+                    await self._make_room(queue, await self._needed(queue, offers), client)
                 self._incoming[queue] = self._incoming.get(queue, 0) + number
                 room[queue] = number
         except BaseException:
@@ -88,14 +99,14 @@ class Backlog:
             needed += not await self._store.list(Query(states=live, queues=frozenset({queue}), key=key, limit=1))
         return needed
 
-    async def _make_room(self, queue: str, number: int) -> None:
+    async def _make_room(self, queue: str, number: int, client: Client) -> None:
         settings = self._lanes.settings(queue)
         if self._excess(queue, number) <= 0:
             return
         if settings.overflow == "reject" or number > settings.max_backlog:
             raise self._full(queue)
         if settings.overflow == "wait":
-            await self._wait(queue, number)
+            await self._wait(queue, number, client)
         else:
             await self._drop_oldest(queue, number)
 
@@ -114,16 +125,19 @@ class Backlog:
                     left -= 1
                     self._on_drop(old, verdict.job)
 
-    async def _wait(self, queue: str, number: int) -> None:
+    async def _wait(self, queue: str, number: int, client: Client) -> None:
+        """Hold a submit until there is room; refuse it when the time is up, its client gone, or too many are held."""
         event = asyncio.Event()
         self._held.setdefault(queue, []).append(event)
         try:
-            async with asyncio.timeout(WAIT_FOR_ROOM):
-                while self._excess(queue, number) > 0 and not self._is_closed:
-                    await event.wait()
-                    event.clear()
-        except TimeoutError:
-            raise self._full(queue) from None
+            with self._places.take() as has_place, client.wakes(event), suppress(TimeoutError):
+                async with asyncio.timeout(WAIT_FOR_ROOM if has_place else 0):
+                    while not client.is_gone:
+                        if self._excess(queue, number) <= 0 or self._is_closed:
+                            return
+                        await event.wait()
+                        event.clear()
+            raise self._full(queue)
         finally:
             self._held[queue].remove(event)
             if not self._held[queue]:

@@ -106,6 +106,7 @@ class Parts:
         self.backlog = Backlog(
             store=self.store,
             lanes=self.lanes,
+            places=self.places,
             kinds=self.handlers,
             now=self._now,
             on_drop=lambda *change: self.service.changed(*change),

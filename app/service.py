@@ -16,6 +16,7 @@ from app.errors import Draining, Fault, Invalid, JobNotFound, KeyTaken, VersionM
 from app.ids import Tokens, parse_id
 from app.job import Job, State
 from app.stores.base import Fate, Offer
+from app.watchers import STAYS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -127,13 +128,19 @@ class Service:
         )
 
     async def add(
-        self, offers: Sequence[Offer], *, now: Instant, is_whole: bool = False, memo: Memo | None = None
+        self,
+        offers: Sequence[Offer],
+        *,
+        now: Instant,
+        is_whole: bool = False,
+        memo: Memo | None = None,
+        client: Client = STAYS,
     ) -> Receipt:
         """Store drafts; when it returns they are durable and on the agenda."""
         self.refuse_when_draining()
         if memo is not None and (receipt := await self._store.recall(memo, now=now)) is not None:
             return receipt  # before it would need room
-        room = await self._backlog.take_room(offers)
+        room = await self._backlog.take_room(offers, client)
         try:
             self.refuse_when_draining()  # there may have been a wait
             receipt = await self._store.add(offers, now=now, is_whole=is_whole, memo=memo)
@@ -203,14 +210,12 @@ class Service:
     async def list(self, query: Query) -> list[Job]:
         return await self._store.list(query)
 
-    async def wait(
-        self, id: str, seconds: float, known: frozenset[int] | None = None, client: Client | None = None
-    ) -> Job:
+    async def wait(self, id: str, seconds: float, known: frozenset[int] | None = None, client: Client = STAYS) -> Job:
         """The job as soon as it is final, or not one of the known versions; or as it is when the time is up."""
         name = parse_id(id)
         with self._watchers.watch(name[0] if name else 0, client) as event, suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while event is not None and not self._watchers.is_closed and not (client and client.is_gone):
+                while event is not None and not self._watchers.is_closed and not client.is_gone:
                     job = await self.get(id)
                     if job.is_final or (known is not None and job.version not in known):
                         return job

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +20,18 @@ class Client(Protocol):
     def wakes(self, event: asyncio.Event) -> AbstractContextManager[None]:
         """Set the event when the client leaves."""
         ...
+
+
+class _Stays:
+    """Who asks from within, and never leaves."""
+
+    is_gone = False
+
+    def wakes(self, event: asyncio.Event) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+STAYS: Final[Client] = _Stays()
 
 
 class Places:
@@ -51,7 +63,7 @@ class Watchers:
         return sum(len(events) for events in self._events.values())
 
     @contextmanager
-    def watch(self, seq: int, client: Client | None = None) -> Iterator[asyncio.Event | None]:
+    def watch(self, seq: int, client: Client = STAYS) -> Iterator[asyncio.Event | None]:
         """An event set at every change of the job, and when the client leaves; None when too many are held already."""
         with self._places.take() as has_place:
             if self.is_closed or not has_place:
@@ -60,7 +72,7 @@ class Watchers:
             event = asyncio.Event()
             self._events.setdefault(seq, []).append(event)
             try:
-                with client.wakes(event) if client is not None else nullcontext():
+                with client.wakes(event):
                     yield event
             finally:
                 events = self._events[seq]

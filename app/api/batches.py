@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from app.api import headers
 from app.api.auth import caller_of
 from app.api.bodies import JSON, MAX_NARROW, NDJSON, refuse_wide
+from app.api.connection import client_of
 from app.api.errors import REQUEST_ID, STREAM, invalid, problem_line
 from app.api.jobs import json_response, taken
 from app.api.schemas import BatchIn
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from app.clock import Instant, Now
     from app.config import ServerSection
     from app.service import Service
+    from app.watchers import Client
 
 MAX_LINES = 500  # a group: parsing more would keep others waiting
 MANY_FAULTS = 1_000  # told of a batch in full; of further jobs only the first
@@ -62,7 +64,8 @@ class BatchRoutes:
         offers = await self._offers(body, now, caller)
         memo = headers.idempotency_memo(request, body, caller)
         try:
-            receipt = await self._service.add(offers, now=now, is_whole=True, memo=memo)
+            client = client_of(request)
+            receipt = await self._service.add(offers, now=now, is_whole=True, memo=memo, client=client)
         except BacklogFull as problem:
             raise BacklogFull(problem.detail, faults=_full(offers, problem), queue=problem.queue) from None
         entries = [entry for entry in receipt.entries if entry is not None]
@@ -126,7 +129,8 @@ class BatchRoutes:
         async for texts in self._bodies.lines(request):
             for start in range(0, len(texts), MAX_LINES):
                 lines = self._read(texts[start : start + MAX_LINES], caller_of(request))
-                await self._write(request, response, b"".join(await self._take(lines, request_id)))
+                answers = await self._take(lines, request_id, client_of(request))
+                await self._write(request, response, b"".join(answers))
                 await asyncio.sleep(0)
         await response.write_eof()
         if request.transport is not None:
@@ -155,27 +159,27 @@ class BatchRoutes:
         except Problem as problem:
             return Line(None, problem)
 
-    async def _take(self, lines: list[Line], request_id: str) -> list[bytes]:
+    async def _take(self, lines: list[Line], request_id: str, client: Client) -> list[bytes]:
         """Store what can be, and say for each line what became of it, in order."""
         offers = [line.offer for line in lines if line.offer is not None]
-        answers = iter(await self._add(offers) if offers else ())
+        answers = iter(await self._add(offers, client) if offers else ())
         return [self._line_of(line.problem or next(answers), request_id) for line in lines]
 
-    async def _add(self, offers: list[Offer]) -> Sequence[Added | Problem | None]:
+    async def _add(self, offers: list[Offer], client: Client) -> Sequence[Added | Problem | None]:
         try:
-            return (await self._service.add(offers, now=self._now())).entries
+            return (await self._service.add(offers, now=self._now(), client=client)).entries
         except BacklogFull as problem:
-            return [problem] if len(offers) == 1 else await self._add_each(offers)
+            return [problem] if len(offers) == 1 else await self._add_each(offers, client)
         except Problem as problem:
             return [problem] * len(offers)
 
-    async def _add_each(self, offers: list[Offer]) -> list[Added | Problem | None]:
+    async def _add_each(self, offers: list[Offer], client: Client) -> list[Added | Problem | None]:
         """Fill the room there is; when a queue has none, ask again only for jobs that may need none."""
         full: dict[str, Problem] = {}
         answers: list[Added | Problem | None] = []
         for offer in offers:
             problem = full.get(offer.job.queue) if offer.job.key is None else None
-            answer = problem or (await self._add([offer]))[0]
+            answer = problem or (await self._add([offer], client))[0]
             if isinstance(answer, BacklogFull):
                 full[offer.job.queue] = answer
             answers.append(answer)

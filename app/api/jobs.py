@@ -46,7 +46,7 @@ class JobRoutes:
         now, caller = self._now(), caller_of(request)
         memo = headers.idempotency_memo(request, body, caller)
         offer = self.offer(body, now, caller)
-        receipt = await self._service.add([offer], now=now, memo=memo)
+        receipt = await self._service.add([offer], now=now, memo=memo, client=client_of(request))
         (entry,) = receipt.entries
         if entry is None:
             raise JobNotFound("the job that this Idempotency-Key made has been deleted; take a new key to make another")

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from app.api.connections import MAX_DOORSTEP
-from app.config import Kind, ServerSection
+from app.config import Kind, QueueSettings, ServerSection
 from tests.support.served import Serve, Served
 
 LIVEZ = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -265,6 +265,38 @@ async def test_lease_request_of_a_worker_that_left_gives_its_place_back(serve: S
     assert not waiting.done()
     await service.submit(kind="resize")
     assert len((await waiting).json["leases"]) == 1
+
+
+async def test_submit_of_a_client_that_left_waits_no_longer_for_room(serve: Serve, connect: Connect) -> None:
+    service = await serve(queues={"default": QueueSettings(max_backlog=1, overflow="wait")})
+    job = await service.submit(delay=1_000)
+    body = b'{"kind":"echo","delay":1000,"labels":{"from":"one-who-left"}}'
+    head = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    line = await connect(service, head % len(body) + body)
+    await asyncio.sleep(1)
+
+    line.writer.transport.abort()
+    await asyncio.sleep(0.1)
+    await service.post(f"/v1/jobs/{job['id']}/cancel")
+    await asyncio.sleep(20)
+
+    assert (await service.get("/v1/jobs?label.from=one-who-left")).json["jobs"] == []
+
+
+async def test_submits_that_wait_for_room_share_the_places_of_long_polls(serve: Serve) -> None:
+    service = await serve(
+        server=ServerSection(max_waiters=1), queues={"default": QueueSettings(max_backlog=1, overflow="wait")}
+    )
+    job = await service.submit(delay=1_000)
+    held = asyncio.create_task(service.get(f"/v1/jobs/{job['id']}?wait=60"))
+    await asyncio.sleep(1)
+    began_at = service.clock.now()
+
+    refused = await service.post("/v1/jobs", {"kind": "echo"})
+
+    assert (refused.status, refused.code) == (429, "backlog_full")
+    assert service.clock.now() - began_at < 100_000
+    await held
 
 
 async def test_methods_that_nobody_knows_are_counted_as_one(service: Served) -> None:

@@ -250,7 +250,7 @@ async def test_drain_lets_those_go_who_wait_for_room(clock: VirtualClock) -> Non
         assert engine.parts.backlog._incoming == {}
 
 
-async def test_client_that_goes_away_while_it_waits_leaves_nothing(clock: VirtualClock) -> None:
+async def test_cancelled_submit_that_waited_leaves_nothing(clock: VirtualClock) -> None:
     async with Engine(clock=clock, queue=bounded(1, "wait")) as engine:
         await engine.submit(delay=LATER)
         held = asyncio.create_task(engine.submit(delay=LATER))
