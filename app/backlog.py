@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from app.errors import BacklogFull
@@ -13,7 +13,7 @@ from app.stores.base import Offer, Order, Query
 from app.watchers import STAYS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from app.clock import Now
     from app.lanes import Lanes
@@ -46,6 +46,10 @@ class Backlog:
         self._incoming: dict[str, int] = {}
         self._held: dict[str, list[asyncio.Event]] = {}
         self._is_closed = False
+
+    def __len__(self) -> int:
+        """How many submits are held until there is room."""
+        return sum(len(events) for events in self._held.values())
 
     def waiting(self, queue: str) -> int:
         counts = self._store.counts()
@@ -127,17 +131,22 @@ class Backlog:
 
     async def _wait(self, queue: str, number: int, client: Client) -> None:
         """Hold a submit until there is room; refuse it when the time is up, its client gone, or too many are held."""
+        with self._places.take() as has_place, self._hold(queue) as event, client.wakes(event), suppress(TimeoutError):
+            async with asyncio.timeout(WAIT_FOR_ROOM if has_place else 0):
+                while not client.is_gone:
+                    if self._excess(queue, number) <= 0 or self._is_closed:
+                        return
+                    await event.wait()
+                    event.clear()
+        raise self._full(queue)
+
+    @contextmanager
+    def _hold(self, queue: str) -> Iterator[asyncio.Event]:
+        """An event set when a job of the queue has left."""
         event = asyncio.Event()
         self._held.setdefault(queue, []).append(event)
         try:
-            with self._places.take() as has_place, client.wakes(event), suppress(TimeoutError):
-                async with asyncio.timeout(WAIT_FOR_ROOM if has_place else 0):
-                    while not client.is_gone:
-                        if self._excess(queue, number) <= 0 or self._is_closed:
-                            return
-                        await event.wait()
-                        event.clear()
-            raise self._full(queue)
+            yield event
         finally:
             self._held[queue].remove(event)
             if not self._held[queue]:

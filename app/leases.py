@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
@@ -12,7 +12,7 @@ import orjson
 from app import retry
 from app.access import ANYBODY, Caller
 from app.agenda import Agenda
-from app.errors import Draining, Fault, Invalid, LeaseLost, LeaseNotFound
+from app.errors import Draining, LeaseLost, LeaseNotFound
 from app.ids import make_lease_token, seq_of_lease
 from app.job import SECOND, Job, State, read_ended_leases
 from app.log import get_logger
@@ -21,8 +21,9 @@ from app.reports import report_end
 from app.stores.base import Query
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
+    from app.askers import Ask, Askers
     from app.clock import Instant, Now
     from app.lane import Slot
     from app.lanes import Lanes
@@ -33,26 +34,9 @@ if TYPE_CHECKING:
 
 MAX_EXPIRE = 200
 STORE_PAUSE = 0.5
-RECENTLY = 10.0
 LATE_RING = 0.001  # timers of the loop may be early by half a millisecond
 
 log = get_logger(__name__)
-
-
-class Ask(NamedTuple):
-    """What a worker outside would take: kinds, queues (none: all), how many, for how long."""
-
-    kinds: frozenset[str]
-    queues: frozenset[str]
-    max: int
-    seconds: float
-
-
-class Asker(NamedTuple):
-    """A worker that waits, and the queues it would take from (none: all)."""
-
-    event: asyncio.Event
-    queues: frozenset[str]
 
 
 class Leased(NamedTuple):
@@ -64,7 +48,7 @@ class Leased(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What is known here of a lease: its place among the running, and when it ends on the monotonic clock."""
+    """What is known here of a lease: its slot, and when it ends on the monotonic clock."""
 
     slot: Slot
     deadline: int
@@ -86,6 +70,7 @@ class Leases:
         agenda: Agenda,
         outcomes: Outcomes,
         places: Places,
+        askers: Askers,
         pull_kinds: frozenset[str],
         metrics: Metrics,
         now: Now,
@@ -97,17 +82,15 @@ class Leases:
         self._agenda = agenda
         self._outcomes = outcomes
         self._places = places
+        self._askers = askers
         self._pull_kinds = pull_kinds
         self._metrics = metrics
         self._now = now
         self._changed = changed
         self._on_change = on_change
-        lanes.on_pull, lanes.is_asked_for = self.ring, self.is_asked_for
         self._held: dict[int, Held] = {}
         self._deadlines = Agenda()
         self._is_sooner = asyncio.Event()
-        self._asking: dict[str, list[Asker]] = {kind: [] for kind in pull_kinds}
-        self._asked_at: dict[str, float] = {}
         self._is_draining = False
 
     async def load(self) -> int:
@@ -139,9 +122,7 @@ class Leases:
     def drain(self) -> None:
         """Lend nothing more, and let all go that wait for a job; answers are taken until the end."""
         self._is_draining = True
-        for askers in self._asking.values():
-            for asker in askers:
-                asker.event.set()
+        self._askers.wake_all()
 
     # lending
 
@@ -149,87 +130,56 @@ class Leases:
         """Jobs for a worker, as soon as there is one; none when the wait is over, the worker gone, or too many wait."""
         if self._is_draining:
             raise Draining("the service is stopping and lends no more jobs")
-        self._refuse_strange(ask.kinds)
         until = self._loop.time() + wait
-        with self._places.take() as has_place, self._ask(ask) as event, client.wakes(event):
+        with self._places.take() as has_place, self._askers.add(ask) as event, client.wakes(event):
             while not client.is_gone:
                 event.clear()
                 leased = await self._take(ask)
-                left = until - self._loop.time()
                 if leased:
-                    self._pass_on(ask)
-                if leased or left <= 0 or not has_place or self._is_draining:
-                    return leased
+                    self._askers.pass_on(ask)
+                    return await self._hand_over(leased, client)
+                left = until - self._loop.time()
+                if left <= 0 or not has_place or self._is_draining:
+                    break
                 thirst = self._lanes.token_in_for(ask.kinds, ask.queues)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(left if thirst is None else min(left, thirst + LATE_RING)):
                         await event.wait()
         return []
 
-    def _pass_on(self, ask: Ask) -> None:
-        """Whoever leaves wakes the next, who may find more."""
-        for kind in ask.kinds:
-            for queue in self._lanes.due_queues(kind, ask.queues):
-                self.ring(kind, queue)
+    async def _hand_over(self, leased: list[Leased], client: Client) -> list[Leased]:
+        """What a worker gets; if it has left meanwhile, nobody but us can give it back."""
+        if not client.is_gone:
+            return leased
+        for lease in leased:
+            await self.release(lease.token)
+        return []
 
     @property
     def held(self) -> int:
         return len(self._held)
 
-    @property
-    def asking(self) -> int:
-        return len({asker for askers in self._asking.values() for asker in askers})
-
-    def is_asked_for(self, kind: str) -> bool:
-        """Whether anybody waits for jobs of a kind, or did a moment ago."""
-        if self._asking.get(kind):
-            return True
-        asked_at = self._asked_at.get(kind)
-        return asked_at is not None and self._loop.time() - asked_at < RECENTLY
-
-    def ring(self, kind: str, queue: str) -> None:
-        """A job may start: tell the one who has waited longest of those who would take it."""
-        for event, queues in self._asking[kind]:
-            if not event.is_set() and (not queues or queue in queues):
-                event.set()
-                return
-
-    @contextmanager
-    def _ask(self, ask: Ask) -> Iterator[asyncio.Event]:
-        asker = Asker(asyncio.Event(), ask.queues)
-        for kind in ask.kinds:
-            self._asking[kind].append(asker)
-        try:
-            yield asker.event
-        finally:
-            for kind in ask.kinds:
-                self._asking[kind].remove(asker)
-                self._asked_at[kind] = self._loop.time()
-            if asker.event.is_set():  # it was told of a job and did not take it: the next one may
-                self._pass_on(ask)
-
     async def _take(self, ask: Ask) -> list[Leased]:
-        slots = self._lanes.take_for(ask.kinds, ask.queues, ask.max)
+        slots = {slot.seq: slot for slot in self._lanes.take_for(ask.kinds, ask.queues, ask.max)}
         if not slots:
             return []
         now = self._now()
-        places = {slot.seq: slot for slot in slots}
         try:
-            claim = await self._store.claim(list(places), now=now)
+            claim = await self._store.claim(list(slots), now=now)
         except BaseException:
-            self._agenda.extend([(now + round(STORE_PAUSE * SECOND), seq) for seq in places])
-            self._give_back(places)
+            self._agenda.extend([(now + round(STORE_PAUSE * SECOND), seq) for seq in slots])
+            self._give_back(slots)
             raise
         self._agenda.extend(claim.early)
         for job in claim.spoiled:
             self._metrics.finished.values[job.kind, job.state.word] += 1
             self._on_change(job)
         try:
-            return await self._lend_out(claim.jobs, places, ask.seconds)
+            return await self._lend_out(claim.jobs, slots, ask.seconds)
         finally:
-            self._give_back(places)
+            self._give_back(slots)
 
-    async def _lend_out(self, jobs: Sequence[Job], places: dict[int, Slot], seconds: float) -> list[Leased]:
+    async def _lend_out(self, jobs: Sequence[Job], slots: dict[int, Slot], seconds: float) -> list[Leased]:
         """Write down who has what; a job that could not be written down goes back, uncounted."""
         until = self._now() + round(seconds * SECOND)
         lent = [job.lend(make_lease_token(job.seq), until) for job in jobs]
@@ -243,13 +193,13 @@ class Leases:
                     self._outcomes.add(job, Outcome(End.RELEASED), self._now())
         leased = [Leased(job.lease, until, job) for job in lent if job.seq in is_lent and job.lease is not None]
         for lease in leased:
-            self._hold(lease.job.seq, places.pop(lease.job.seq), seconds)
+            self._hold(lease.job.seq, slots.pop(lease.job.seq), seconds)
             self._note_start(lease.job)
             self._on_change(lease.job)
         return leased
 
-    def _give_back(self, places: dict[int, Slot]) -> None:
-        for slot in places.values():
+    def _give_back(self, slots: dict[int, Slot]) -> None:
+        for slot in slots.values():
             self._lanes.release(slot)
 
     def look(self, seq: int, job: Job | None) -> None:
@@ -304,7 +254,7 @@ class Leases:
             if before.lease != token:
                 if read_ended_leases(before.ended_leases)[-1:] == [[token, answer]]:
                     return before  # said once more: the reply was lost on its way
-                raise LeaseLost(f"the lease is over; job {before.id} is {before.state.word}", job=before)
+                raise LeaseLost(f"the lease is over; its job is {before.state.word} without it")
             after = step(before)
             (verdict,) = await self._store.save([after])
             if verdict.is_saved:
@@ -389,10 +339,3 @@ class Leases:
         error = Error(**entry["error"]) if entry["error"] else None
         report_end(before, Outcome(End(entry["outcome"]), error=error), after)
         self._metrics.duration.note(after.kind, max(0, self._now() - (before.started_at or 0)) / SECOND)
-
-    def _refuse_strange(self, kinds: frozenset[str]) -> None:
-        strange = kinds - self._pull_kinds
-        if strange:
-            known = ", ".join(sorted(self._pull_kinds)) or "none is declared; set pull = true for a kind"
-            faults = [Fault("/kinds", f"{kind!r} is not a pull kind; pull kinds: {known}") for kind in sorted(strange)]
-            raise Invalid("these kinds cannot be leased", faults=faults)

@@ -18,6 +18,7 @@ from app.agenda import Agenda
 from app.alarm import Alarm
 from app.api.app import make_app
 from app.api.connections import Connections
+from app.askers import Askers
 from app.backlog import Backlog
 from app.descriptors import Complaints, most_connections
 from app.door import listen, refuse_open_door
@@ -101,6 +102,7 @@ class Parts:
             tick=asyncio.get_running_loop().time,
             pull_kinds=self._pull_kinds,
         )
+        self.askers = Askers(lanes=self.lanes, pull_kinds=self._pull_kinds, tick=asyncio.get_running_loop().time)
         self.places = Places(self.config.server.max_waiters)
         self.watchers = Watchers(places=self.places)
         self.backlog = Backlog(
@@ -164,6 +166,7 @@ class Parts:
             agenda=self.agenda,
             outcomes=self.outcomes,
             places=self.places,
+            askers=self.askers,
             pull_kinds=self._pull_kinds,
             metrics=self.metrics,
             now=self._now,
@@ -199,6 +202,8 @@ class Parts:
             lanes=self.lanes,
             workers=self.workers,
             leases=self.leases,
+            askers=self.askers,
+            backlog=self.backlog,
             outcomes=self.outcomes,
             watchers=self.watchers,
             queues=self.queues,

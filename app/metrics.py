@@ -157,7 +157,9 @@ class Metrics(Collector):
         self.store_size = Level("erelong_store_bytes", "Sizes of the database and its write-ahead log.", "file")
         self.requests = Tally("erelong_http_requests", "Requests answered.", "method", "route", "status")
         self.connections = Level("erelong_http_connections", "Clients connected.")
-        self.waiting = Level("erelong_http_waiting", "Requests that wait for a change or a job.", "for")
+        self.waiting = Level(
+            "erelong_http_waiting", "Requests that wait: for a change of a job, a lease, or room in a queue.", "for"
+        )
 
     def _declare_process(self) -> None:
         self.clock_jumps = Tally("erelong_clock_jumps", "Steps of the wall clock by more than a second.")

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from app.agenda import Agenda
+    from app.askers import Askers
+    from app.backlog import Backlog
     from app.clock import Now
     from app.lanes import Lanes
     from app.leases import Leases
@@ -43,6 +45,8 @@ class Readings:
         lanes: Lanes,
         workers: Workers,
         leases: Leases,
+        askers: Askers,
+        backlog: Backlog,
         outcomes: Outcomes,
         watchers: Watchers,
         queues: Queues,
@@ -59,7 +63,7 @@ class Readings:
         metrics.running.read = lambda: {(): workers.running + leases.held}
         metrics.abandoned.read = lambda: {(): workers.abandoned}
         metrics.unsaved.read = lambda: {(): len(outcomes)}
-        metrics.waiting.read = lambda: {("job",): len(watchers), ("lease",): leases.asking}
+        metrics.waiting.read = lambda: {("job",): len(watchers), ("lease",): len(askers), ("room",): len(backlog)}
         metrics.jobs.read = self._jobs
         metrics.due.read = self._due
         metrics.oldest_due.read = lambda: self._ages

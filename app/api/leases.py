@@ -12,9 +12,9 @@ from app.api.connection import client_of
 from app.api.errors import invalid
 from app.api.jobs import json_response
 from app.api.schemas import EmptyIn, ExtendIn, FailIn, FinishIn, LeaseIn
+from app.askers import Ask
 from app.attempts import succeeded
 from app.clock import format_instant
-from app.leases import Ask
 from app.outcome import Error
 
 if TYPE_CHECKING:

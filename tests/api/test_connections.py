@@ -267,6 +267,24 @@ async def test_lease_request_of_a_worker_that_left_gives_its_place_back(serve: S
     assert len((await waiting).json["leases"]) == 1
 
 
+async def test_job_lent_to_a_worker_that_has_left_goes_to_the_next(serve: Serve, connect: Connect) -> None:
+    service = await serve(declared={"resize": Kind(pull=True)})
+    await service.submit(kind="resize")
+    held = service.store.hold("claim")
+    body = b'{"kinds":["resize"],"lease":600}'
+    line = await connect(
+        service, b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    )
+
+    line.writer.transport.abort()
+    await asyncio.sleep(0.1)
+    held.set()
+    (lease,) = (await service.post("/v1/leases", {"kinds": ["resize"], "wait": 60})).json["leases"]
+
+    assert lease["job"]["attempt"] == 1
+    assert [attempt["outcome"] for attempt in lease["job"]["attempts"]] == ["released"]
+
+
 async def test_submit_of_a_client_that_left_waits_no_longer_for_room(serve: Serve, connect: Connect) -> None:
     service = await serve(queues={"default": QueueSettings(max_backlog=1, overflow="wait")})
     job = await service.submit(delay=1_000)

@@ -10,6 +10,7 @@ import pytest
 from app.config import QueueSettings
 from app.errors import StoreUnavailable
 from app.handlers.pull import make_pull_handler
+from app.job import MAX_ENDED_LEASES
 from tests.support.served import Answer, Serve, Served
 from tests.support.virtual import VirtualClock
 
@@ -140,6 +141,20 @@ async def test_rate_holds_for_a_worker_that_waits(serve: Serve, clock: VirtualCl
         await lend_one(service, wait=10)
 
     assert 3_990_000 <= clock.now() - began <= 4_050_000
+
+
+@pytest.mark.parametrize("way", ["extend", "finish", "fail", "release"])
+async def test_token_made_up_for_a_job_that_had_many_leases_shows_nothing_of_it(serve: Serve, way: str) -> None:
+    service = await pulled(serve)
+    job = await service.submit(kind="resize", params={"width": 7})
+    for _ in range(MAX_ENDED_LEASES):
+        await say(service, await lend_one(service, wait=5), "release")
+
+    answer = await say(service, {"token": job["id"][:10] + "0" * 32}, way)
+
+    assert (answer.status, answer.code) == (409, "lease_lost")
+    assert "job" not in answer.json
+    assert job["id"] not in answer.body.decode()
 
 
 async def test_lease_that_runs_out_is_lost_and_counted(serve: Serve) -> None:

@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 import orjson
 import pytest
 
+from app.askers import Ask
 from app.clock import format_instant
 from app.config import Config, QueueSettings, Retention, ServerSection
 from app.errors import Problem, QueueNotFound, StorageFull, StoreUnavailable
 from app.handlers.base import Attempt, GiveUp
 from app.handlers.pull import make_pull_handler
 from app.job import Job, State
-from app.leases import Ask, Leased
+from app.leases import Leased
 from app.main import Parts
 from app.outcome import End, Error, Outcome
 from app.service import Change

@@ -30,7 +30,7 @@ async def test_levels_are_those_of_the_parts(clock: VirtualClock) -> None:
         metrics = engine.parts.metrics
         assert (metrics.pending.read(), metrics.running.read()) == ({(): 3}, {(): 2})
         assert (metrics.abandoned.read(), metrics.unsaved.read()) == ({(): 0}, {(): 0})
-        assert metrics.waiting.read() == {("job",): 1, ("lease",): 0}
+        assert metrics.waiting.read() == {("job",): 1, ("lease",): 0, ("room",): 0}
         assert metrics.due.read() == {("default",): 0}
         assert metrics.jobs.read() == {("default", "scheduled"): 3, ("default", "running"): 2}
         await poll
