@@ -20,6 +20,7 @@ _SECRET_BYTES = 32
 _LENGTH = len(PREFIX) + 12 + 1 + 43
 _FINGERPRINT = re.compile(r"[0-9a-f]{12}:[0-9a-f]{64}")
 _KEY = re.compile(rf"({PREFIX}[0-9a-f]{{12}}_)[^\s\"']+")
+_LEASE = re.compile(r"(/leases/[0-9a-f]{10})[0-9a-f]+")
 _NO_DIGEST = bytes(32)
 
 
@@ -92,5 +93,7 @@ def is_fingerprint(text: str) -> bool:
 
 
 def redacted(text: str) -> str:
-    """The text with the secret part of each key in it left out."""
-    return _KEY.sub(r"\1…", text) if PREFIX in text else text
+    """The text with the secret part of each key in it left out, and of each token of a lease in a path."""
+    if PREFIX in text:
+        text = _KEY.sub(r"\1…", text)
+    return _LEASE.sub(r"\1…", text) if "/leases/" in text else text

@@ -183,12 +183,17 @@ def _new_key(asked: argparse.Namespace) -> int:
         lines.append(f"queues = {json.dumps(asked.queues)}")
     if asked.rate:
         lines.append(f"rate = {{ per_second = {asked.rate:g} }}")
-    variable = re.sub("[^A-Z0-9_]", "_", name.upper())
     print(f'The key. It is shown this once; clients send it as "Authorization: Bearer <key>":\n\n{key}\n')
     print("The lines for config.toml, which do not betray it:\n")
     print(f"[auth.keys.{json.dumps(name) if '.' in name else name}]", *lines, sep="\n")
-    print(f"\nOr in the environment:\n\nERELONG_AUTH__KEYS__{variable}='{{ {', '.join(lines)} }}'")
+    print(f"\nOr in the environment:\n\nERELONG_AUTH__KEYS__{_variable(name)}='{{ {', '.join(lines)} }}'")
     return 0
+
+
+def _variable(name: str) -> str:
+    """The name of a key as a part of one of the environment: there two underscores part, and _FILE is not the key."""
+    word = "_".join(re.findall("[A-Z0-9]+", name.upper())) or "KEY"
+    return f"{word}_KEY" if word.endswith("_FILE") else word
 
 
 _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {

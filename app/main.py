@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from aiohttp import web
+from yarl import URL
 
 from app import clock
 from app.agenda import Agenda
@@ -334,7 +335,7 @@ async def _answer(parts: Parts, door: socket.socket, stopping: asyncio.Event) ->
     await connections.open(parts.app, door)
     try:
         host, port = door.getsockname()[:2]
-        log.info("listening", url=f"http://{host}:{port}", process=os.getpid())
+        log.info("listening", url=str(URL.build(scheme="http", host=host, port=port)), process=os.getpid())
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)

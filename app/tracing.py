@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from aiohttp import web
 
 from app import __version__
+from app.access import redacted
 from app.config import ConfigError
 from app.handlers.base import Attempt, AttemptFailed, Handler, Result
 
@@ -84,7 +85,8 @@ class Tracing:
         if not route.startswith("/v1/"):
             answer: web.StreamResponse = await handler(request)
             return answer
-        about = {"http.request.method": request.method, "http.route": route, "url.path": request.path}
+        path = redacted(request.path)
+        about = {"http.request.method": request.method, "http.route": route, "url.path": path}
         with self._tracer.start_as_current_span(
             f"{request.method} {route}",
             context=self._propagator.extract(request.headers),

@@ -79,6 +79,16 @@ async def test_request_goes_on_with_the_trace_of_its_client(traced: Traced) -> N
     }
 
 
+async def test_token_of_a_lease_is_in_no_span(traced: Traced) -> None:
+    token = f"{7:010x}{'5ec7e7' * 5}00"
+
+    for method, path in (("POST", f"/v1/leases/{token}/extend"), ("GET", f"/v1/leases/{token}/extend")):
+        await traced.service.call(method, path)
+
+    paths = {str((span.attributes or {})["url.path"]) for span in traced.exporter.get_finished_spans()}
+    assert paths == {"/v1/leases/0000000007…/extend"}
+
+
 async def test_attempt_is_a_trace_of_its_own_linked_to_the_submit(traced: Traced) -> None:
     job = await traced.run()
 

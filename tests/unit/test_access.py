@@ -62,6 +62,13 @@ def test_redacted_text_still_tells_which_key_it_was() -> None:
     assert redacted(f'{{"a": "{key}", "b": 1}}') == f'{{"a": "{key[:17]}…", "b": 1}}'
 
 
+def test_text_is_redacted_of_tokens_of_leases_in_paths() -> None:
+    token = f"{7:010x}{'5ec7e7ab' * 4}"
+
+    assert redacted(f"POST /v1/leases/{token}/finish HTTP/1.1") == "POST /v1/leases/0000000007…/finish HTTP/1.1"
+    assert redacted("/v1/leases/{token}/finish") == "/v1/leases/{token}/finish"
+
+
 @pytest.mark.parametrize(
     ("queues", "asked", "strange"),
     [((), ["a", "b"], []), (("a",), ["a", "b", "c"], ["b", "c"]), (("a", "b"), ["b"], []), (("a",), [], [])],

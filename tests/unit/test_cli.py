@@ -146,6 +146,16 @@ def test_new_key_can_be_given_by_the_environment_alone(capsys: pytest.CaptureFix
     assert config.auth.keys["mail_app_2"].scopes == [Scope.WORK]
 
 
+@pytest.mark.parametrize("name", ["upload_file", "a__b", "_", "..", "FILE", "Mail-File", "x_"])
+def test_variable_of_a_new_key_is_one_of_a_key_whatever_its_name(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run(["new-key", "--name", name, "--scopes", "work"])
+
+    (line,) = re.findall(r"^ERELONG_.*$", capsys.readouterr().out, re.MULTILINE)
+    variable, _, value = shlex.split(line)[0].partition("=")
+    (entry,) = load(None, {variable: value}).auth.keys.values()
+    assert entry.scopes == [Scope.WORK]
+
+
 def test_new_key_without_a_name_is_called_by_its_id(capsys: pytest.CaptureFixture[str]) -> None:
     run(["new-key", "--scopes", "read"])
     printed = capsys.readouterr().out
