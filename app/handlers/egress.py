@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
+from contextlib import asynccontextmanager
 from functools import partial
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +18,7 @@ from app.handlers.addresses import Addresses, literal
 from app.handlers.threads import ThreadPool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
 
     from app.config import HttpSection
 
@@ -51,7 +53,7 @@ class Egress:
         limits: dict[str, Any] = {"limit": config.max_connections, "limit_per_host": config.per_host}
         if self.proxy is not None:  # an address of its own, set by the operator; where it goes on to is not seen here
             return TCPConnector(**limits)
-        self._resolver = _Resolver(self._addresses)
+        self._resolver = _Resolver(self._addresses, patience=config.connect_timeout)
         return TCPConnector(**limits, resolver=self._resolver, socket_factory=self._open_socket)
 
     async def close(self) -> None:
@@ -98,8 +100,9 @@ class _Resolver(AbstractResolver):
     calls of everybody. They are daemons, so that no name holds up the end of the service either.
     """
 
-    def __init__(self, addresses: Addresses) -> None:
+    def __init__(self, addresses: Addresses, *, patience: float) -> None:
         self._addresses = addresses
+        self._patience = patience
         self._threads = ThreadPool(name="names")
         self._free = asyncio.Semaphore(MAX_LOOKUPS)
 
@@ -107,7 +110,7 @@ class _Resolver(AbstractResolver):
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
         ask = partial(socket.getaddrinfo, host, port, family, socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
-        async with self._free:
+        async with self._turn():
             found = await self._threads.run(ask)
         results = [
             ResolveResult(hostname=host, host=str(address[0]), port=port, family=family, proto=protocol, flags=_NUMERIC)
@@ -117,6 +120,19 @@ class _Resolver(AbstractResolver):
         if not results:
             raise BlockedAddressError(f"it has no public address: {REMEDY}")
         return results
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """Wait for one of the lookups to end, but not for ever: who asks stays here even when its attempt is over."""
+        try:
+            async with asyncio.timeout(self._patience):
+                await self._free.acquire()
+        except TimeoutError:
+            raise OSError(errno.EAGAIN, f"{MAX_LOOKUPS} other names are being asked for, and no answers come") from None
+        try:
+            yield
+        finally:
+            self._free.release()
 
     async def close(self) -> None:
         self._threads.close()

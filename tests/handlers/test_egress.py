@@ -236,6 +236,23 @@ async def test_names_that_are_never_answered_do_not_hold_up_others(
     assert len(receiver.seen) == 1
 
 
+async def test_name_that_gets_no_turn_fails_the_attempt_and_waits_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    stuck = threading.Event()
+    monkeypatch.setattr(egress, "MAX_LOOKUPS", 2)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: stuck.wait(5) and [])
+
+    async with opened(HttpSection(connect_timeout=0.05)) as http:
+        silent = [asyncio.create_task(failure_of(http, f"http://silent{n}.example:9/")) for n in range(2)]
+        await asyncio.sleep(0)
+        failure = await failure_of(http, "http://third.example/")
+        assert not any(task.done() for task in silent)
+        stuck.set()
+        await asyncio.gather(*silent)
+
+    assert (failure.type, failure.retryable) == ("connection", True)
+    assert "2 other names are being asked for" in failure.message
+
+
 # What may be shown
 
 
