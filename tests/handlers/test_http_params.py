@@ -96,6 +96,7 @@ def test_refused_password_is_not_repeated(http: HttpHandler) -> None:
         "Trailer",
         "Upgrade",
         "Expect",
+        "Accept-Encoding",
     ],
 )
 def test_header_that_the_service_sets_is_refused(http: HttpHandler, name: str) -> None:
