@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from app.config import Config
 
 RESERVED = 128  # for the store, the log, processes, and clients that are told that they are too many
+LEAST = 8
 QUIET = 10.0  # seconds between two lines about the same want
 
 log = get_logger(__name__)
@@ -33,18 +34,34 @@ def allowed(wanted: int) -> int:
     return most
 
 
-def most_connections(config: Config) -> int:
-    """How many clients may be connected, so that calls to others and the store have descriptors left."""
-    asked, calls = config.server.max_connections, config.http.max_connections
-    wanted = asked + calls + RESERVED
+def fitted(config: Config) -> Config:
+    """The settings with no more connections, of clients and to others, than there are descriptors for.
+
+    The share of clients that may be made to wait stays, or those would keep all others out.
+    """
+    server, http = config.server, config.http
+    wanted = server.max_connections + http.max_connections + RESERVED
     found = allowed(wanted)
     if found >= wanted:
-        return asked
-    most = min(asked, max(8, (found - RESERVED) // 2))
+        return config
+    clients = min(server.max_connections, max(LEAST, (found - RESERVED) // 2))
+    calls = min(http.max_connections, max(LEAST, found - RESERVED - clients))
+    waiters = server.max_waiters * clients // server.max_connections
     log.warning(
-        "few_descriptors", allowed=found, wanted=wanted, max_connections=most, remedy=f"ulimit -n {wanted}, or more"
+        "few_descriptors",
+        allowed=found,
+        wanted=wanted,
+        max_connections=clients,
+        max_waiters=waiters,
+        max_calls=calls,
+        remedy=f"ulimit -n {wanted}, or more",
     )
-    return most
+    return config.model_copy(
+        update={
+            "server": server.model_copy(update={"max_connections": clients, "max_waiters": waiters}),
+            "http": http.model_copy(update={"max_connections": calls}),
+        }
+    )
 
 
 class Complaints:

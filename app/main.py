@@ -21,7 +21,7 @@ from app.api.app import make_app
 from app.api.connections import Connections
 from app.askers import Askers
 from app.backlog import Backlog
-from app.descriptors import Complaints, most_connections
+from app.descriptors import Complaints, fitted
 from app.door import listen, refuse_open_door
 from app.doubts import DoubtedStore, Doubts
 from app.errors import Exit, StoreFailed, StoreUnavailable
@@ -294,6 +294,7 @@ class Parts:
 def serve(config: Config, folders: Sequence[Path]) -> int:
     """Run the service until it is told to stop, or its store ends; what comes back is the exit code."""
     refuse_open_door(config)
+    config = fitted(config)
     tracing = make_tracing(os.environ)
     handlers = make_handlers(config, folders=folders)
     with asyncio.Runner(loop_factory=_loop_factory(config.server.loop)) as runner:
@@ -330,8 +331,7 @@ async def _serve(config: Config, handlers: Mapping[str, Handler], tracing: Traci
 
 async def _answer(parts: Parts, door: socket.socket, stopping: asyncio.Event) -> int:
     """Answer requests until the end; reads go on while what runs is let run on."""
-    most = most_connections(parts.config)
-    connections = Connections(limits=parts.config.server, max_connections=most, metrics=parts.metrics)
+    connections = Connections(limits=parts.config.server, metrics=parts.metrics)
     await connections.open(parts.app, door)
     try:
         host, port = door.getsockname()[:2]

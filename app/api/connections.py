@@ -39,9 +39,9 @@ class Connections:
     and closed; only probes get what they ask for, so a flood does not look like a dead process.
     """
 
-    def __init__(self, *, limits: ServerSection, max_connections: int, metrics: Metrics) -> None:
+    def __init__(self, *, limits: ServerSection, metrics: Metrics) -> None:
         self._limits = limits
-        self._max_connections = max_connections
+        self._max_connections = limits.max_connections
         self._metrics = metrics
         self._inside: dict[Connection, None] = {}
         self._doorstep: dict[Connection, None] = {}

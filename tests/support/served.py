@@ -99,9 +99,7 @@ class Served:
         self.parts = Parts(config=config, store=self.store, handlers=handlers, now=clock.now)
         self.port = 0
         self.key: str | None = None
-        self._connections = Connections(
-            limits=config.server, max_connections=config.server.max_connections, metrics=self.parts.metrics
-        )
+        self._connections = Connections(limits=config.server, metrics=self.parts.metrics)
         self._session = aiohttp.ClientSession()
         self._contract: Contract
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from app.config import Config, HttpSection, ServerSection
-from app.descriptors import RESERVED, Complaints, allowed, most_connections
+from app.descriptors import RESERVED, Complaints, allowed, fitted
 
 
 @pytest.fixture
@@ -36,16 +36,22 @@ def test_soft_limit_is_raised_to_what_is_wanted() -> None:
 def test_connections_are_as_many_as_asked_where_the_system_allows_them() -> None:
     config = Config(server=ServerSection(max_connections=50), http=HttpSection(max_connections=10))
 
-    assert most_connections(config) == 50
+    assert fitted(config) == config
 
 
-@pytest.mark.parametrize(("hard", "expected"), [(1_024, (1_024 - RESERVED) // 2), (64, 8)])
-def test_connections_leave_half_of_few_descriptors_to_others(
-    hard: int, expected: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("hard", "clients", "waiters", "calls"), [(1_024, 448, 358, 448), (64, 8, 6, 8), (1_900, 886, 708, 886)]
+)
+def test_few_descriptors_are_shared_by_clients_and_calls(
+    hard: int, clients: int, waiters: int, calls: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("app.descriptors.allowed", lambda wanted: min(wanted, hard))
 
-    assert most_connections(Config()) == expected
+    config = fitted(Config())
+
+    assert (config.server.max_connections, config.server.max_waiters) == (clients, waiters)
+    assert config.http.max_connections == calls
+    assert clients + calls + RESERVED <= max(hard, RESERVED + 16)
     assert [record.getMessage() for record in caplog.records] == ["few_descriptors"]
 
 
