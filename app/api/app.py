@@ -35,7 +35,6 @@ from app.api.schemas import (
     ReadIn,
 )
 from app.config import QueueSettings
-from app.door import is_loopback
 from app.errors import (
     BacklogFull,
     BadCursor,
@@ -169,14 +168,7 @@ def make_app(
     batches = BatchRoutes(service=service, bodies=bodies, jobs=jobs, limits=config.server, now=now)
     queue_routes = QueueRoutes(queues=queues, bodies=bodies, config=config)
     text = cache(lambda: orjson.dumps(document(table, handlers)))
-    gate = Gate(
-        service=service,
-        queues=queues,
-        leases=leases,
-        settings=config.auth,
-        is_local=is_loopback(config.server.host),
-        tick=tick,
-    )
+    gate = Gate(service=service, queues=queues, leases=leases, config=config, tick=tick)
     ops = OpsRoutes(
         handlers=handlers,
         metrics=metrics,
@@ -197,10 +189,13 @@ def make_app(
     for path, of_path in groupby(sorted(table, key=lambda route: route.path), key=lambda route: route.path):
         resource = app.router.add_resource(path)
         for route in of_path:
-            answer = _bounded(route, gate, metrics, jobs.view)
-            for method in ("GET", "HEAD") if route.method == "GET" else (route.method,):
-                resource.add_route(method, answer, expect_handler=gate.greet(route.scope))
+            _add(resource, route, _bounded(route, gate, metrics, jobs.view), gate)
     return app
+
+
+def _add(resource: web.Resource, route: Route, answer: Answer, gate: Gate) -> None:
+    for method in ("GET", "HEAD") if route.method == "GET" else (route.method,):
+        resource.add_route(method, answer, expect_handler=gate.greet(route.scope))
 
 
 def _bounded(route: Route, gate: Gate, metrics: Metrics, show: Callable[[Job], dict[str, Any]]) -> Answer:

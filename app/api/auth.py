@@ -11,6 +11,7 @@ from app.api.errors import REQUEST_ID
 from app.api.origins import refuse_name, refuse_page
 from app.bucket import Bucket
 from app.config import Rate
+from app.door import is_loopback
 from app.errors import Fault, Forbidden, RateLimited, Unauthenticated
 from app.log import get_logger
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from app.access import Scope
-    from app.config import AuthSection
+    from app.config import Config
     from app.leases import Leases
     from app.queues import Queues
     from app.service import Service
@@ -35,24 +36,17 @@ log = get_logger(__name__)
 
 class Gate:
     """Lets in who may ask. Without keys that is everybody but pages of elsewhere; `allow_anonymous` lets in those
-    without a key beside those with one. `is_local` says that only this machine reaches the service; `tick` is the
-    monotonic clock.
+    without a key beside those with one. `tick` is the monotonic clock.
     """
 
     def __init__(
-        self,
-        *,
-        service: Service,
-        queues: Queues,
-        leases: Leases,
-        settings: AuthSection,
-        is_local: bool,
-        tick: Callable[[], float],
+        self, *, service: Service, queues: Queues, leases: Leases, config: Config, tick: Callable[[], float]
     ) -> None:
+        settings = config.auth
         self._service = service
         self._queues = queues
         self._leases = leases
-        self._is_local = is_local
+        self._is_local = is_loopback(config.server.host)  # only this machine reaches the service
         self._tick = tick
         self._has_keys = bool(settings.keys)
         self._needs_key = self._has_keys and not settings.allow_anonymous
