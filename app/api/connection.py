@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 from aiohttp import web
-from aiohttp.http import RawRequestMessage
+from aiohttp.http import HttpVersion10, HttpVersion11, RawRequestMessage
 from aiohttp.http_exceptions import ContentEncodingError, InvalidHeader, LineTooLong
 from yarl import URL
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from app.config import ServerSection
 
 NOWHERE = URL("/")
+VERSIONS = (HttpVersion10, HttpVersion11)
 LEAST_RATE = 16_384  # bytes a second that a client must read of an answer, if it is slow
 MAX_HEADERS = 100  # lines of a request
 LINGER = 2.0  # seconds in which what still comes of a refused body is read, so that the answer is not lost
@@ -190,10 +191,14 @@ class Connection(web.RequestHandler):
     # what the library answers by itself
 
     def _read_target(self, message: RawRequestMessage, *rest: Any) -> BaseRequest:
-        """Make the request; `CONNECT` may come without a target, on which the library would trip."""
+        """Make the request; `CONNECT` may come without a target, on which the library would trip, and a version that
+        nobody speaks here would be repeated in the answer.
+        """
         target: URL | None = message.url  # whatever the library says of it
         if target is None:
             message = message._replace(url=NOWHERE)
+        if message.version not in VERSIONS:
+            message = message._replace(version=HttpVersion11, should_close=True)
         return self._make_request(message, *rest)
 
     def finish_response(

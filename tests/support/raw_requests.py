@@ -49,6 +49,8 @@ CORPUS = {
     "HTTP/1.0": b"GET /livez HTTP/1.0\r\n\r\n",
     "HTTP/1.9": get(version=b"HTTP/1.9"),
     "HTTP/2 preface": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "HTTP/2 in the words of HTTP/1": get(version=b"HTTP/2.0"),
+    "HTTP/2 in the words of HTTP/1, to nowhere": get(b"/nowhere", version=b"HTTP/2.0"),
     "HTTP/3": get(version=b"HTTP/3.0"),
     "a word for a version": get(version=b"banana"),
     "line feeds only": b"GET /livez HTTP/1.1\nHost: a\n\n",
