@@ -11,13 +11,12 @@ import socket
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-from aiohttp import web
 from yarl import URL
 
 from app import clock
 from app.agenda import Agenda
 from app.alarm import Alarm
-from app.api.app import make_app
+from app.api.app import make_router
 from app.api.connections import Connections
 from app.askers import Askers
 from app.backlog import Backlog
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from app.api.router import Router
     from app.config import Config
     from app.handlers.base import Handler
     from app.stores.base import Store
@@ -89,7 +89,7 @@ class Parts:
         self._build_engine()
         self._build_doors()
         self._build_views()
-        self.app = self._build_app()
+        self.router = self._build_router()
         self._duties: list[asyncio.Task[None]] = []
         self._open = AsyncExitStack()
 
@@ -212,8 +212,8 @@ class Parts:
             now=self._now,
         )
 
-    def _build_app(self) -> web.Application:
-        return make_app(
+    def _build_router(self) -> Router:
+        return make_router(
             service=self.service,
             queues=self.queues,
             leases=self.leases,
@@ -319,7 +319,7 @@ async def _serve(config: Config, handlers: Mapping[str, Handler], tracing: Traci
         traced = handlers if tracing is None else tracing.wrap(handlers)
         parts = Parts(config=config, store=store, handlers=traced, metrics=metrics)
         if tracing is not None:
-            tracing.trace(parts.app)
+            parts.router.around = tracing.trace
         async with Watchdog(limit=config.log.watchdog, metrics=metrics) as watchdog:
             parts.health.loop = watchdog.state
             await parts.start()
@@ -332,7 +332,7 @@ async def _serve(config: Config, handlers: Mapping[str, Handler], tracing: Traci
 async def _answer(parts: Parts, door: socket.socket, stopping: asyncio.Event) -> int:
     """Answer requests until the end; reads go on while what runs is let run on."""
     connections = Connections(limits=parts.config.server, metrics=parts.metrics)
-    await connections.open(parts.app, door)
+    await connections.open(parts.router, door)
     try:
         host, port = door.getsockname()[:2]
         log.info("listening", url=str(URL.build(scheme="http", host=host, port=port)), process=os.getpid())

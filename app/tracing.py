@@ -13,7 +13,7 @@ from app.config import ConfigError
 from app.handlers.base import Attempt, AttemptFailed, Handler, Result
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.trace import Span, SpanContext
@@ -64,27 +64,18 @@ class Tracing:
             for name, handler in handlers.items()
         }
 
-    def trace(self, app: web.Application) -> None:
-        """Make a span of each request that comes to an application; before it serves."""
-
-        @web.middleware
-        async def traced(request: web.Request, handler: Any) -> web.StreamResponse:
-            return await self._answer(request, handler)
-
-        app.middlewares.insert(0, traced)
-
     def close(self) -> None:
         """Send what is left, within reason."""
         thread = threading.Thread(target=self._provider.shutdown, name="tracing", daemon=True)
         thread.start()
         thread.join(FLUSH_TIME)
 
-    async def _answer(self, request: web.Request, handler: Any) -> web.StreamResponse:
-        resource = request.match_info.route.resource
-        route = resource.canonical if resource is not None else ""
+    async def trace(
+        self, request: web.Request, route: str, answer: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """Answer a request within a span of it."""
         if not route.startswith("/v1/"):
-            answer: web.StreamResponse = await handler(request)
-            return answer
+            return await answer(request)
         path = redacted(request.path)
         about = {"http.request.method": request.method, "http.route": route, "url.path": path}
         with self._tracer.start_as_current_span(
@@ -93,9 +84,9 @@ class Tracing:
             kind=self._otel.SpanKind.SERVER,
             attributes=about,
         ) as span:
-            answer = await handler(request)
-            self._note_answer(span, answer)
-            return answer
+            response = await answer(request)
+            self._note_answer(span, response)
+            return response
 
     def _note_answer(self, span: Span, answer: web.StreamResponse) -> None:
         span.set_attribute("http.response.status_code", answer.status)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from functools import cache
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
@@ -15,12 +13,13 @@ from app.api import headers
 from app.api.auth import Gate
 from app.api.batches import BatchRoutes
 from app.api.bodies import Bodies
-from app.api.errors import REQUEST_ID, STREAM, from_http, problem_line, problem_response, request_id_of, stamp
+from app.api.errors import REQUEST_ID, STREAM, problem_line, problem_response, request_id_of, stamp
 from app.api.jobs import JobRoutes
 from app.api.leases import LeaseRoutes
 from app.api.openapi import document
 from app.api.ops import OpsRoutes
 from app.api.queues import QueueRoutes
+from app.api.router import Answer, Router, Way
 from app.api.schemas import (
     BatchIn,
     CancelIn,
@@ -57,7 +56,7 @@ from app.errors import (
 from app.log import current_request, get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pydantic import BaseModel
 
@@ -74,8 +73,6 @@ CLIENT_GONE = 499  # nobody reads it; the metrics show it
 
 log = get_logger(__name__)
 
-
-Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 READ, SUBMIT, CANCEL, WORK, ADMIN = Scope.READ, Scope.SUBMIT, Scope.CANCEL, Scope.WORK, Scope.ADMIN
 OPEN = None
@@ -151,7 +148,7 @@ def routes(
     ]
 
 
-def make_app(
+def make_router(
     *,
     service: Service,
     queues: Queues,
@@ -162,7 +159,7 @@ def make_app(
     checks: Callable[[], dict[str, str]],
     now: Now,
     tick: Callable[[], float],
-) -> web.Application:
+) -> Router:
     bodies = Bodies(limits=config.server)
     jobs = JobRoutes(service=service, bodies=bodies, config=config, now=now)
     batches = BatchRoutes(service=service, bodies=bodies, jobs=jobs, limits=config.server, now=now)
@@ -185,17 +182,12 @@ def make_app(
         ops=ops,
         open_metrics=config.auth.open_metrics,
     )
-    app = web.Application()
-    for path, of_path in groupby(sorted(table, key=lambda route: route.path), key=lambda route: route.path):
-        resource = app.router.add_resource(path)
-        for route in of_path:
-            _add(resource, route, _bounded(route, gate, metrics, jobs.view), gate)
-    return app
-
-
-def _add(resource: web.Resource, route: Route, answer: Answer, gate: Gate) -> None:
-    for method in ("GET", "HEAD") if route.method == "GET" else (route.method,):
-        resource.add_route(method, answer, expect_handler=gate.greet(route.scope))
+    router = Router(metrics=metrics)
+    for route in table:
+        methods = ("GET", "HEAD") if route.method == "GET" else (route.method,)
+        answer = _bounded(route, gate, metrics, jobs.view)
+        router.add(methods, Way(route.path, answer, gate.greet(route.scope)))
+    return router
 
 
 def _bounded(route: Route, gate: Gate, metrics: Metrics, show: Callable[[Job], dict[str, Any]]) -> Answer:
@@ -208,7 +200,7 @@ def _bounded(route: Route, gate: Gate, metrics: Metrics, show: Callable[[Job], d
         token = current_request.set(request_id)
         try:
             if route.scope is not None:
-                await gate.admit(request, route.scope)
+                await gate.admit(request, path, route.scope)
             if not takes_query and request.query_string:
                 headers.read_query(request, EmptyIn)
             response = await route.answer(request)
@@ -229,8 +221,6 @@ async def _refuse(request: web.Request, error: Exception, show: Callable[[Job], 
     match error:
         case Problem():
             problem = error
-        case web.HTTPException():
-            problem = from_http(error, request)
         case OSError() if request.transport is None or request.transport.is_closing():
             return web.Response(status=CLIENT_GONE)
         case _:

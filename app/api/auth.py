@@ -9,6 +9,7 @@ from aiohttp import HttpVersion11, hdrs, web
 from app.access import ANYBODY, Caller, Keyring
 from app.api.errors import REQUEST_ID
 from app.api.origins import refuse_name, refuse_page
+from app.api.router import name_in
 from app.bucket import Bucket
 from app.config import Rate
 from app.door import is_loopback
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from app.leases import Leases
     from app.queues import Queues
     from app.service import Service
-
-    Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 CALLER = web.RequestKey("caller", Caller)
 SCHEME = "bearer"
@@ -55,13 +54,13 @@ class Gate:
         self._lines = Bucket(rate=LOGGED)
         self._unlogged = 0
 
-    async def admit(self, request: web.Request, scope: Scope) -> None:
+    async def admit(self, request: web.Request, path: str, scope: Scope) -> None:
         """Let in only those whose key has the scope, and only to what is of queues of theirs."""
         caller = self._admit(request, scope)
         if caller is not ANYBODY:
             request[CALLER] = caller
             if caller.queues:
-                await self._confine(request, caller)
+                await self._confine(request, path, caller)
 
     def greet(self, scope: Scope | None) -> Callable[[web.Request], Awaitable[None]]:
         """What `Expect: 100-continue` meets: who will be refused is not told to send the body."""
@@ -118,15 +117,14 @@ class Gate:
             refuse_name(request, is_local=self._is_local)
         return header
 
-    async def _confine(self, request: web.Request, caller: Caller) -> None:
+    async def _confine(self, request: web.Request, path: str, caller: Caller) -> None:
         """What is of another queue does not exist for a key that is limited to some."""
-        match request.match_info:
-            case {"id": id}:
-                await self._service.get(id, caller)
-            case {"token": token}:
-                await self._leases.get(token, caller)
-            case {"queue": queue}:
-                self._queues.refuse_strange(queue, caller)
+        if "{id}" in path:
+            await self._service.get(name_in(request), caller)
+        elif "{token}" in path:
+            await self._leases.get(name_in(request), caller)
+        elif "{queue}" in path:
+            self._queues.refuse_strange(name_in(request), caller)
 
     def _note_failure(self, request: web.Request, reason: str) -> None:
         if self._lines.take(self._tick()) > 0:

@@ -13,20 +13,12 @@ from aiohttp.http_exceptions import ContentEncodingError, InvalidHeader, LineToo
 from yarl import URL
 
 from app.api.bodies import ENCODINGS, UNREADABLE
-from app.api.errors import (
-    CONTENT_TYPE,
-    from_http,
-    make_request_id,
-    problem_body,
-    problem_response,
-    request_id_of,
-    stamp,
-)
+from app.api.errors import CONTENT_TYPE, make_request_id, problem_body, problem_response, stamp
 from app.errors import BadHeader, BadRequest, HeaderTimeout, Internal, Problem, UnsupportedMediaType
 from app.log import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Iterator
 
     from aiohttp.web_request import BaseRequest
 
@@ -201,13 +193,6 @@ class Connection(web.RequestHandler):
             message = message._replace(version=HttpVersion11, should_close=True)
         return self._make_request(message, *rest)
 
-    def finish_response(
-        self, request: BaseRequest, resp: web.StreamResponse, start_time: float | None
-    ) -> Coroutine[Any, Any, tuple[web.StreamResponse, bool]]:
-        if isinstance(resp, web.HTTPException):
-            resp = self._no_route(from_http(resp, request), request)
-        return super().finish_response(request, resp, start_time)
-
     def handle_error(
         self, request: BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
@@ -220,14 +205,6 @@ class Connection(web.RequestHandler):
             log.error("connection_failed", exc_info=exc or False, status=status)
             return self._problem_response(Internal("something failed; the log has more"))
         return self._problem_response(_refusal(exc, message or ""))
-
-    def _no_route(self, problem: Problem, request: BaseRequest) -> web.Response:
-        request_id = request_id_of(request)
-        response = stamp(problem_response(problem, request_id), request_id)
-        if isinstance(problem, BadHeader):  # of an Expect: the body may come or not
-            response.force_close()
-        self._connections.note_refused(problem, request_id, request.method)
-        return response
 
     def _problem_response(self, problem: Problem) -> web.Response:
         request_id = make_request_id()

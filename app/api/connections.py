@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from aiohttp import web
-from aiohttp.hdrs import METH_ALL
 
 from app.api.connection import Connection
 from app.api.errors import make_request_id, problem_response, stamp
+from app.api.router import note_refused
 from app.errors import Problem, TooManyConnections
 from app.log import get_logger
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from aiohttp.web_request import BaseRequest
 
+    from app.api.router import Router
     from app.config import ServerSection
     from app.metrics import Metrics
 
@@ -48,13 +50,13 @@ class Connections:
         self._warned_at = -QUIET
         metrics.connections.read = lambda: {(): len(self._inside) + len(self._doorstep)}
 
-    async def open(self, app: web.Application, door: socket.socket) -> None:
-        """Let clients in to the app."""
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=HANG_UP_TIME)
+    async def open(self, router: Router, door: socket.socket) -> None:
+        """Let clients in to the routes."""
+        loop = asyncio.get_running_loop()
+        self._server = web.Server(router.serve, request_factory=partial(web.Request, loop=loop, client_max_size=0))  # type: ignore[arg-type]  # of requests, the routes take this sort
+        self._runner = web.ServerRunner(self._server, handle_signals=False, shutdown_timeout=HANG_UP_TIME)
         await self._runner.setup()
-        assert self._runner.server is not None
-        self._server = self._runner.server
-        self._listener = await asyncio.get_running_loop().create_server(self._connect, sock=door, backlog=BACKLOG)
+        self._listener = await loop.create_server(self._connect, sock=door, backlog=BACKLOG)
 
     async def close(self) -> None:
         self._listener.close()
@@ -89,10 +91,8 @@ class Connections:
         response.force_close()
         return response
 
-    def note_refused(self, problem: Problem, request_id: str, method: str = "") -> None:
-        """Count and log a request that never came to a route; any word may have been its method."""
-        self._metrics.requests.values[method if method in METH_ALL else "other", "none", str(problem.status)] += 1
-        log.debug("refused", request=request_id, problem=problem.code, detail=problem.detail)
+    def note_refused(self, problem: Problem, request_id: str) -> None:
+        note_refused(self._metrics, problem, request_id)
 
     def _make_room(self) -> bool:
         """End an idle connection; those that were looked at go to the end, so all are looked at in turn."""

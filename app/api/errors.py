@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import orjson
 from aiohttp import web
 
-from app.errors import BadHeader, Fault, Internal, Invalid, MethodNotAllowed, NoSuchRoute, Problem, TooLarge
+from app.errors import Fault, Invalid, Problem
 from app.job import Job
 
 if TYPE_CHECKING:
@@ -84,22 +84,6 @@ def problem_response(problem: Problem, request_id: str, show: Show | None = None
 def problem_line(problem: Problem, request_id: str, show: Show) -> bytes:
     """A problem as one line of a stream."""
     return orjson.dumps({"problem": problem_body(problem, request_id, show)}, option=orjson.OPT_APPEND_NEWLINE)
-
-
-def from_http(error: web.HTTPException, request: BaseRequest) -> Problem:
-    """Say what the HTTP library found in the words of the contract."""
-    if isinstance(error, web.HTTPMethodNotAllowed):
-        allowed = ", ".join(sorted(error.allowed_methods))
-        detail = f"{request.method} is not served at {request.path}; use {allowed}"
-        return MethodNotAllowed(detail, headers={"Allow": allowed})
-    if isinstance(error, web.HTTPNotFound):
-        return NoSuchRoute(f"nothing is served at {request.path}; /openapi.json lists what is")
-    if isinstance(error, web.HTTPRequestEntityTooLarge):
-        return TooLarge("the body is larger than is taken here")
-    if isinstance(error, web.HTTPExpectationFailed):
-        expect = request.headers.get("Expect")
-        return BadHeader(f"Expect: {expect!r} is not understood; send 100-continue, or leave it out")
-    return Internal(f"unexpected answer {error.status}")
 
 
 def invalid(error: ValidationError, what: str = "the request cannot be taken") -> Invalid:

@@ -13,6 +13,7 @@ from app.api.auth import caller_of, refuse_strange
 from app.api.bodies import JSON, MERGE_PATCH
 from app.api.connection import client_of
 from app.api.errors import invalid
+from app.api.router import name_in
 from app.api.schemas import CancelIn, EmptyIn, JobIn, ListIn, PatchIn, ReadIn
 from app.api.views import job_view
 from app.errors import JobNotFound, KeyTaken
@@ -59,7 +60,7 @@ class JobRoutes:
         return response
 
     async def read(self, request: web.Request) -> web.Response:
-        id = request.match_info["id"]
+        id = name_in(request)
         known = headers.known_versions(request)
         preferred = headers.preferred_wait(request)
         asked = headers.read_query(request, ReadIn).wait if request.query_string else None
@@ -113,26 +114,26 @@ class JobRoutes:
             change = PatchIn.model_validate(body, context=self._context(self._now())).to_change()
         except ValidationError as error:
             raise invalid(error, "the job cannot be changed so") from None
-        return self.answer(await self._service.patch(request.match_info["id"], change, expect))
+        return self.answer(await self._service.patch(name_in(request), change, expect))
 
     async def cancel(self, request: web.Request) -> web.Response:
         expect = headers.expected_versions(request)
         asked = read_body(CancelIn, await self._bodies.json_if_any(request))
-        job = await self._service.cancel(request.match_info["id"], asked.reason, expect)
+        job = await self._service.cancel(name_in(request), asked.reason, expect)
         return self.answer(job, status=200 if job.state is State.CANCELLED else 202)
 
     async def run(self, request: web.Request) -> web.Response:
         expect = headers.expected_versions(request)
         read_body(EmptyIn, await self._bodies.json_if_any(request))
-        return self.answer(await self._service.run(request.match_info["id"], expect))
+        return self.answer(await self._service.run(name_in(request), expect))
 
     async def retry(self, request: web.Request) -> web.Response:
         expect = headers.expected_versions(request)
         read_body(EmptyIn, await self._bodies.json_if_any(request))
-        return self.answer(await self._service.retry(request.match_info["id"], expect))
+        return self.answer(await self._service.retry(name_in(request), expect))
 
     async def delete(self, request: web.Request) -> web.Response:
-        await self._service.delete(request.match_info["id"], headers.expected_versions(request))
+        await self._service.delete(name_in(request), headers.expected_versions(request))
         return web.Response(status=204)
 
     def offer(self, body: Any, now: Instant, caller: Caller) -> Offer:

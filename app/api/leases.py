@@ -11,6 +11,7 @@ from app.api.auth import caller_of, refuse_strange
 from app.api.connection import client_of
 from app.api.errors import invalid
 from app.api.jobs import json_response
+from app.api.router import name_in
 from app.api.schemas import EmptyIn, ExtendIn, FailIn, FinishIn, LeaseIn
 from app.askers import Ask
 from app.attempts import succeeded
@@ -52,23 +53,23 @@ class LeaseRoutes:
 
     async def extend(self, request: web.Request) -> web.Response:
         asked = await self._read(request, ExtendIn)
-        _, until, job = await self._leases.extend(request.match_info["token"], asked.lease)
+        _, until, job = await self._leases.extend(name_in(request), asked.lease)
         return json_response({"lease_until": format_instant(until), "cancel_requested": job.cancel_requested})
 
     async def finish(self, request: web.Request) -> web.Response:
         asked = await self._read(request, FinishIn, self._limits.max_batch_body)
         result = orjson.dumps(asked.result) if asked.result is not None else None
         outcome = succeeded(result, self._limits.max_result)
-        return self._jobs.answer(await self._leases.finish(request.match_info["token"], outcome))
+        return self._jobs.answer(await self._leases.finish(name_in(request), outcome))
 
     async def fail(self, request: web.Request) -> web.Response:
         asked = await self._read(request, FailIn)
         error = Error(asked.error.type, asked.error.message, asked.retryable)
-        return self._jobs.answer(await self._leases.fail(request.match_info["token"], error, asked.delay))
+        return self._jobs.answer(await self._leases.fail(name_in(request), error, asked.delay))
 
     async def release(self, request: web.Request) -> web.Response:
         await self._read(request, EmptyIn)
-        return self._jobs.answer(await self._leases.release(request.match_info["token"]))
+        return self._jobs.answer(await self._leases.release(name_in(request)))
 
     async def _read(self, request: web.Request, model: type[M], max_size: int | None = None) -> M:
         try:

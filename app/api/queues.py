@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from app.api.auth import caller_of
 from app.api.errors import invalid
 from app.api.jobs import json_response, read_body
+from app.api.router import name_in
 from app.api.schemas import EmptyIn
 from app.api.views import queue_view
 from app.config import QueueSettings
@@ -36,7 +37,7 @@ class QueueRoutes:
         return json_response({"queues": [queue_view(queue) for queue in await self._queues.all(caller_of(request))]})
 
     async def read(self, request: web.Request) -> web.Response:
-        return json_response(queue_view(await self._queues.get(request.match_info["queue"])))
+        return json_response(queue_view(await self._queues.get(name_in(request))))
 
     async def put(self, request: web.Request) -> web.Response:
         name = _new_name(request)
@@ -52,7 +53,7 @@ class QueueRoutes:
         return json_response(queue_view(await self._queues.put(name, settings)))
 
     async def drop(self, request: web.Request) -> web.Response:
-        await self._queues.drop(request.match_info["queue"])
+        await self._queues.drop(name_in(request))
         return web.Response(status=204)
 
     async def pause(self, request: web.Request) -> web.Response:
@@ -63,7 +64,7 @@ class QueueRoutes:
 
     async def purge(self, request: web.Request) -> web.Response:
         read_body(EmptyIn, await self._bodies.json_if_any(request))
-        return json_response({"cancelled": await self._queues.purge(request.match_info["queue"])})
+        return json_response({"cancelled": await self._queues.purge(name_in(request))})
 
     async def _pause(self, request: web.Request, *, is_paused: bool) -> web.Response:
         name = _new_name(request)
@@ -84,7 +85,7 @@ def _without_nulls(body: Any) -> Any:
 
 
 def _new_name(request: web.Request) -> str:
-    name = request.match_info["queue"]
+    name = name_in(request)
     if not _NAME.fullmatch(name):
         fault = Fault("", f"{name!r} cannot be a queue; take 1 to 100 of A-Z a-z 0-9 . _ -")
         raise Invalid("the queue cannot have this name", faults=[fault])

@@ -159,11 +159,7 @@ async def walk(keyed: Keyed, name: str, decision: Decision) -> None:
 
 def names(*, of: Keyed) -> set[str]:
     """The routes that serve."""
-    return {
-        f"{route.method} {route.resource.canonical}"
-        for route in of.service.parts.app.router.routes()
-        if route.resource is not None
-    }
+    return set(of.service.parts.router.names())
 
 
 async def test_every_route_has_a_decision(keyed: Keyed) -> None:

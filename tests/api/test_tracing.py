@@ -38,7 +38,7 @@ class Traced:
         self.handler = FakeHandler()
         kinds = self.tracing.wrap({"work": self.handler})
         self.service = Served(clock=clock, kinds=kinds)  # type: ignore[arg-type]  # a handler in all that matters
-        self.tracing.trace(self.service.parts.app)
+        self.service.parts.router.around = self.tracing.trace
 
     async def run(self, **asked: object) -> dict[str, object]:
         job = await self.service.submit(kind="work", retry=ONCE, **asked)

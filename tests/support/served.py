@@ -107,7 +107,7 @@ class Served:
         await self.parts.start()
         door = listen("127.0.0.1", 0)
         self.port = door.getsockname()[1]
-        await self._connections.open(self.parts.app, door)
+        await self._connections.open(self.parts.router, door)
         self._contract = await self._get_contract()
         return self
 
