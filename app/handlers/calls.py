@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import traceback
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -15,7 +14,7 @@ from pydantic import ValidationError
 from app.handlers.base import Attempt, AttemptFailed, GiveUp
 from app.handlers.faults import find_faults, invalid
 from app.handlers.frames import framed, receive
-from app.handlers.functions import import_function
+from app.handlers.functions import failure_of, import_function, text_of
 from app.handlers.signature import Signature, Unfit, read_signature
 
 if TYPE_CHECKING:
@@ -132,33 +131,17 @@ def _failure_of(error: BaseException) -> dict[str, Any]:
         case AttemptFailed():
             failure = error
         case GiveUp():
-            failure = AttemptFailed("give_up", _text(error) or "the function gave up", retryable=False)
+            failure = AttemptFailed("give_up", text_of(error) or "the function gave up", retryable=False)
         case _:
-            _show(error)
-            text = _text(error)
-            failure = AttemptFailed("exception", f"{type(error).__name__}: {text}" if text else type(error).__name__)
+            failure = failure_of(error)
+            with suppress(Exception):
+                sys.stderr.write(failure.output)  # among what the function wrote
     return {
         "type": failure.type,
         "message": _clean(failure.message[:MAX_MESSAGE]),
         "retryable": failure.retryable,
         "delay": failure.delay,
     }
-
-
-def _show(error: BaseException) -> None:
-    """Leave the traceback, from the function on, in the output."""
-    with suppress(Exception):
-        trace = error.__traceback__
-        while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
-            trace = trace.tb_next
-        traceback.print_exception(type(error), error, trace, file=sys.stderr)
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception as broken:  # noqa: BLE001 - what a function raises may not even have a text
-        return f"(its text could not be made: {type(broken).__name__})"
 
 
 def _clean(text: str) -> str:

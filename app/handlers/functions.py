@@ -1,4 +1,4 @@
-"""The functions that kinds name: found by their path and looked at before they are called."""
+"""The functions that kinds name: found by their path, looked at before they are called, and what they raise."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import inspect
 import sys
 import traceback
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from app.handlers.base import AttemptFailed
 from app.handlers.signature import Unfit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+MAX_TRACE: Final = 16_384
 
 
 def import_function(path: str) -> Callable[..., Any]:
@@ -34,6 +37,31 @@ def import_function(path: str) -> Callable[..., Any]:
         raise Unfit(f'module "{module_name}" ({source}) has no "{attribute}"') from None
     _refuse_no_function(function, attribute)
     return function  # type: ignore[no-any-return]  # checked above as far as it can be
+
+
+def failure_of(error: BaseException) -> AttemptFailed:
+    """What the attempt fails with whose function raised this; where it was raised goes along."""
+    text = text_of(error)
+    message = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return AttemptFailed("exception", message, output=trace_of(error))
+
+
+def trace_of(error: BaseException) -> str:
+    """The traceback from the function on, without the frames of whoever called it here."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals.get("__package__") == __package__:
+        trace = trace.tb_next
+    try:
+        return "".join(traceback.format_exception(type(error), error, trace))[-MAX_TRACE:]
+    except Exception as broken:  # noqa: BLE001 - what a function raises may not even have a text
+        return f"(the traceback could not be made: {type(broken).__name__})\n"
+
+
+def text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as broken:  # noqa: BLE001 - as above
+        return f"(its text could not be made: {type(broken).__name__})"
 
 
 def is_coroutine_function(function: Callable[..., Any]) -> bool:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ValidationError
 
-from app.handlers.base import AttemptFailed, Stop
+from app.handlers.base import AttemptFailed, GiveUp, Stop
 from app.handlers.faults import find_faults, invalid
-from app.handlers.functions import import_function, is_coroutine_function
+from app.handlers.functions import failure_of, import_function, is_coroutine_function
 from app.handlers.signature import Signature, Unfit, read_signature
 from app.handlers.threads import ThreadPool
 
@@ -86,8 +86,10 @@ class AsyncHandler(FunctionHandler):
         positional, named = self._arguments(params, attempt)
         try:
             value = await self._function(*positional, **named)
-        except (Exception, GeneratorExit):
+        except (AttemptFailed, GiveUp, GeneratorExit):
             raise
+        except Exception as error:
+            raise failure_of(error) from error
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
                 raise
@@ -119,7 +121,13 @@ class ThreadHandler(FunctionHandler):
 
     def _call(self, params: bytes, attempt: Attempt) -> bytes | None:
         positional, named = self._arguments(params, attempt)
-        return self._signature.dump(self._function(*positional, **named))
+        try:
+            value = self._function(*positional, **named)
+        except (AttemptFailed, GiveUp):
+            raise
+        except Exception as error:
+            raise failure_of(error) from error
+        return self._signature.dump(value)
 
 
 def _is_being_cancelled() -> bool:

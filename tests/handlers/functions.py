@@ -122,6 +122,10 @@ def fail() -> None:
     raise LookupError("no such order")
 
 
+async def fail_async() -> None:
+    raise LookupError("no such order")
+
+
 def leave() -> Never:
     sys.exit(3)
 

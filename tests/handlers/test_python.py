@@ -169,12 +169,12 @@ async def test_result_that_is_not_json_fails_for_good(function: str, message: st
     ("function", "error", "message"),
     [
         ("give_up", GiveUp, "no such order"),
-        ("fail", LookupError, "no such order"),
+        ("fail", AttemptFailed, "LookupError: no such order"),
         ("leave", AttemptFailed, "SystemExit: 3"),
         ("leave_async", AttemptFailed, "SystemExit: 3"),
         ("cancelled", AttemptFailed, "CancelledError"),
         ("cancelled_async", AttemptFailed, "CancelledError"),
-        ("stop_iteration", RuntimeError, "StopIteration"),
+        ("stop_iteration", AttemptFailed, "StopIteration"),
     ],
 )
 async def test_what_a_function_raises_is_the_attempts_and_the_next_one_runs(
@@ -185,6 +185,19 @@ async def test_what_a_function_raises_is_the_attempts_and_the_next_one_runs(
     for _ in range(2):
         with pytest.raises(error, match=message):
             await handler.run(b"{}", make_attempt())
+
+
+@pytest.mark.real_loop
+@pytest.mark.parametrize("function", ["fail", "fail_async"])
+async def test_attempt_of_a_function_that_raises_tells_where_and_nothing_of_who_called_it(function: str) -> None:
+    with pytest.raises(AttemptFailed) as failed:
+        await make_python(function).run(b"{}", make_attempt())
+
+    lines = failed.value.output.splitlines()
+    assert (lines[0], lines[-1]) == ("Traceback (most recent call last):", "LookupError: no such order")
+    assert f", in {function}" in lines[1]
+    assert 'raise LookupError("no such order")' in failed.value.output
+    assert "app/handlers" not in failed.value.output
 
 
 async def test_cancelled_coroutine_function_is_cancelled() -> None:
