@@ -28,7 +28,7 @@ PRAGMA cell_size_check = ON;
 PRAGMA mmap_size = 0;
 PRAGMA temp_store = MEMORY;
 PRAGMA wal_autocheckpoint = 0;
-PRAGMA journal_size_limit = 67108864;
+PRAGMA journal_size_limit = 8388608;
 """
 
 # `due` holds waiting jobs only, `ended` final ones, so that neither pays for the other. `grouped` makes every

@@ -159,7 +159,7 @@ async def test_every_connection_has_its_settings(tmp_path: Path, durability: str
         "mmap_size": 0,
         "temp_store": 2,
         "wal_autocheckpoint": 0,
-        "journal_size_limit": 67_108_864,
+        "journal_size_limit": 8_388_608,
     }
 
     async with opened(tmp_path, durability=durability) as store:

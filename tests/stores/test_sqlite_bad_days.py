@@ -540,3 +540,20 @@ async def test_log_does_not_grow_with_what_goes_through_it(tmp_path: Path) -> No
 
         assert store._threads.upkeep.log_pages < 4_000
     assert not (tmp_path / "erelong.db-wal").exists()
+
+
+async def test_log_that_a_reader_made_grow_gives_back_what_it_does_not_need(tmp_path: Path) -> None:
+    log, large = tmp_path / "erelong.db-wal", [make_offer(params={"a": "x" * 4_000})] * 500
+    async with opened(tmp_path) as store:
+        reader = apsw.Connection(str(tmp_path / "erelong.db"))
+        reader.execute("BEGIN; SELECT * FROM jobs").fetchall()
+        for _ in range(8):
+            await store.add(large, now=NOW)
+        grown = log.stat().st_size
+        reader.close()
+
+        for _ in range(8):
+            await store.add(large, now=NOW)
+
+        assert grown > 20 * 2**20
+        assert log.stat().st_size < 12 * 2**20  # the 8 that are kept, and the group that came on top
