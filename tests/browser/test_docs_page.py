@@ -4,41 +4,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from tests.support.browser import Browser, find_browser
+from tests.support.browser import Browser
 from tests.support.process import ServiceProcess
 
-PROGRAM = find_browser()
-
-pytestmark = [
-    pytest.mark.real_loop,
-    pytest.mark.timeout(60),
-    pytest.mark.skipif(PROGRAM is None, reason="NO BROWSER: install chromium to try /docs in one"),
-]
-
-
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[ServiceProcess]:
-    service = ServiceProcess(folder=tmp_path)
-    service.start()
-    yield service
-    service.kill()
+pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(60)]
 
 
 @pytest_asyncio.fixture
-async def page(service: ServiceProcess, tmp_path: Path) -> AsyncIterator[Browser]:
+async def page(browser: Browser, service: ServiceProcess) -> Browser:
     """The page, read and shown."""
-    assert PROGRAM is not None
-    async with Browser(program=PROGRAM, folder=tmp_path / "browser") as browser:
-        await browser.ask("Page.navigate", url=f"{service.url}/docs")
-        await browser.until("document.querySelector('.call')")
-        yield browser
+    await browser.ask("Page.navigate", url=f"{service.url}/docs")
+    await browser.until("document.querySelector('.call')")
+    return browser
 
 
 def form(call: str) -> str:

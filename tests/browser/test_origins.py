@@ -3,38 +3,14 @@
 from __future__ import annotations
 
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import orjson
 import pytest
-import pytest_asyncio
 
-from tests.support.browser import EVIL, Browser, find_browser
+from tests.support.browser import EVIL, Browser
 from tests.support.process import ServiceProcess
 
-PROGRAM = find_browser()
-
-pytestmark = [
-    pytest.mark.real_loop,
-    pytest.mark.timeout(60),
-    pytest.mark.skipif(PROGRAM is None, reason="NO BROWSER: install chromium to try pages of elsewhere in one"),
-]
-
-
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[ServiceProcess]:
-    service = ServiceProcess(folder=tmp_path)
-    service.start()
-    yield service
-    service.kill()
-
-
-@pytest_asyncio.fixture
-async def browser(tmp_path: Path) -> AsyncIterator[Browser]:
-    assert PROGRAM is not None
-    async with Browser(program=PROGRAM, folder=tmp_path / "browser") as browser:
-        yield browser
+pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(60)]
 
 
 async def visit(browser: Browser, url: str) -> None:

@@ -1,0 +1,29 @@
+"""A service without keys, and a browser to visit it; without Chromium nothing here is tried."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tests.support.browser import Browser, find_browser
+from tests.support.process import ServiceProcess
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[ServiceProcess]:
+    service = ServiceProcess(folder=tmp_path)
+    service.start()
+    yield service
+    service.kill()
+
+
+@pytest_asyncio.fixture
+async def browser(tmp_path: Path) -> AsyncIterator[Browser]:
+    program = find_browser()
+    if program is None:
+        pytest.skip("NO BROWSER: install chromium to try pages in one")
+    async with Browser(program=program, folder=tmp_path / "browser") as browser:
+        yield browser
