@@ -22,8 +22,12 @@ class Recent:
     def __init__(self) -> None:
         self._young: dict[int, Job] = {}
         self._old: dict[int, Job] = {}
+        self.era = 0  # counts how often all was dropped
 
-    def keep(self, jobs: Iterable[Job]) -> None:
+    def keep(self, jobs: Iterable[Job], *, era: int) -> None:
+        """Take what a write that began in this era has made; one that began before a drop may have been overtaken."""
+        if era != self.era:
+            return
         for job in jobs:
             if len(job.params) + len(job.attempts) + len(job.result or b"") > MAX_BYTES:
                 self.drop([job.seq])
@@ -40,6 +44,7 @@ class Recent:
     def drop_all(self) -> None:
         """Nothing is sure any more: a write failed, or nobody waited for its end."""
         self._young, self._old = {}, {}
+        self.era += 1
 
     def find(self, seqs: Sequence[int]) -> dict[int, Job] | None:
         """All of these, or None."""

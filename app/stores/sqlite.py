@@ -104,10 +104,11 @@ class SqliteStore:
     async def add(
         self, offers: Sequence[Offer], *, now: Instant, is_whole: bool = False, memo: Memo | None = None
     ) -> Receipt:
+        era = self._recent.era
         receipt = await self._change(self._add, offers, now, is_whole, memo)
         entries = [entry for entry in receipt.entries if entry is not None]
         if not (is_whole and any(entry.fate is Fate.CONFLICT for entry in entries)):  # which has undone the others
-            self._recent.keep([entry.job for entry in entries if entry.fate in WRITTEN])
+            self._recent.keep([entry.job for entry in entries if entry.fate in WRITTEN], era=era)
         return receipt
 
     async def recall(self, memo: Memo, *, now: Instant) -> Receipt | None:
@@ -134,8 +135,9 @@ class SqliteStore:
         return claim
 
     async def save(self, jobs: Sequence[Job]) -> Verdicts:
+        era = self._recent.era
         verdicts = await self._change(self._save_all, jobs, split=_VERDICTS)
-        self._recent.keep([job for job, verdict in zip(jobs, verdicts, strict=True) if verdict.is_saved])
+        self._recent.keep([job for job, verdict in zip(jobs, verdicts, strict=True) if verdict.is_saved], era=era)
         return verdicts
 
     async def delete(self, job: Job) -> bool:

@@ -6,32 +6,34 @@ import asyncio
 
 import pytest
 
+from app.conflict import OnConflict
 from app.job import SECOND, State
+from app.stores.base import Receipt
 from app.stores.recent import MAX_BYTES, MAX_JOBS, Recent
 from app.stores.sqlite import SqliteStore
-from tests.support.builders import NOW, make_ended, make_job, put, put_one
+from tests.support.builders import NOW, make_ended, make_job, make_offer, put, put_one
 
 
 def test_job_that_was_kept_is_found_as_it_was_kept_last() -> None:
     recent, job = Recent(), make_job()._replace(seq=7)
 
-    recent.keep([job, job.start(NOW)])
+    recent.keep([job, job.start(NOW)], era=0)
 
     assert recent.find([7]) == {7: job.start(NOW)}
 
 
 def test_nothing_is_found_of_several_jobs_of_which_one_is_not_there() -> None:
     recent = Recent()
-    recent.keep([make_job()._replace(seq=7)])
+    recent.keep([make_job()._replace(seq=7)], era=0)
 
     assert recent.find([7, 8]) is None
 
 
 def test_job_that_has_grown_large_is_not_found_as_it_was_before() -> None:
     recent, job = Recent(), make_job()._replace(seq=7)
-    recent.keep([job])
+    recent.keep([job], era=0)
 
-    recent.keep([job._replace(params=b"x" * MAX_BYTES)])
+    recent.keep([job._replace(params=b"x" * MAX_BYTES)], era=0)
 
     assert recent.find([7]) is None
 
@@ -40,7 +42,7 @@ def test_a_bounded_number_is_kept_and_those_written_last_are_among_them() -> Non
     recent, job = Recent(), make_job()
 
     for seq in range(5 * MAX_JOBS):
-        recent.keep([job._replace(seq=seq)])
+        recent.keep([job._replace(seq=seq)], era=0)
 
     kept = [seq for seq in range(5 * MAX_JOBS) if recent.find([seq]) is not None]
     assert MAX_JOBS <= len(kept) <= 2 * MAX_JOBS
@@ -58,6 +60,22 @@ async def test_job_is_never_older_than_a_write_that_nobody_waited_for(sqlite: Sq
     await sqlite.save([])  # comes after it in the one writer
 
     assert (await sqlite.get([job.seq]))[job.seq].state is State.RUNNING
+
+
+@pytest.mark.real_loop
+async def test_job_is_never_older_than_a_write_that_overtook_its_own_and_was_given_up(sqlite: SqliteStore) -> None:
+    first = make_offer(key="k")
+    second = make_offer(key="k", priority=9, on_conflict=OnConflict.REPLACE)
+
+    adds = [asyncio.ensure_future(sqlite.add([offer], now=NOW)) for offer in (first, second)]
+    await asyncio.sleep(0)
+    adds[1].cancel()
+    (receipt, _) = await asyncio.gather(*adds, return_exceptions=True)
+    assert isinstance(receipt, Receipt)
+    await sqlite.save([])  # comes after both in the one writer
+
+    (job,) = [entry.job for entry in receipt.entries if entry is not None]
+    assert (await sqlite.get([job.seq]))[job.seq].priority == 9
 
 
 @pytest.mark.real_loop
