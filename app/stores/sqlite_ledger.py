@@ -1,4 +1,4 @@
-"""What is known in memory of the whole database: jobs by group, the last number of a job, commits."""
+"""What is known in memory of the whole database: jobs by group, what runs, the last number of a job, commits."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ if TYPE_CHECKING:
 
     import apsw
 
+    from app.job import Job
     from app.stores.base import Group
 
 
 class Ledger:
     """Counts as they are on disk, and in `deltas` what the transaction under way will make of them.
 
+    `running` has jobs as they were claimed; of one that is in it nothing has been written since. It may lack some.
     The loop's thread may look at `counts` at any time; the rest is the writer's.
     """
 
     def __init__(self) -> None:
         self._counts: dict[Group, int] = {}
         self.deltas: Counter[Group] = Counter()
+        self.running: dict[int, Job] = {}
         self._emptied: list[tuple[str, str]] = []
         self.commits = 0
         self.last_seq = self._stored_seq = 0
@@ -37,6 +40,7 @@ class Ledger:
         """Read it all; numbers go on from the highest that was ever given, though its job may be gone."""
         rows = connection.execute(sql.SELECT_COUNTS)
         self._counts = {(queue, kind, State(state)): jobs for queue, kind, state, jobs in rows}
+        self.running.clear()
         entry = sql.read_ledger(connection)
         self.commits, self._stored_seq = entry.commits, entry.last_seq
         self.last_seq = max(last_seq, entry.last_seq, connection.execute(sql.LAST_SEQ).get)
@@ -46,6 +50,14 @@ class Ledger:
         first = self.last_seq + 1
         self.last_seq += jobs
         return first
+
+    def begin(self) -> None:
+        """A transaction begins."""
+        self.deltas.clear()
+
+    def undo(self) -> None:
+        """The transaction has failed."""
+        self.running.clear()
 
     def write(self, connection: apsw.Connection) -> None:
         """Put it into the transaction, as its last statements."""

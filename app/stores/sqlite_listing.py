@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from app.job import Job, State
 from app.stores import sqlite_schema as sql
 from app.stores.base import Order
+from app.stores.sqlite_rows import read_job, select_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,6 +21,9 @@ MANY_GROUPS = 100
 NEWEST = (1 << 62, 1 << 62)
 OLDEST = (-1, -1)
 
+WAITS = f"state = 0 AND {sql.UNCLAIMED}"
+CLAIMED = "claims CROSS JOIN jobs USING (seq)"
+
 Part = tuple[str, list[Any]]
 
 
@@ -29,8 +33,8 @@ def select_jobs(connection: apsw.Connection, query: Query, counts: Mapping[Group
     statement, values = _choose(query, groups, sum(counts[group] for group in groups))
     with connection:  # one view of both
         seqs = [seq for (seq,) in connection.execute(statement, values)]
-        rows = sql.select_rows(connection, sql.SELECT if query.is_full else sql.SELECT_BRIEF, seqs)
-    return [sql.read_job(row) for row in rows]
+        rows = select_rows(connection, sql.SELECT if query.is_full else sql.SELECT_BRIEF, seqs)
+    return [read_job(row) for row in rows]
 
 
 def _choose(query: Query, groups: list[Group], jobs: int) -> Part:
@@ -55,7 +59,7 @@ def _by_due(query: Query, groups: list[Group], jobs: int) -> Part:
     is_rare = bool(query.queues or query.kinds) and jobs <= FEW_JOBS and len(groups) <= MANY_GROUPS
     if query.key is None and is_rare:
         return _sorted_groups(query, groups, after)
-    condition, values = _where(query, "state = 0")
+    condition, values = _where(query, WAITS)
     index = "keyed" if query.key is not None else "due"
     statement = f"""
         SELECT seq FROM jobs INDEXED BY {index} WHERE {condition} AND (due_at, seq) > (?, ?)
@@ -67,7 +71,7 @@ def _sorted_groups(query: Query, groups: list[Group], after: tuple[int, int]) ->
     parts = []
     values: list[Any] = []
     for queue, kind, _ in groups:
-        condition, given = _where(query, "state = 0 AND queue = ? AND kind = ?")
+        condition, given = _where(query, f"{WAITS} AND queue = ? AND kind = ?")
         parts.append(f"SELECT seq, due_at FROM jobs INDEXED BY grouped WHERE {condition} AND (due_at, seq) > (?, ?)")
         values += [queue, kind, *given, *after]
     statement = f"SELECT seq FROM ({' UNION ALL '.join(parts)}) ORDER BY due_at, seq LIMIT ?"
@@ -76,10 +80,11 @@ def _sorted_groups(query: Query, groups: list[Group], after: tuple[int, int]) ->
 
 def _by_due_range(query: Query) -> Part:
     """Newest first among waiting and running jobs within a range of due times."""
-    waiting, values = _walk("jobs INDEXED BY due", query, _where(query, "state = 0"))
+    waiting, values = _walk("jobs INDEXED BY due", query, _where(query, WAITS))
     running, others = _walk("jobs INDEXED BY grouped", query, _where(query, "state = 1"))
-    statement = f"SELECT seq FROM ({waiting}) UNION ALL SELECT seq FROM ({running}) ORDER BY seq DESC LIMIT ?"
-    return statement, [*values, *others, query.limit]
+    claimed, more = _walk(CLAIMED, query, _where(query))
+    parts = " UNION ALL ".join(f"SELECT seq FROM ({part})" for part in (waiting, running, claimed))
+    return f"{parts} ORDER BY seq DESC LIMIT ?", [*values, *others, *more, query.limit]
 
 
 def _by_label(query: Query) -> Part:
@@ -96,10 +101,14 @@ def _by_group(query: Query, groups: list[Group]) -> Part:
     parts = []
     values: list[Any] = []
     for queue, kind, state in groups:
-        condition = "jobs INDEXED BY grouped", query, _where(query, "state = ? AND queue = ? AND kind = ?")
-        statement, given = _walk(*condition)
-        parts.append(f"SELECT seq FROM ({statement})")
-        values += [state, queue, kind, *given]
+        first = f"{WAITS if state is State.SCHEDULED else f'state = {state}'} AND queue = ? AND kind = ?"
+        sources = {"jobs INDEXED BY grouped": first}
+        if state is State.RUNNING:
+            sources[CLAIMED] = "queue = ? AND kind = ?"
+        for source, condition in sources.items():
+            statement, given = _walk(source, query, _where(query, condition))
+            parts.append(f"SELECT seq FROM ({statement})")
+            values += [queue, kind, *given]
     return " UNION ALL ".join(parts) + " ORDER BY seq DESC LIMIT ?", [*values, query.limit]
 
 
@@ -113,7 +122,7 @@ def _walk(source: str, query: Query, where: Part) -> Part:
 def _where(query: Query, first: str = "1") -> Part:
     """All filters as conditions on a row."""
     conditions, values = [first], []
-    for column, wanted in (("state", query.states), ("queue", query.queues), ("kind", query.kinds)):
+    for column, wanted in ((sql.STATE, query.states), ("queue", query.queues), ("kind", query.kinds)):
         if wanted:
             conditions.append(f"{column} IN ({', '.join('?' * len(wanted))})")
             values += sorted(wanted)

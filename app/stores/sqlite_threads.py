@@ -121,7 +121,7 @@ class SqliteThreads:
         if wanted != self._synchronous:
             write.execute(f"PRAGMA synchronous = {wanted}")
             self._synchronous = wanted
-        self._ledger.deltas.clear()
+        self._ledger.begin()
         write.execute("BEGIN IMMEDIATE")
         try:
             for call in group:
@@ -129,6 +129,7 @@ class SqliteThreads:
             self._ledger.write(write)
             write.execute("COMMIT")
         except BaseException:
+            self._ledger.undo()
             if write.in_transaction:
                 write.execute("ROLLBACK")
             raise

@@ -29,6 +29,7 @@ KEYS = st.sampled_from([None, "k"])
 LABELS = st.sampled_from([{}, {"env": "1"}, {"env": "2"}, {"env": "1", "tenant": "1"}])
 SECONDS = st.integers(0, 5)
 PICKS = st.integers(0, 5)
+STRAY_CLAIMS = "SELECT seq FROM claims WHERE seq NOT IN (SELECT seq FROM jobs WHERE state = 0)"
 RETRY = make_retry(max_attempts=2)
 
 
@@ -237,12 +238,13 @@ async def _walk(sqlite: SqliteStore, steps: list[Step]) -> None:
     await twins.ask(count_both)
     counted, stored = await count_both(sqlite)
     assert counted == stored
+    assert sqlite._file.write.execute(STRAY_CLAIMS).fetchall() == []
 
 
 def _empty(store: SqliteStore) -> None:
-    for table in ("jobs", "labels", "counts", "memos", "overrides"):
-        store._write.execute(f"DELETE FROM {table}")
-    store._ledger.load(store._write, last_seq=0)
+    for table in ("jobs", "claims", "labels", "counts", "memos", "overrides"):
+        store._file.write.execute(f"DELETE FROM {table}")
+    store._ledger.load(store._file.write, last_seq=0)
 
 
 async def _answer(question: Callable[[Store], Awaitable[object]], store: Store) -> object:

@@ -204,6 +204,16 @@ async def test_many_jobs_are_added_in_one_call(store: Store) -> None:
     assert [entry.job.seq for entry in receipt.entries if entry] == list(range(1, 2_501))
 
 
+async def test_each_of_many_jobs_is_stored_as_it_was_given(store: Store) -> None:
+    offers = [make_offer(queue="ab"[number % 2], params={"n": number}, priority=number % 10) for number in range(150)]
+
+    receipt = await store.add(offers, now=NOW)
+
+    added = [entry.job for entry in receipt.entries if entry is not None]
+    assert [job._replace(seq=0) for job in added] == [offer.job for offer in offers]
+    assert await store.list(ALL) == added[::-1]
+
+
 async def test_jobs_are_read_as_they_were_after_a_whole_was_refused(store: Store) -> None:
     moved, _ = await put(store, make_job(key="moved"), make_job(key="kept"))
     offers = [

@@ -11,6 +11,7 @@ from app.stores.base import Fate, Query, Saved, Store
 from tests.support.builders import (
     ALL,
     NOW,
+    count_both,
     fates,
     make_ended,
     make_failure,
@@ -66,6 +67,67 @@ async def test_every_field_that_may_change_is_saved(store: Store) -> None:
     await store.save([changed])
 
     assert await store.list(ALL) == [changed]
+
+
+async def test_everything_that_is_new_of_a_claimed_job_is_saved(store: Store) -> None:
+    jobs = await put(store, *(make_job(labels={"a": "b"}) for _ in range(5)))
+    as_it_is, with_params, with_labels, asked_to_stop, lent = (
+        await store.claim([job.seq for job in jobs], now=NOW)
+    ).jobs
+    done = Outcome(End.SUCCEEDED, result=b"1")
+    saved = [
+        as_it_is.finish(done, NOW + 1),
+        with_params.finish(done, NOW + 1)._replace(params=b'{"a":2}'),
+        with_labels.finish(done, NOW + 1)._replace(labels=b'{"c":"d"}'),
+        asked_to_stop.cancel(NOW + 1),
+        lent.lend("token", NOW + 9),
+    ]
+
+    for job in saved:  # by itself: what others of a call need must not be what writes it
+        await store.save([job])
+
+    assert await store.list(ALL) == saved[::-1]
+    assert [job.seq for job in await store.list(Query(labels={"c": "d"}))] == [with_labels.seq]
+
+
+async def test_outcomes_of_many_jobs_are_saved_in_one_call_each_its_own(store: Store) -> None:
+    jobs = await put(store, *(make_job(queue="ab"[number % 2]) for number in range(150)))
+    running = (await store.claim([job.seq for job in jobs], now=NOW)).jobs
+    ended = [
+        job.finish(Outcome(End.SUCCEEDED, result=b"%d" % job.seq), NOW + job.seq)
+        if job.seq % 3
+        else job.finish(make_failure(), NOW + job.seq, backoff=job.seq)
+        for job in running
+    ]
+
+    verdicts = await store.save(ended)
+
+    assert verdicts == [Saved(True, job) for job in ended]
+    assert await store.list(ALL) == ended[::-1]
+    counted, stored = await count_both(store)
+    assert counted == stored
+
+
+async def test_same_outcome_twice_in_one_call_counts_once(store: Store) -> None:
+    job = await put_one(store)
+    (running,) = (await store.claim([job.seq], now=NOW)).jobs
+    done = running.finish(Outcome(End.SUCCEEDED), NOW + 1)
+
+    verdicts = await store.save([done, done])
+
+    assert verdicts == [Saved(True, done), Saved(False, done)]
+    counted, stored = await count_both(store)
+    assert counted == stored
+
+
+async def test_outcome_of_a_job_that_was_deleted_meanwhile_is_refused(store: Store) -> None:
+    job = await put_one(store)
+    (running,) = (await store.claim([job.seq], now=NOW)).jobs
+    assert await store.delete(running)
+
+    verdicts = await store.save([running.finish(Outcome(End.SUCCEEDED), NOW + 1)])
+
+    assert verdicts == [Saved(False, None)]
 
 
 async def test_change_of_an_older_version_is_refused_and_shows_what_is(store: Store) -> None:

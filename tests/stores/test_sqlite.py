@@ -102,7 +102,7 @@ async def test_schema_of_a_newer_version_is_refused(tmp_path: Path) -> None:
         pass
     with_connection(tmp_path / "erelong.db", "PRAGMA user_version = 99")
 
-    assert "schema version 99, this erelong reads 2" in str(await refused(tmp_path, StoreCorrupt, code=65))
+    assert "schema version 99, this erelong reads 3" in str(await refused(tmp_path, StoreCorrupt, code=65))
 
 
 async def test_database_that_has_lost_its_tables_is_refused(tmp_path: Path) -> None:
@@ -246,12 +246,12 @@ async def test_closed_store_finishes_what_it_was_asked_and_refuses_the_rest(tmp_
 
 async def test_claims_alone_are_not_synced(sqlite: SqliteStore) -> None:
     job = await put_one(sqlite)
-    added = sqlite._write.pragma("synchronous")
+    added = sqlite._file.write.pragma("synchronous")
     await sqlite.claim([job.seq], now=NOW)
-    claimed = sqlite._write.pragma("synchronous")
+    claimed = sqlite._file.write.pragma("synchronous")
     await put_one(sqlite)
 
-    assert (added, claimed, sqlite._write.pragma("synchronous")) == (2, 1, 2)
+    assert (added, claimed, sqlite._file.write.pragma("synchronous")) == (2, 1, 2)
 
 
 async def test_claim_that_shares_its_commit_with_an_add_is_synced(sqlite: SqliteStore) -> None:
@@ -262,7 +262,22 @@ async def test_claim_that_shares_its_commit_with_an_add_is_synced(sqlite: Sqlite
         await asyncio.sleep(0)
     await asyncio.gather(*calls)
 
-    assert sqlite._write.pragma("synchronous") == 2
+    assert sqlite._file.write.pragma("synchronous") == 2
+
+
+async def test_claim_that_was_undone_is_not_taken_for_one(sqlite: SqliteStore) -> None:
+    job = await put_one(sqlite)
+    sqlite._file.write.exec_trace = lambda _, statement, __: statement != "COMMIT"
+    with pytest.raises(StoreUnavailable):
+        await sqlite.claim([job.seq], now=NOW)
+    sqlite._file.write.exec_trace = None
+
+    cancelled = job.cancel(NOW)
+    await sqlite.save([cancelled])
+    await sqlite.save([cancelled.again(NOW)])  # of the version that the outcome of the claim would have had
+
+    counted, stored = await count_both(sqlite)
+    assert counted == stored
 
 
 async def test_counts_may_be_gone_over_while_new_groups_come(sqlite: SqliteStore) -> None:
@@ -279,7 +294,7 @@ async def test_counts_may_be_gone_over_while_new_groups_come(sqlite: SqliteStore
 async def test_full_disk_refuses_and_recovers(sqlite: SqliteStore, key: str | None, is_whole: bool) -> None:
     small = await put_one(sqlite)
     counts = dict(sqlite.counts())
-    sqlite._write.pragma("max_page_count", sqlite._write.pragma("page_count"))
+    sqlite._file.write.pragma("max_page_count", sqlite._file.write.pragma("page_count"))
 
     with pytest.raises(StorageFull, match="the disk is full; nothing was stored") as caught:
         await sqlite.add([make_offer(key=key, params={"a": "x" * 100_000})], now=NOW, is_whole=is_whole)
@@ -288,13 +303,13 @@ async def test_full_disk_refuses_and_recovers(sqlite: SqliteStore, key: str | No
     assert await sqlite.list(ALL) == [small]
     assert dict(sqlite.counts()) == counts
 
-    sqlite._write.pragma("max_page_count", 1 << 30)
+    sqlite._file.write.pragma("max_page_count", 1 << 30)
     large = await put_one(sqlite, key=key, params={"a": "x" * 100_000})
     assert await sqlite.list(ALL) == [large, small]
 
 
 async def test_full_disk_refuses_a_group_at_the_first_try(sqlite: SqliteStore) -> None:
-    sqlite._write.pragma("max_page_count", sqlite._write.pragma("page_count"))
+    sqlite._file.write.pragma("max_page_count", sqlite._file.write.pragma("page_count"))
     tries: list[str] = []
 
     def note(_: object, statement: str, __: object) -> bool:
@@ -302,7 +317,7 @@ async def test_full_disk_refuses_a_group_at_the_first_try(sqlite: SqliteStore) -
         return True
 
     async with held_writer(sqlite):
-        sqlite._write.exec_trace = note
+        sqlite._file.write.exec_trace = note
         adding = [asyncio.ensure_future(put_one(sqlite, params={"a": "x" * 9_000})) for _ in range(5)]
         await asyncio.sleep(0)
     answers = await asyncio.gather(*adding, return_exceptions=True)
@@ -345,7 +360,7 @@ def count_commits(store: SqliteStore) -> list[None]:
         commits.append(None)
         return False
 
-    store._write.set_commit_hook(note)
+    store._file.write.set_commit_hook(note)
     return commits
 
 

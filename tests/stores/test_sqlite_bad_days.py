@@ -116,7 +116,7 @@ async def test_commit_that_took_effect_though_the_disk_failed_is_answered_as_don
         def reopen() -> None:
             store._file._disconnect()
             store._file._connect()
-            store._write.execute("UPDATE counts SET jobs = ? WHERE kind = 'commits'", (commits + 1,))
+            store._file.write.execute("UPDATE counts SET jobs = ? WHERE kind = 'commits'", (commits + 1,))
 
         store._file.reopen = reopen  # type: ignore[method-assign]  # as if the log had kept the commit
         fail_once(disk, "sync")
@@ -359,7 +359,7 @@ async def test_group_is_refused_at_once_while_another_program_keeps_the_store_lo
     """Not call by call, each of which would wait as long."""
     async with opened(tmp_path) as store:
         await put_one(store)
-        store._write.set_busy_timeout(10)
+        store._file.write.set_busy_timeout(10)
         tries: list[int] = []
         transact = store._threads._transact
 
@@ -511,7 +511,7 @@ async def test_damage_does_not_end_the_store(tmp_path: Path, jobs: list[Job]) ->
 
 
 async def count_both_brief(store: SqliteStore) -> tuple[int, int]:
-    rows = store._write.execute("SELECT count(*) FROM jobs INDEXED BY grouped WHERE state = 1").get
+    rows = store._file.write.execute("SELECT count(*) FROM claims").get
     return store.counts()["default", "echo", State.RUNNING], rows
 
 
@@ -528,7 +528,7 @@ async def test_file_stays_as_large_as_it_was_however_many_jobs_come_and_go(tmp_p
             await store.save([job.finish(Outcome(End.SUCCEEDED), NOW) for job in started])
             while await store.purge("default", State.SUCCEEDED, before=NOW + 1, limit=200):
                 pass
-            sizes.append(store._write.pragma("page_count"))
+            sizes.append(store._file.write.pragma("page_count"))
 
     assert sizes[-1] == sizes[2]
 

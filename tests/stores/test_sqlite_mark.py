@@ -344,8 +344,8 @@ async def _reads_whole(path: Path) -> bool:
         return False
     try:
         rows = [row for table in ("jobs", "counts", "labels", "memos", "overrides") for row in _rows(store, table)]
-        indexed = store._write.execute("SELECT count(*) FROM jobs INDEXED BY grouped").get
-        found = store._write.pragma("integrity_check")
+        indexed = store._file.write.execute("SELECT count(*) FROM jobs INDEXED BY grouped").get
+        found = store._file.write.pragma("integrity_check")
     except apsw.Error:
         return False
     finally:
@@ -354,4 +354,4 @@ async def _reads_whole(path: Path) -> bool:
 
 
 def _rows(store: SqliteStore, table: str) -> list[tuple[object, ...]]:
-    return store._write.execute(f"SELECT * FROM {table}").fetchall()
+    return store._file.write.execute(f"SELECT * FROM {table}").fetchall()

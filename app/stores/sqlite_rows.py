@@ -1,0 +1,174 @@
+"""The way from a row of the embedded database to a job, and back."""
+
+from __future__ import annotations
+
+from array import array
+from itertools import chain
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import apsw
+import orjson
+
+from app.job import NO_ATTEMPTS, NO_LEASES, NOTHING, PLACES, Job, State, read_policy
+from app.outcome import Error
+from app.stores import sqlite_schema as sql
+from app.stores.sqlite_schema import FIELDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+ROWS_AT_ONCE = (64, 8, 1)  # so that there are few statements to be kept prepared
+
+Row = tuple[Any, ...]
+
+
+changed_by_end = itemgetter(*map(PLACES.__getitem__, sql.ENDED))
+_kept = itemgetter(*(place for name, place in PLACES.items() if name not in sql.ENDED or name == "seq"))
+group_of = itemgetter(PLACES["queue"], PLACES["kind"], PLACES["state"])
+queue_and_kind_of = itemgetter(PLACES["queue"], PLACES["kind"])
+
+_STATES = tuple(State)
+_STATE, _DUE_AT, _CANCEL_REQUESTED, _RESULT_TRUNCATED, _ERROR = (
+    FIELDS.index(name) for name in ("state", "due_at", "cancel_requested", "result_truncated", "error")
+)
+_ASKED, _TIMED = slice(_STATE), slice(_STATE + 1, _CANCEL_REQUESTED)
+_DONE, _REST = slice(_CANCEL_REQUESTED + 1, _RESULT_TRUNCATED), slice(_RESULT_TRUNCATED + 1, None)
+_STATE_LOST = Error("unreadable", "its stored state cannot be read", retryable=False).to_json()
+_TEXTS = tuple(FIELDS.index(name) for name in ("kind", "queue", "key", "token"))
+_REPLACED = "\N{REPLACEMENT CHARACTER}"
+
+# Stands in for what cannot be read and would change what is run. Clients see an empty object; nothing else writes it
+# so, and a claim knows it again: a change saved on top cannot make the job look sound.
+_LOST = b" {}"
+_JSON_FIELDS: dict[str, tuple[type, bytes | None]] = {
+    "params": (object, _LOST),
+    "labels": (dict, _LOST),
+    "retry": (dict, _LOST),
+    "result": (object, None),
+    "error": (dict, None),
+    "attempts": (list, NO_ATTEMPTS),
+    "ended_leases": (list, NO_LEASES),
+}
+_JSON_PLACES = {
+    PLACES[name]: (name, NO_ATTEMPTS if type_ is list else NOTHING) for name, (type_, _) in _JSON_FIELDS.items()
+}
+
+
+def is_end(job: Job, running: Job | None) -> bool:
+    """Whether it is a running job with nothing new but what the end of its attempt has changed."""
+    return running is not None and job.version == running.version + 1 and _kept(job) == _kept(running)
+
+
+def write_jobs(connection: apsw.Connection, statement: Callable[[int], str], jobs: Sequence[Row]) -> None:
+    """Write many jobs by few statements: each is looked up, and the interpreter's lock given up, once and not for each
+    job."""
+    start = 0
+    for rows in ROWS_AT_ONCE:
+        while start + rows <= len(jobs):
+            connection.execute(statement(rows), (*chain.from_iterable(jobs[start : start + rows]),))
+            start += rows
+
+
+def listed(seqs: Iterable[int]) -> apsw.CArrayBinding:
+    """Numbers as a statement takes them; it does not take none, so none are one that no job has."""
+    return apsw.carray(array("q", seqs) or array("q", [0]))
+
+
+def select_rows(connection: apsw.Connection, statement: str, seqs: Iterable[int], *arguments: int) -> list[Row]:
+    """Run a statement that answers with whole rows for a list of numbers.
+
+    A text that is no longer UTF-8 must not keep the rows beside it from being read: it comes with a mark in it.
+    """
+    bound = (listed(seqs), *arguments)
+    try:
+        return connection.execute(statement, bound).fetchall()
+    except UnicodeDecodeError:
+        return [_decoded(row) for row in connection.execute(_with_bytes(statement), bound)]
+
+
+def read_jobs(connection: apsw.Connection, seqs: Iterable[int]) -> dict[int, Job]:
+    """Read jobs by number; the unknown are absent."""
+    return {job.seq: job for job in map(read_job, select_rows(connection, sql.SELECT, seqs))}
+
+
+def read_job(row: Row) -> Job:
+    """Make a job of a row; parts that cannot be read come out empty."""
+    job = take_job(row)
+    return job if flaw_of(job) is None else mend(job)
+
+
+def take_started(row: Row) -> Job:
+    """Make a job of a row that SELECT_CLAIMABLE has found: `take_job`, at a third of the cost."""
+    asked, timed, done, rest = row[_ASKED], row[_TIMED], row[_DONE], row[_REST]
+    return tuple.__new__(Job, (*asked, State.RUNNING, *timed, False, *done, False, *rest))
+
+
+def take_job(row: Row) -> Job:
+    """Make a job of a row as it stands, unread."""
+    fields = list(row)
+    state = fields[_STATE]
+    if 0 <= state < len(_STATES):
+        fields[_STATE] = _STATES[state]
+    else:
+        fields[_STATE], fields[_DUE_AT], fields[_ERROR] = State.FAILED, None, _STATE_LOST
+    fields[_CANCEL_REQUESTED] = bool(fields[_CANCEL_REQUESTED])
+    fields[_RESULT_TRUNCATED] = bool(fields[_RESULT_TRUNCATED])
+    return Job._make(fields)
+
+
+def flaw_of(job: Job) -> str | None:
+    """Name the first stored part of a job that is not what was written there."""
+    if _REPLACED in f"{job.kind}{job.queue}{job.key}{job.token}":
+        return next(FIELDS[index] for index in _TEXTS if _REPLACED in str(job[index]))
+    for place, (name, empty) in _JSON_PLACES.items():
+        text: Any = job[place]
+        if text is not None and text != empty and not _is_readable(name, text):
+            return name
+    return None
+
+
+def mend(job: Job) -> Job:
+    """Put something empty in the place of what cannot be read."""
+    broken = {
+        name: stand_in for name, (_, stand_in) in _JSON_FIELDS.items() if not _is_readable(name, getattr(job, name))
+    }
+    return job._replace(**broken)  # type: ignore[arg-type]  # the table above has a fitting value for each name
+
+
+def sound_labels(labels: bytes | None) -> bytes | None:
+    return labels if labels is None or _is_readable("labels", labels) else None
+
+
+def read_labels(labels: bytes | None) -> dict[str, str]:
+    return orjson.loads(labels) if labels and _is_readable("labels", labels) else {}
+
+
+def _is_readable(name: str, text: bytes | None) -> bool:
+    type_, _ = _JSON_FIELDS[name]
+    if text is None:
+        return True
+    if text == _LOST:
+        return False
+    try:
+        if name == "retry":
+            read_policy(text)
+            return True
+        return isinstance(orjson.loads(text), type_)
+    except ValueError:
+        return False
+
+
+def _with_bytes(statement: str) -> str:
+    """Let a statement that answers with all columns answer with bytes for its texts."""
+    columns, _, source = statement.partition("FROM")
+    for index in _TEXTS:
+        columns = columns.replace(f"jobs.{FIELDS[index]},", f"CAST(jobs.{FIELDS[index]} AS BLOB),")
+    return f"{columns}FROM{source}"
+
+
+def _decoded(row: Row) -> Row:
+    return tuple(
+        value.decode(errors="replace") if index in _TEXTS and value is not None else value
+        for index, value in enumerate(row)
+    )

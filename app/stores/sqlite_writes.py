@@ -1,0 +1,262 @@
+"""What the writer's thread of the embedded store does with jobs, within a transaction of its group."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import orjson
+
+from app.conflict import settle
+from app.errors import IdempotencyMismatch
+from app.ids import parse_id
+from app.job import Job, State
+from app.log import get_logger
+from app.stores import sqlite_schema as sql
+from app.stores.base import MEMO_LIFE, Added, Claim, Fate, Memo, Offer, Override, Receipt, Saved
+from app.stores.sqlite_rows import (
+    Row,
+    changed_by_end,
+    flaw_of,
+    group_of,
+    is_end,
+    listed,
+    mend,
+    queue_and_kind_of,
+    read_jobs,
+    read_labels,
+    select_rows,
+    take_started,
+    write_jobs,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import apsw
+
+    from app.clock import Instant
+    from app.stores.base import Group, Verdicts
+    from app.stores.sqlite_file import DatabaseFile
+    from app.stores.sqlite_ledger import Ledger
+
+log = get_logger(__name__)
+
+
+class Writes:
+    """Every change of a job, its labels, its claim and the counts that go with it."""
+
+    def __init__(self, *, file: DatabaseFile, ledger: Ledger) -> None:
+        self._file = file
+        self._ledger = ledger
+
+    @property
+    def _write(self) -> apsw.Connection:
+        return self._file.write  # another one after the disk has failed
+
+    def add(self, offers: Sequence[Offer], now: Instant, is_whole: bool, memo: Memo | None) -> Receipt:
+        if memo is not None and (receipt := recall(self._write, memo, now)) is not None:
+            return receipt
+        if all(offer.job.key is None for offer in offers):
+            entries = [Added(Fate.ADDED, job) for job in self._insert([offer.job for offer in offers])]
+        else:
+            entries = [*self._settle(offers, now, is_whole)]
+        if memo is not None and not any(entry.fate is Fate.CONFLICT for entry in entries):
+            ids = orjson.dumps([entry.job.id for entry in entries])
+            self._write.execute(sql.SET_MEMO, (memo.caller, memo.key, memo.digest, ids, now))
+        return Receipt([*entries])
+
+    def _settle(self, offers: Sequence[Offer], now: Instant, is_whole: bool) -> Sequence[Added]:
+        """Add jobs of which some have keys; a conflict under `is_whole` undoes them all."""
+        if not is_whole:
+            return [self._add_keyed(offer, now) for offer in offers]
+        deltas = self._ledger.deltas.copy()
+        self._write.execute("SAVEPOINT whole")  # not apsw's, which hides that the disk is full
+        entries = [self._add_keyed(offer, now) for offer in offers]
+        if any(entry.fate is Fate.CONFLICT for entry in entries):
+            self._write.execute("ROLLBACK TO whole")
+            self._ledger.deltas = deltas
+        self._write.execute("RELEASE whole")
+        return entries
+
+    def _add_keyed(self, offer: Offer, now: Instant) -> Added:
+        job = offer.job
+        holder = self._holder(job.queue, job.key) if job.key is not None else None
+        if holder is None:
+            return Added(Fate.ADDED, self._insert([job])[0])
+        settled = settle(holder, job, offer.on_conflict, now)
+        if settled is None:
+            return Added(Fate.CONFLICT, holder)
+        if settled is holder:
+            return Added(Fate.EXISTS, holder)
+        self._update(settled, holder.group, holder.labels)
+        return Added(Fate.CHANGED, settled)
+
+    def _insert(self, jobs: Sequence[Job]) -> Sequence[Job]:
+        first = self._ledger.take_numbers(len(jobs))
+        numbered = [Job._make((*job[:-1], seq)) for seq, job in enumerate(jobs, first)]
+        write_jobs(self._write, sql.insert, numbered)
+        self._ledger.deltas.update(map(group_of, numbered))
+        for job in numbered:
+            if job.labels is not None:
+                self._label(job.seq, job.labels, sql.INSERT_LABEL)
+        return numbered
+
+    def claim(self, seqs: Sequence[int], now: Instant) -> Claim:
+        rows = select_rows(self._write, sql.SELECT_CLAIMABLE, dict.fromkeys(seqs), now)
+        claim = Claim([], [], [])
+        for job in map(take_started, rows):
+            if (flaw := flaw_of(job)) is None:
+                claim.jobs.append(job)
+            else:
+                claim.spoiled.append(self._spoil(read_jobs(self._write, [job.seq])[job.seq], flaw, now))
+        for (queue, kind), number in Counter(map(queue_and_kind_of, claim.jobs)).items():
+            self._ledger.deltas[queue, kind, State.SCHEDULED] -= number
+            self._ledger.deltas[queue, kind, State.RUNNING] += number
+        if started := {job.seq: job for job in claim.jobs}:
+            self._write.execute(sql.CLAIM, (listed(started), now))
+            self._ledger.running |= started
+        if len(rows) < len(seqs):
+            self._look_at_losers(dict.fromkeys(seqs), claim, now)
+        return claim
+
+    def _look_at_losers(self, seqs: Iterable[int], claim: Claim, now: Instant) -> None:
+        for seq in seqs:
+            for state, due_at in self._write.execute(sql.SELECT_UNCLAIMED, (seq, now)):
+                if state == State.SCHEDULED:
+                    claim.early.append((due_at, seq))
+                else:  # no state at all; it waited, or nobody would ask for it
+                    job = read_jobs(self._write, [seq])[seq]._replace(state=State.SCHEDULED)
+                    claim.spoiled.append(self._spoil(job, "state", now))
+
+    def _spoil(self, job: Job, flaw: str, now: Instant) -> Job:
+        log.error("job_unreadable", job=job.id, field=flaw)
+        spoiled = mend(job).spoil(now, f"its stored {flaw} cannot be read")
+        self._update(spoiled, job.group, job.labels)
+        return spoiled
+
+    def save(self, jobs: Sequence[Job]) -> Verdicts:
+        running = self._ledger.running
+        if len({job.seq for job in jobs}) == len(jobs) and all(is_end(job, running.get(job.seq)) for job in jobs):
+            self._write_ends(jobs)
+            return [Saved(True, job) for job in jobs]
+        return self._save_any(jobs)
+
+    def _write_ends(self, jobs: Sequence[Job]) -> None:
+        """Write what came of attempts, of which nothing has been written since they were claimed."""
+        write_jobs(self._write, sql.end, [*map(changed_by_end, jobs)])
+        self._drop_claims([job.seq for job in jobs])
+        for (queue, kind, state), number in Counter(map(group_of, jobs)).items():
+            self._ledger.deltas[queue, kind, State.RUNNING] -= number
+            self._ledger.deltas[queue, kind, state] += number
+
+    def _save_any(self, jobs: Sequence[Job]) -> Verdicts:
+        """Write all that stand as they were read by few statements; the others one by one, in their turn."""
+        rows = self._write.execute(sql.SELECT_STANDING, (listed(job.seq for job in jobs),))
+        standing = {row[0]: row for row in rows}
+        plain: list[tuple[Job, Row]] = []
+        verdicts = []
+        for job in jobs:
+            row = standing.pop(job.seq, None)
+            if row is not None and _is_plain(job, row):
+                plain.append((job, row))
+                verdicts.append(Saved(True, job))
+            else:
+                self._write_over(plain)
+                plain.clear()
+                verdicts.append(self._save_one(job))
+        self._write_over(plain)
+        return verdicts
+
+    def _write_over(self, plain: Sequence[tuple[Job, Row]]) -> None:
+        write_jobs(self._write, sql.update, [job for job, _ in plain])
+        self._drop_claims([row[0] for _, row in plain if row[-1] is not None])
+        self._ledger.deltas.update(map(group_of, [job for job, _ in plain]))
+        self._ledger.deltas.subtract(Counter([row[1:4] for _, row in plain]))
+
+    def _save_one(self, job: Job) -> Saved:
+        row = self._write.execute(sql.SELECT_STANDING, (listed([job.seq]),)).fetchone()
+        if row is None or row[5:7] != (job.token, job.version - 1):
+            return Saved(False, read_jobs(self._write, [job.seq]).get(job.seq))
+        if job.key is not None and row[3] >= State.SUCCEEDED and not job.is_final:
+            holder = self._holder(job.queue, job.key)
+            if holder is not None:
+                return Saved(False, holder)
+        queue, kind, state, labels = row[1:5]
+        self._update(job, (queue, kind, State(state)), labels)
+        return Saved(True, job)
+
+    def _drop_claims(self, seqs: Sequence[int]) -> None:
+        if seqs:
+            self._write.execute(sql.DROP_CLAIMS, (listed(seqs),))
+        for seq in seqs:
+            self._ledger.running.pop(seq, None)
+
+    def _update(self, job: Job, group: Group, labels: bytes | None) -> None:
+        """Write a job over a row of which the group and labels are given."""
+        write_jobs(self._write, sql.update, [job])
+        if group[2] is State.RUNNING:
+            self._drop_claims([job.seq])
+        self._ledger.deltas[group] -= 1
+        self._ledger.deltas[job.group] += 1
+        if job.labels != labels:
+            self._label(job.seq, labels, sql.DELETE_LABEL)
+            self._label(job.seq, job.labels, sql.INSERT_LABEL)
+
+    def delete(self, job: Job) -> bool:
+        stored = read_jobs(self._write, [job.seq]).get(job.seq)
+        if stored is None or (stored.token, stored.version) != (job.token, job.version):
+            return False
+        self._forget([(stored.seq, stored.kind, stored.labels)], stored.queue, stored.state)
+        return True
+
+    def purge(self, queue: str, state: State, before: Instant, limit: int) -> int:
+        rows = self._write.execute(sql.SELECT_ENDED, (queue, state, before, limit)).fetchall()
+        self._forget(rows, queue, state)
+        return len(rows)
+
+    def _forget(self, rows: Sequence[Row], queue: str, state: State) -> None:
+        if state is State.RUNNING:
+            self._drop_claims([seq for seq, _, _ in rows])
+        for seq, kind, labels in rows:
+            self._write.execute(sql.DELETE, (seq,))
+            self._ledger.deltas[queue, kind, state] -= 1
+            self._label(seq, labels, sql.DELETE_LABEL)
+
+    def forget_memos(self, before: Instant, limit: int) -> int:
+        self._write.execute(sql.FORGET_MEMOS, (before, limit))
+        return self._write.changes()
+
+    def override(self, queue: str, override: Override | None) -> None:
+        if override is None:
+            self._write.execute(sql.DROP_OVERRIDE, (queue,))
+        else:
+            self._write.execute(sql.SET_OVERRIDE, (queue, *override))
+
+    def _holder(self, queue: str, key: str | None) -> Job | None:
+        row = self._write.execute(sql.SELECT_HOLDER, (queue, key)).fetchone()
+        return None if row is None else read_jobs(self._write, row)[row[0]]
+
+    def _label(self, seq: int, labels: bytes | None, statement: str) -> None:
+        for name, value in read_labels(labels).items():
+            self._write.execute(statement, (name, value, seq))
+
+
+def recall(connection: apsw.Connection, memo: Memo, now: Instant) -> Receipt | None:
+    """The answer to an add that had this memo; None if there was none."""
+    row = connection.execute(sql.SELECT_MEMO, (memo.caller, memo.key, now - MEMO_LIFE)).fetchone()
+    if row is None:
+        return None
+    digest, ids = row
+    if digest != memo.digest:
+        raise IdempotencyMismatch(f"Idempotency-Key {memo.key!r} was used for another body; take a new key")
+    names = [parse_id(id_) or (0, "") for id_ in orjson.loads(ids)]
+    jobs = read_jobs(connection, [seq for seq, _ in names])
+    found = [job if (job := jobs.get(seq)) and job.token == token else None for seq, token in names]
+    return Receipt([Added(Fate.EXISTS, job) if job else None for job in found], replayed=True)
+
+
+def _is_plain(job: Job, standing: Row) -> bool:
+    """Whether it follows on what is stored and takes neither its key nor other labels."""
+    is_next = standing[5:7] == (job.token, job.version - 1)
+    return is_next and standing[4] == job.labels and (job.key is None or job.is_final)
