@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import apsw
 import orjson
 
-from app.job import NO_ATTEMPTS, NO_LEASES, NOTHING, PLACES, Job, State, read_policy
+from app.history import NO_ATTEMPTS
+from app.job import NO_LEASES, NOTHING, PLACES, Job, State, read_policy
 from app.outcome import Error
 
 if TYPE_CHECKING:
