@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, assert_never
 
 import orjson
 
-from app.handlers.base import Attempt, AttemptFailed, GiveUp, Result
+from app.handlers.base import Attempt, AttemptFailed, GiveUp, Result, Stop
 from app.outcome import End, Error, Outcome
 
 if TYPE_CHECKING:
     from app.job import Job
 
 MAX_DELAY = 86_400.0  # seconds a handler may put off the next attempt
+_WELL = Outcome(End.SUCCEEDED)
 ENDS = {"timeout": End.TIMEOUT, "crashed": End.CRASHED}
 
 
@@ -28,21 +29,33 @@ class Reason(StrEnum):
 
 def attempt_of(job: Job) -> Attempt:
     """What the handler of a running job is told."""
-    return Attempt(job.id, job.kind, job.queue, job.attempt, job.due_at or 0, job.started_at or 0, job.timeout)
+    told = (job.id, job.kind, job.queue, job.attempt, job.due_at or 0, job.started_at or 0, job.timeout, None)
+    return tuple.__new__(Attempt, told)  # a named tuple's own way is a call of Python
 
 
 def succeeded(result: bytes | Result | None, max_result: int) -> Outcome:
     """A result that is too long is kept as text, cut off."""
     if isinstance(result, Result):
         return succeeded(result.json, max_result)._replace(output=result.output)
-    if result is None or len(result) <= max_result:
+    if result is None:
+        return _WELL
+    if len(result) <= max_result:
         return Outcome(End.SUCCEEDED, result)
     text = result[:max_result].decode(errors="ignore")
     return Outcome(End.SUCCEEDED, orjson.dumps(text), result_truncated=True)
 
 
-def unknown_kind(kind: str) -> Outcome:
-    return _failed("exception", f"no kind {kind!r} is declared; declare it in [kinds] and restart")
+class UnknownKind:
+    """Runs the jobs whose kind is not declared any more: they fail."""
+
+    stop = Stop.COOPERATIVE
+
+    async def run(self, _: bytes, attempt: Attempt) -> None:
+        message = f"no kind {attempt.kind!r} is declared; declare it in [kinds] and restart"
+        raise AttemptFailed("exception", message)
+
+
+UNKNOWN_KIND = UnknownKind()
 
 
 def raised(error: BaseException) -> Outcome:

@@ -23,22 +23,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
 import orjson
 
-from app.clock import format_instant
 from app.config import Retry
 from app.errors import WrongState
+from app.history import NO_ATTEMPTS, with_attempt
 from app.ids import write_id
-from app.outcome import MAX_MESSAGE, UNEXPLAINED, End, Error, Outcome, storable
+from app.outcome import UNEXPLAINED, End, Error, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from app.clock import Instant
 
-MAX_ATTEMPTS_KEPT = 20
 MAX_LOSSES = 3
 SECOND = 1_000_000
 NOTHING = b"{}"
-NO_ATTEMPTS = b"[]"
 NO_LEASES = b"[]"
 MAX_ENDED_LEASES = 20
 
@@ -202,15 +200,12 @@ class Job(NamedTuple):
         A loss without an error is the service's own and not the job's failure; one that somebody saw happen and
         explains (a lease ran out) counts like any failed attempt.
         """
-        if self.state is not State.RUNNING:
+        if self.state is not _RUNNING:
             raise self._wrong("finish")
-        changes = self._record(outcome, now, answer)
-        if outcome.end is End.SUCCEEDED:
-            changes |= {"state": State.SUCCEEDED, "due_at": None, "finished_at": now, "error": None}
-            changes |= {"result": outcome.result, "result_truncated": outcome.result_truncated}
-            return self._with(changes)
-        job = self._replace(**changes)
+        job = self._record(outcome, now, answer)
         match outcome.end:
+            case End.SUCCEEDED:
+                return job
             case End.CANCELLED:
                 return job._stop(now, outcome.error)
             case End.RELEASED:
@@ -222,33 +217,24 @@ class Job(NamedTuple):
             case _:
                 assert_never(outcome.end)
 
-    def _record(self, outcome: Outcome, now: Instant, answer: str) -> dict[str, Any]:
-        """What any end changes: the attempt is history, the version counts on, a lease is over."""
-        changes: dict[str, Any] = {"attempts": self._history(outcome, now), "version": self.version + 1}
-        if self.lease is not None:
-            ended = [*read_ended_leases(self.ended_leases), [self.lease, answer]][-MAX_ENDED_LEASES:]
-            changes |= {"lease": None, "lease_until": None, "ended_leases": orjson.dumps(ended)}
-        return changes
+    def _record(self, outcome: Outcome, now: Instant, answer: str) -> Job:
+        """What any end changes: the attempt is history, the version counts on, a lease is over; and what a success
+        does. In one piece, which costs a quarter of steps by name, as nearly every job comes here."""
+        fields = list(self)
+        fields[_LEASE:_TOKEN] = None, None, self._leases_over(answer), self.version + 1
+        started_at = self.started_at or now
+        fields[_ATTEMPTS] = with_attempt(self.attempts, self.attempt, started_at, now, self.late_by, outcome)
+        if outcome.end is _WELL:
+            fields[_STATE:_EXPIRES_AT] = _SUCCEEDED, None
+            fields[_FINISHED_AT] = now
+            fields[_RESULT:_ATTEMPTS] = outcome.result, outcome.result_truncated, None
+        return tuple.__new__(Job, fields)
 
-    def _history(self, outcome: Outcome, now: Instant) -> bytes:
-        """The attempts so far, with this one."""
-        error = outcome.error or UNEXPLAINED.get(outcome.end)
-        entry: dict[str, Any] = {
-            "number": self.attempt,
-            "started_at": format_instant(self.started_at or now),
-            "finished_at": format_instant(now),
-            "late_by": self.late_by,
-            "outcome": outcome.end,
-            "error": orjson.Fragment(error.to_json()) if error else None,
-        }
-        if outcome.output:
-            entry["output"] = storable(outcome.output)
-        if self.attempts == NO_ATTEMPTS:
-            return orjson.dumps([entry])
-        earlier = orjson.loads(self.attempts)[1 - MAX_ATTEMPTS_KEPT :]
-        if earlier and "output" in earlier[-1]:  # kept whole for the latest attempt alone
-            earlier[-1]["output"] = earlier[-1]["output"][-MAX_MESSAGE:]
-        return orjson.dumps([*earlier, entry])
+    def _leases_over(self, answer: str) -> bytes:
+        if self.lease is None:
+            return self.ended_leases
+        ended = [*read_ended_leases(self.ended_leases), [self.lease, answer]]
+        return orjson.dumps(ended[-MAX_ENDED_LEASES:])
 
     def _fail(self, outcome: Outcome, now: Instant, backoff: float) -> Job:
         error = outcome.error or UNEXPLAINED[outcome.end]
@@ -347,6 +333,9 @@ class Job(NamedTuple):
 
 
 PLACES = {name: place for place, name in enumerate(Job._fields)}
+_RUNNING, _SUCCEEDED, _WELL = State.RUNNING, State.SUCCEEDED, End.SUCCEEDED  # by their classes they cost 0.05 µs each
+_STATE, _EXPIRES_AT, _FINISHED_AT = PLACES["state"], PLACES["expires_at"], PLACES["finished_at"]
+_RESULT, _ATTEMPTS, _LEASE, _TOKEN = PLACES["result"], PLACES["attempts"], PLACES["lease"], PLACES["token"]
 _UNBEGUN = tuple(Job._field_defaults[name] for name in Job._fields[PLACES["started_at"] : PLACES["token"]])
 
 

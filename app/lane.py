@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
+from functools import partial
 from heapq import heapify, heappop, heappush
+from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
@@ -12,6 +14,8 @@ import orjson
 from app.ids import MAX_SEQ
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from app.config import QueueSettings
     from app.job import Job
     from app.stores.base import Glance
@@ -35,18 +39,23 @@ class Slot(NamedTuple):
     seq: int
 
 
+_MAKE_SLOT = partial(tuple.__new__, Slot)  # a named tuple's own way is a call of Python
+
+
 class Recent:
     """How late starts were over the last five minutes: a count for each step of 25 %, a row for each minute."""
 
     def __init__(self) -> None:
         self._minutes: deque[tuple[int, Counter[int]]] = deque(maxlen=RECENT_MINUTES)
 
-    def note(self, late_by: float, tick: float) -> None:
+    def note(self, *lates: float, tick: float) -> None:
         minute = int(tick // 60)
         if not self._minutes or self._minutes[-1][0] != minute:
             self._minutes.append((minute, Counter()))
-        step = int(math.log(late_by / RECENT_FLOOR) / RECENT_STEP) + 1 if late_by > RECENT_FLOOR else 0
-        self._minutes[-1][1][step] += 1
+        steps = self._minutes[-1][1]
+        for late_by, starts in Counter(lates).items():  # what was due together and starts together is as late
+            step = int(math.log(late_by / RECENT_FLOOR) / RECENT_STEP) + 1 if late_by > RECENT_FLOOR else 0
+            steps[step] += starts
 
     def is_over(self, tick: float) -> bool:
         """Whether the last start was longer ago."""
@@ -79,11 +88,14 @@ class Strand:
         self.waiting: dict[int, int] = {}
         self.has_turn = False
 
-    def put(self, rank: int, seq: int) -> None:
-        packed = rank * MAX_SEQ + seq
-        if self.waiting.get(seq) != packed:
-            self.waiting[seq] = packed
-            heappush(self.heap, packed)
+    def put(self, packed: Mapping[int, int]) -> int:
+        """Take in jobs, by `seq` their rank with that in its last digits; how many were not there."""
+        before = len(self.waiting)
+        for seq, entry in packed.items():
+            if self.waiting.get(seq) != entry:
+                self.waiting[seq] = entry
+                heappush(self.heap, entry)
+        return len(self.waiting) - before
 
     def discard(self, seq: int) -> None:
         if self.waiting.pop(seq, None) is not None and len(self.heap) > 2 * len(self.waiting) + MIN_STALE:
@@ -130,19 +142,29 @@ class Lane:
         self.is_dry = False  # its next job was refused for want of a token
         self.recent = Recent()
 
-    def put(self, rank: int, taker: str, job: Glance) -> None:
-        place = (taker, self.label_of(job))
-        if self._place(job.seq) != place:
-            self.discard(job.seq)
+    def put(self, taker: str, jobs: Sequence[Glance], lift: int) -> None:
+        """Take in due jobs of one taker; a point of priority outweighs `lift` microseconds."""
+        by_label: dict[str, dict[int, int]] = {}
+        if self.settings.label_concurrency is None:
+            by_label[NO_LABEL] = {job.seq: (job.due_at - job.priority * lift) * MAX_SEQ + job.seq for job in jobs}
+        else:
+            for job in jobs:
+                packed = (job.due_at - job.priority * lift) * MAX_SEQ + job.seq
+                by_label.setdefault(self.label_of(job), {})[job.seq] = packed
+        for label, ranked in by_label.items():
+            self._put((taker, label), ranked)
+
+    def _put(self, place: tuple[str, str], packed: Mapping[int, int]) -> None:
+        if place != PLAIN or self.places:
+            for seq in packed:
+                if self._place(seq) != place:
+                    self.discard(seq)
         strand = self.strands.get(place)
         if strand is None:
             strand = self.strands[place] = Strand(*place)
-        before = len(strand.waiting)
-        strand.put(rank, job.seq)
-        if len(strand.waiting) > before:
-            self._count(taker, 1)
+        self._count(strand.taker, strand.put(packed))
         if place != PLAIN:
-            self.places[job.seq] = place
+            self.places.update(dict.fromkeys(packed, place))
         if not strand.has_turn:
             self._give_turn(strand)
 
@@ -170,7 +192,7 @@ class Lane:
             turns.popleft()
             strand.has_turn = False
             seqs = strand.pop(1 if turns else min(limit - len(slots), self._room(strand.label)))
-            slots += [Slot(self.name, strand.label, seq) for seq in seqs]
+            slots += map(_MAKE_SLOT, zip(repeat(self.name), repeat(strand.label), seqs))
             self._start(strand, seqs)
         return slots
 
@@ -189,14 +211,15 @@ class Lane:
         if label:
             self.running_by[label] += number
 
-    def release(self, slot: Slot) -> None:
-        self.running -= 1
-        if slot.label:
-            self.running_by[slot.label] -= 1
-            if not self.running_by[slot.label]:
-                del self.running_by[slot.label]
+    def release(self, label: str, number: int) -> None:
+        """Count so many less as running."""
+        self.running -= number
+        if label:
+            self.running_by[label] -= number
+            if not self.running_by[label]:
+                del self.running_by[label]
         for taker in self.due_for:
-            strand = self.strands.get((taker, slot.label))
+            strand = self.strands.get((taker, label))
             if strand is not None:
                 self._give_turn(strand)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
@@ -86,15 +86,19 @@ class Lanes:
 
     # due jobs
 
-    def put(self, job: Glance) -> None:
-        """Take in a due job; one that is there already only changes its rank."""
-        lane = self._lane(job.queue)
-        taker = job.kind if job.kind in self._pull_kinds else INSIDE
-        lane.put(job.due_at - job.priority * self._lift, taker, job)
-        if taker != INSIDE:
-            self._lent[taker][lane.name] = lane
-        if taker != INSIDE or not lane.is_listed:
-            self._list(lane)
+    def put(self, *jobs: Glance) -> None:
+        """Take in due jobs; one that is there already only changes its rank."""
+        groups: dict[tuple[str, str], list[Glance]] = {}
+        for job in jobs:
+            taker = job.kind if job.kind in self._pull_kinds else INSIDE
+            groups.setdefault((job.queue, taker), []).append(job)
+        for (queue, taker), group in groups.items():
+            lane = self._lane(queue)
+            lane.put(taker, group, self._lift)
+            if taker != INSIDE:
+                self._lent[taker][queue] = lane
+            if taker != INSIDE or not lane.is_listed:
+                self._list(lane)
 
     def discard(self, queue: str, seq: int) -> bool:
         """Forget a job that does not wait any more; whether it was there."""
@@ -142,12 +146,13 @@ class Lanes:
         lane.occupy(label)
         return Slot(job.queue, label, job.seq)
 
-    def release(self, slot: Slot) -> None:
-        """Give leave back: the attempt is over, or never began."""
-        lane = self._lanes[slot.queue]
-        lane.release(slot)
-        if not lane.is_listed or INSIDE not in lane.due_for or len(lane.due_for) > 1:
-            self._list(lane)
+    def release(self, *slots: Slot) -> None:
+        """Give leave back: the attempts are over, or never began."""
+        for (queue, label), number in Counter([slot[:2] for slot in slots]).items():
+            lane = self._lanes[queue]
+            lane.release(label, number)
+            if not lane.is_listed or INSIDE not in lane.due_for or len(lane.due_for) > 1:
+                self._list(lane)
 
     def token_in(self) -> float | None:
         """Seconds until the next queue that only its rate holds back may start a job."""
@@ -192,8 +197,8 @@ class Lanes:
     def all_due(self) -> dict[str, int]:
         return {name: lane.due for name, lane in self._lanes.items()}
 
-    def note_start(self, queue: str, late_by: float) -> None:
-        self._lane(queue).recent.note(late_by, self._tick())
+    def note_starts(self, queue: str, *lates: float) -> None:
+        self._lane(queue).recent.note(*lates, tick=self._tick())
 
     def late_p99(self, queue: str) -> float | None:
         lane = self._lanes.get(queue)

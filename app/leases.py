@@ -75,7 +75,7 @@ class Leases:
         metrics: Metrics,
         now: Now,
         changed: Callable[[Job, Job], None],
-        on_change: Callable[[Job], None],
+        on_change: Callable[[*tuple[Job, ...]], None],
     ) -> None:
         self._store = store
         self._lanes = lanes
@@ -331,7 +331,7 @@ class Leases:
     def _note_start(self, job: Job) -> None:
         self._metrics.started.values[job.kind,] += 1
         self._metrics.late.note(job.kind, job.late_by or 0.0)
-        self._lanes.note_start(job.queue, job.late_by or 0.0)
+        self._lanes.note_starts(job.queue, job.late_by or 0.0)
 
     def _note_end(self, before: Job, after: Job) -> None:
         entry = orjson.loads(after.attempts)[-1]

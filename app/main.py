@@ -277,9 +277,10 @@ class Parts:
         self.service.drain()
         self.leases.drain()
 
-    def _on_change(self, job: Job) -> None:
-        self.watchers.tell(job.seq)
-        self.backlog.left(job.queue)
+    def _on_change(self, *jobs: Job) -> None:
+        self.watchers.tell(*[job.seq for job in jobs])
+        for queue in {job.queue for job in jobs}:
+            self.backlog.left(queue)
 
     def _look_again(self, queue: str, seq: int, job: Job | None) -> None:
         """A write failed, and this is what the store has of the job: it may have been done all the same."""

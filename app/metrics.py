@@ -58,12 +58,13 @@ class Spread:
         self._counts: dict[str, list[int]] = {} if label else {"": [0] * (len(bounds) + 1)}
         self._sums: Counter[str] = Counter()
 
-    def note(self, of: str, value: float) -> None:
+    def note(self, of: str, *values: float) -> None:
         counts = self._counts.get(of)
         if counts is None:
             counts = self._counts[of] = [0] * (len(self._bounds) + 1)
-        counts[bisect_left(self._bounds, value)] += 1
-        self._sums[of] += value  # type: ignore[assignment]  # a Counter adds floats as well
+        for value in values:
+            counts[bisect_left(self._bounds, value)] += 1
+        self._sums[of] += sum(values)  # type: ignore[assignment]  # a Counter adds floats as well
 
     def collect(self) -> Metric:
         family = HistogramMetricFamily(self.name, self.help, labels=self.labels)

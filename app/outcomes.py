@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import deque
+from collections import Counter, deque
 from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,7 +17,7 @@ from app.outcome import End, Outcome
 from app.reports import fields_of, report_end
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from app.agenda import Agenda
     from app.clock import Instant, Now
@@ -28,6 +28,8 @@ MAX_SAVE = 500
 GATHER_TIME = 0.005  # nobody waits for these commits: fewer and larger ones halve their cost
 STORE_PAUSE = 0.5
 FLUSH_TIME = 5.0
+
+_SUCCEEDED, _WELL = State.SUCCEEDED, End.SUCCEEDED  # by their classes they cost 0.05 µs each
 
 log = get_logger(__name__)
 
@@ -55,7 +57,7 @@ class Outcomes:
         max_unsaved: int,
         metrics: Metrics,
         now: Now,
-        on_change: Callable[[Job], None],
+        on_change: Callable[[*tuple[Job, ...]], None],
     ) -> None:
         self._store = store
         self._agenda = agenda
@@ -116,24 +118,28 @@ class Outcomes:
         """Save the oldest; they stay in line until they are on the disk."""
         batch = list(islice(self._unsaved, MAX_SAVE))
         verdicts = await self._store.save([ending.after for ending in batch])
-        was_full, tells_all = self.is_full, log.has_debug
+        was_full, saved = self.is_full, []
         for ending, verdict in zip(batch, verdicts, strict=True):
             self._unsaved.popleft()
             if verdict.is_saved or verdict.job == ending.after:  # or done before, when it seemed to fail
-                if tells_all or ending.outcome.end is not End.SUCCEEDED:
-                    report_end(*ending)
-                self._saved(ending.after)
+                saved.append(ending)
             else:
                 self._lost_race(ending, verdict.job)
+        self._note_saved(saved)
         if was_full and not self.is_full:
             self.on_room()
 
-    def _saved(self, job: Job) -> None:
-        if (wakes_at := job.wakes_at) is not None:
-            self._agenda.add(wakes_at, job.seq)
-        else:
-            self._metrics.finished.values[job.kind, job.state.word] += 1
-        self._on_change(job)
+    def _note_saved(self, endings: Sequence[Ending]) -> None:
+        tells_all = log.has_debug
+        for ending in endings:
+            if tells_all or ending.after.state is not _SUCCEEDED:
+                report_end(*ending)
+                if (wakes_at := ending.after.wakes_at) is not None:
+                    self._agenda.add(wakes_at, ending.after.seq)
+        for (kind, state), jobs in Counter([(job.kind, job.state) for _, _, job in endings]).items():
+            if state.is_final:
+                self._metrics.finished.values[kind, state.word] += jobs
+        self._on_change(*[job for _, _, job in endings])
 
     def _lost_race(self, ending: Ending, stored: Job | None) -> None:
         """Somebody changed the job meanwhile: if only to ask for its end, the outcome counts on top of that."""
@@ -147,6 +153,8 @@ class Outcomes:
 
 
 def _finish(job: Job, outcome: Outcome, now: Instant) -> Job:
+    if outcome.end is _WELL:
+        return job.finish(outcome, now)
     backoff = 0.0
     if outcome.end in (End.ERROR, End.TIMEOUT, End.CRASHED):
         backoff = retry.wait(job.policy, job.failures + 1, random.random())

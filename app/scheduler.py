@@ -51,7 +51,7 @@ class Scheduler:
         alarm: Alarm,
         metrics: Metrics,
         now: Now,
-        on_change: Callable[[Job], None],
+        on_change: Callable[[*tuple[Job, ...]], None],
     ) -> None:
         self._agenda = agenda
         self._store = store
@@ -166,14 +166,15 @@ class Scheduler:
 
         `now` is that of the popping: if the clock has been stepped back since, the claim will see that it is early.
         """
-        expired = []
+        expired, due = [], []
         for job in waiting:
             if job.expires_at is not None and job.expires_at <= now:
                 expired.append(job.seq)
             elif job.due_at <= now:
-                self._lanes.put(job)
+                due.append(job)
                 if job.expires_at is not None:
                     self._agenda.add(job.expires_at, job.seq)
+        self._lanes.put(*due)
         return expired
 
     async def _expire(self, seqs: Sequence[int], now: Instant) -> None:

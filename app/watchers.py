@@ -80,12 +80,12 @@ class Watchers:
                 if not events:
                     del self._events[seq]
 
-    def tell(self, seq: int) -> None:
-        for event in self._events.get(seq, ()):
-            event.set()
+    def tell(self, *seqs: int) -> None:
+        for seq in seqs if self._events else ():
+            for event in self._events.get(seq, ()):
+                event.set()
 
     def close(self) -> None:
         """Let everybody go, and nobody in any more."""
         self.is_closed = True
-        for seq in self._events:
-            self.tell(seq)
+        self.tell(*self._events)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from app.clock import format_instant
-from app.job import MAX_ATTEMPTS_KEPT, WORDS
+from app.history import MAX_ATTEMPTS_KEPT
+from app.job import WORDS
 from app.outcome import End
 
 if TYPE_CHECKING:

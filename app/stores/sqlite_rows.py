@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import apsw
 import orjson
 
-from app.job import NO_ATTEMPTS, NO_LEASES, NOTHING, PLACES, Job, State, read_policy
+from app.history import NO_ATTEMPTS
+from app.job import NO_LEASES, NOTHING, PLACES, Job, State, read_policy
 from app.outcome import Error
 from app.stores import sqlite_schema as sql
 from app.stores.sqlite_schema import FIELDS

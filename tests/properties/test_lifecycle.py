@@ -12,7 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from app.conflict import OnConflict, settle
 from app.errors import WrongState
-from app.job import MAX_ATTEMPTS_KEPT, MAX_LOSSES, SECOND, Job, State
+from app.history import MAX_ATTEMPTS_KEPT
+from app.job import MAX_LOSSES, SECOND, Job, State
 from app.outcome import End, Error, Outcome
 from tests.support.builders import NOW, make_job, make_retry
 

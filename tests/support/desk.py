@@ -41,9 +41,9 @@ class NotingLanes(Lanes):
         self._clock = clock
         self.handed_over: list[tuple[int, int]] = []
 
-    def put(self, job: Glance) -> None:
-        self.handed_over.append((job.seq, self._clock.now()))
-        super().put(job)
+    def put(self, *jobs: Glance) -> None:
+        self.handed_over += [(job.seq, self._clock.now()) for job in jobs]
+        super().put(*jobs)
 
 
 class Desk:
@@ -64,7 +64,7 @@ class Desk:
             alarm=self.alarm,
             metrics=self.metrics,
             now=clock.now,
-            on_change=self.changed.append,
+            on_change=lambda *jobs: self.changed.extend(jobs),
         )
 
     async def add(self, **asked: Any) -> Job:

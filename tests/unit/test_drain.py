@@ -83,7 +83,7 @@ async def test_drain_without_patience_calls_no_unbegun_job_a_failure(clock: Virt
     engine = Engine(clock=clock, handler=FakeHandler(for_ever), server=ServerSection(drain_timeout=0.0))
     await engine.parts.start()
     jobs = await engine.submit_many(50)
-    await engine.until(lambda: bool(engine.parts.workers._todo), step=0)
+    await engine.until(lambda: bool(engine.parts.workers._claims.line), step=0)
 
     await engine.parts.stop()
 

@@ -248,7 +248,7 @@ def test_queue_that_nobody_uses_is_forgotten_once_its_lateness_is() -> None:
     bench = Bench()
     bench.put(queue="once")
     bench.run_dry()
-    bench.lanes.note_start("once", 0.0)
+    bench.lanes.note_starts("once", 0.0)
 
     bench.lanes.forget_idle()
     assert bench.lanes.all_due() == {"once": 0}
@@ -323,7 +323,7 @@ def test_lateness_is_forgotten_after_five_minutes() -> None:
     bench = Bench()
     for minute in range(10):
         bench.tick = minute * 60.0
-        bench.lanes.note_start("default", 10.0 if minute < 5 else 0.001)
+        bench.lanes.note_starts("default", 10.0 if minute < 5 else 0.001)
 
     assert bench.lanes.late_p99("default") == pytest.approx(0.001, rel=0.25)
     bench.tick += 360

@@ -383,7 +383,7 @@ async def test_job_cancelled_while_its_claim_is_under_way_never_begins(clock: Vi
 async def test_job_cancelled_between_its_claim_and_its_begin_never_begins(clock: VirtualClock) -> None:
     async with Engine(clock=clock) as engine:
         job = await engine.submit()
-        await engine.until(lambda: bool(engine.parts.workers._todo), step=0)
+        await engine.until(lambda: bool(engine.parts.workers._claims.line), step=0)
         await engine.parts.service.cancel(job.id, None, None)
         job = await engine.until_final(job, within=1)
 

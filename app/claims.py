@@ -1,0 +1,171 @@
+"""Due jobs on their way to a worker: taken from the lanes, claimed in the store, in line until one is free."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+from app.attempts import Reason
+from app.errors import Problem
+from app.job import SECOND
+from app.log import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from app.agenda import Agenda
+    from app.clock import Instant, Now
+    from app.job import Job
+    from app.lane import Slot
+    from app.lanes import Lanes
+    from app.metrics import Metrics
+    from app.stores.base import Claim, Store
+
+MAX_CLAIM = 200
+STORE_PAUSE = 0.5
+
+log = get_logger(__name__)
+
+
+class Claims:
+    """Claims as many due jobs as there is `room` for and puts them in `line`; `on_line` is called when some are there.
+
+    `on_unwanted` hears of each that is claimed and must not begin: somebody cancelled it meanwhile, or nothing begins
+    any more. `on_change` hears of every job that was stored differently.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        lanes: Lanes,
+        agenda: Agenda,
+        metrics: Metrics,
+        now: Now,
+        room: Callable[[], int],
+        on_line: Callable[[], None],
+        on_unwanted: Callable[[Job, Slot, Reason], None],
+        on_change: Callable[[*tuple[Job, ...]], None],
+    ) -> None:
+        self._store = store
+        self._lanes = lanes
+        self._agenda = agenda
+        self._metrics = metrics
+        self._now = now
+        self._room = room
+        self._on_line = on_line
+        self._on_unwanted = on_unwanted
+        self._on_change = on_change
+        self.line: deque[tuple[Job, Slot]] = deque()
+        self._under_way: frozenset[int] = frozenset()
+        self._unwanted: set[int] = set()  # of those that are being claimed
+        self._has_ended = False
+        self._ready = asyncio.Event()
+        self._thaw: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        """How many are claimed, or about to be, and have not begun."""
+        return len(self.line) + len(self._under_way)
+
+    async def run(self) -> None:
+        """Claim what may start, whenever there is room, for ever."""
+        self._lanes.on_ready = self.look
+        self._ready.set()
+        try:
+            while True:
+                await self._ready.wait()
+                self._ready.clear()
+                await self._lap()
+                self._arm_thaw()
+        finally:
+            if self._thaw is not None:
+                self._thaw.cancel()
+
+    def look(self) -> None:
+        """There may be something to take, or room for it."""
+        self._ready.set()
+
+    def end(self) -> None:
+        """Let nothing begin any more; what is in line is unwanted."""
+        self._has_ended = True
+        while self.line:
+            self._on_unwanted(*self.line.popleft(), Reason.DRAIN)
+
+    def withdraw(self, seq: int) -> None:
+        """See to it that a job does not begin that is not running yet."""
+        if seq in self._under_way:
+            self._unwanted.add(seq)
+            return
+        for entry in [entry for entry in self.line if entry[0].seq == seq]:
+            self.line.remove(entry)
+            self._on_unwanted(*entry, Reason.CANCEL)
+
+    async def _lap(self) -> None:
+        try:
+            while not self._has_ended and (limit := min(self._room(), MAX_CLAIM)) > 0:
+                slots = self._lanes.take(limit)
+                if not slots:
+                    break
+                await self._claim(slots)
+        except Exception as error:
+            self._metrics.laps_failed.values["feed",] += 1
+            if isinstance(error, Problem):
+                log.warning("claim_failed", problem=error.code, detail=error.detail)
+            else:
+                log.error("feed_failed", exc_info=error)
+            await asyncio.sleep(STORE_PAUSE)
+            self._ready.set()
+
+    async def _claim(self, slots: list[Slot]) -> None:
+        now, seqs = self._now(), [slot.seq for slot in slots]
+        self._under_way, self._unwanted = frozenset(seqs), set()
+        try:
+            claim = await self._store.claim(seqs, now=now)
+        except BaseException:
+            self._under_way = frozenset()
+            self._put_back(slots, now + round(STORE_PAUSE * SECOND))
+            raise
+        self._under_way = frozenset()
+        self._take_in(claim, slots)
+
+    def _put_back(self, slots: list[Slot], due_at: Instant) -> None:
+        """Let the scheduler look again at what could not be claimed."""
+        self._agenda.extend([(due_at, slot.seq) for slot in slots])
+        self._lanes.release(*slots)
+        self._on_line()
+
+    def _take_in(self, claim: Claim, slots: list[Slot]) -> None:
+        """Put in line what was claimed; what was not gives its slot back."""
+        taken = {job.seq: job for job in claim.jobs}
+        self.line += [(taken[slot.seq], slot) for slot in slots if slot.seq in taken]
+        if len(taken) < len(slots):
+            self._lanes.release(*[slot for slot in slots if slot.seq not in taken])
+        self._note_starts(claim.jobs)
+        for seq in self._unwanted:
+            self.withdraw(seq)
+        if self._has_ended:
+            self.end()
+        self._agenda.extend(claim.early)
+        for job in claim.spoiled:
+            self._metrics.finished.values[job.kind, job.state.word] += 1
+        self._on_change(*claim.jobs, *claim.spoiled)
+        self._on_line()
+
+    def _note_starts(self, jobs: list[Job]) -> None:
+        lates: dict[tuple[str, str], list[float]] = {}
+        for job in jobs:
+            lates.setdefault((job.kind, job.queue), []).append(job.late_by or 0.0)
+        for (kind, queue), group in lates.items():
+            self._metrics.started.values[kind,] += len(group)
+            self._metrics.late.note(kind, *group)
+            self._lanes.note_starts(queue, *group)
+
+    def _arm_thaw(self) -> None:
+        """Come back when a queue's rate allows its next job; late by a millisecond, since timers may be early."""
+        if self._thaw is not None:
+            self._thaw.cancel()
+            self._thaw = None
+        wait = self._lanes.token_in()
+        if wait is not None:
+            self._thaw = asyncio.get_running_loop().call_later(wait + 0.001, self._lanes.wake)
