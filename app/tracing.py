@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 from aiohttp import web
 
@@ -21,6 +21,19 @@ if TYPE_CHECKING:
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 MAX_ORIGINS: Final = 10_000  # submits that are remembered, so that attempts can be linked to them
 FLUSH_TIME: Final = 0.5  # a collector that does not answer must not hold up the end
+
+
+class Answered(Protocol):
+    """What is noted of an answer."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+
+R = TypeVar("R", bound=Answered)
 
 
 def make_tracing(env: Mapping[str, str]) -> Tracing | None:
@@ -70,9 +83,7 @@ class Tracing:
         thread.start()
         thread.join(FLUSH_TIME)
 
-    async def trace(
-        self, request: web.Request, route: str, answer: Callable[[web.Request], Awaitable[web.StreamResponse]]
-    ) -> web.StreamResponse:
+    async def trace(self, request: web.Request, route: str, answer: Callable[[web.Request], Awaitable[R]]) -> R:
         """Answer a request within a span of it."""
         if not route.startswith("/v1/"):
             return await answer(request)
@@ -88,7 +99,7 @@ class Tracing:
             self._note_answer(span, response)
             return response
 
-    def _note_answer(self, span: Span, answer: web.StreamResponse) -> None:
+    def _note_answer(self, span: Span, answer: Answered) -> None:
         span.set_attribute("http.response.status_code", answer.status)
         span.set_attribute("erelong.request", answer.headers.get("X-Request-Id", ""))
         if answer.status >= 500:

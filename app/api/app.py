@@ -13,12 +13,13 @@ from app.api import headers
 from app.api.auth import Gate
 from app.api.batches import BatchRoutes
 from app.api.bodies import Bodies
-from app.api.errors import REQUEST_ID, STREAM, problem_line, problem_response, request_id_of, stamp
+from app.api.errors import REQUEST_ID, STREAM, problem_line, problem_reply, request_id_of, stamp
 from app.api.jobs import JobRoutes
 from app.api.leases import LeaseRoutes
 from app.api.openapi import document
 from app.api.ops import OpsRoutes
 from app.api.queues import QueueRoutes
+from app.api.reply import AnyReply, Reply
 from app.api.router import Answer, Router, Way
 from app.api.schemas import (
     BatchIn,
@@ -195,7 +196,7 @@ def _bounded(route: Route, gate: Gate, metrics: Metrics, show: Callable[[Job], d
     requests, path = metrics.requests.values, route.path
     takes_query = route.query is not None or not path.startswith("/v1/")
 
-    async def answer(request: web.Request) -> web.StreamResponse:
+    async def answer(request: web.Request) -> AnyReply:
         request_id = request[REQUEST_ID] = request_id_of(request)
         token = current_request.set(request_id)
         try:
@@ -203,26 +204,26 @@ def _bounded(route: Route, gate: Gate, metrics: Metrics, show: Callable[[Job], d
                 await gate.admit(request, path, route.scope)
             if not takes_query and request.query_string:
                 headers.read_query(request, EmptyIn)
-            response = await route.answer(request)
+            reply = await route.answer(request)
         except Exception as error:  # noqa: BLE001 - told apart, answered and logged there
-            response = await _refuse(request, error, show)
-        if not response.prepared:
-            stamp(response, request_id)
-        requests[request.method, path, str(response.status)] += 1
+            reply = await _refuse(request, error, show)
+        if isinstance(reply, Reply):  # a stream has begun
+            stamp(reply, request_id)
+        requests[request.method, path, str(reply.status)] += 1
         if log.has_debug:
-            log.debug("request", request=request_id, method=request.method, path=request.path, status=response.status)
+            log.debug("request", request=request_id, method=request.method, path=request.path, status=reply.status)
         current_request.reset(token)
-        return response
+        return reply
 
     return answer
 
 
-async def _refuse(request: web.Request, error: Exception, show: Callable[[Job], dict[str, Any]]) -> web.StreamResponse:
+async def _refuse(request: web.Request, error: Exception, show: Callable[[Job], dict[str, Any]]) -> AnyReply:
     match error:
         case Problem():
             problem = error
         case OSError() if request.transport is None or request.transport.is_closing():
-            return web.Response(status=CLIENT_GONE)
+            return Reply(status=CLIENT_GONE)
         case _:
             request_id = request[REQUEST_ID]
             fields = {"request": request_id, "method": request.method, "path": request.path}
@@ -230,7 +231,7 @@ async def _refuse(request: web.Request, error: Exception, show: Callable[[Job], 
             problem = Internal(f"something failed; the log has it as {request_id}")
     stream: web.StreamResponse | None = request.get(STREAM)
     if stream is None:
-        return problem_response(problem, request[REQUEST_ID], show)
+        return problem_reply(problem, request[REQUEST_ID], show)
     stream.force_close()
     await stream.write(problem_line(problem, request[REQUEST_ID], show))
     return stream

@@ -14,7 +14,8 @@ from app.api.auth import caller_of
 from app.api.bodies import JSON, MAX_NARROW, NDJSON, refuse_wide
 from app.api.connection import client_of
 from app.api.errors import REQUEST_ID, STREAM, invalid, problem_line
-from app.api.jobs import json_response, taken
+from app.api.jobs import taken
+from app.api.reply import AnyReply, json_reply
 from app.api.schemas import BatchIn
 from app.api.views import ticket_view
 from app.errors import BacklogFull, BadHeader, Fault, Forbidden, Invalid, JobNotFound, KeyTaken, Problem, TooLarge
@@ -54,7 +55,7 @@ class BatchRoutes:
         self._limits = limits
         self._now = now
 
-    async def create(self, request: web.Request) -> web.StreamResponse:
+    async def create(self, request: web.Request) -> AnyReply:
         self._service.refuse_when_draining()
         if request.content_type == NDJSON:
             return await self._stream(request)
@@ -74,7 +75,7 @@ class BatchRoutes:
         if not receipt.replayed:
             _refuse_conflicts(entries)  # nothing is stored then
         views = [ticket_view(entry.job, entry.fate is Fate.ADDED) for entry in entries]
-        response = json_response({"jobs": views}, status=200 if receipt.replayed else 201)
+        response = json_reply({"jobs": views}, status=200 if receipt.replayed else 201)
         if receipt.replayed:
             response.headers["Idempotency-Replayed"] = "true"
         return response

@@ -13,7 +13,7 @@ from aiohttp.http_exceptions import ContentEncodingError, InvalidHeader, LineToo
 from yarl import URL
 
 from app.api.bodies import ENCODINGS, UNREADABLE
-from app.api.errors import CONTENT_TYPE, make_request_id, problem_body, problem_response, stamp
+from app.api.errors import CONTENT_TYPE, make_request_id, problem_body, problem_reply, stamp
 from app.errors import BadHeader, BadRequest, HeaderTimeout, Internal, Problem, UnsupportedMediaType
 from app.log import get_logger
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from aiohttp.web_request import BaseRequest
 
     from app.api.connections import Connections
+    from app.api.reply import Reply
     from app.config import ServerSection
 
 NOWHERE = URL("/")
@@ -81,7 +82,7 @@ class Connection(web.RequestHandler):
 
     def turn_away(self) -> None:
         """Answer the one request that is taken as `Connections` answers those who are too many."""
-        self._request_handler = self._connections.turn_away
+        self._request_handler = self._connections.turn_away  # type: ignore[assignment]  # as in `handle_error`
 
     def abort(self) -> None:
         if self.transport is not None:
@@ -108,6 +109,11 @@ class Connection(web.RequestHandler):
             self._waiting.discard(event)
 
     # heads
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """Nearly always nothing has been paused; the library would have its parser look at nothing each time."""
+        if self._reading_paused:
+            super().resume_reading(resume_parser)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -193,25 +199,25 @@ class Connection(web.RequestHandler):
             message = message._replace(version=HttpVersion11, should_close=True)
         return self._make_request(message, *rest)
 
-    def handle_error(
+    def handle_error(  # type: ignore[override]  # of an answer the library asks no more than ours can do
         self, request: BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
-    ) -> web.StreamResponse:
+    ) -> Reply:
         """Say in our words what the library could not read; anything else that comes here is a fault of ours."""
         if request.writer.output_size > 0:
             raise ConnectionError("the answer has begun already")
         if isinstance(exc, UnicodeEncodeError):  # the library repeats an Expect that is no text
-            return self._problem_response(BadHeader("Expect: this is not text; send 100-continue, or leave it out"))
+            return self._problem_reply(BadHeader("Expect: this is not text; send 100-continue, or leave it out"))
         if status != 400:
             log.error("connection_failed", exc_info=exc or False, status=status)
-            return self._problem_response(Internal("something failed; the log has more"))
-        return self._problem_response(_refusal(exc, message or ""))
+            return self._problem_reply(Internal("something failed; the log has more"))
+        return self._problem_reply(_refusal(exc, message or ""))
 
-    def _problem_response(self, problem: Problem) -> web.Response:
+    def _problem_reply(self, problem: Problem) -> Reply:
         request_id = make_request_id()
-        response = stamp(problem_response(problem, request_id), request_id)
-        response.force_close()
+        reply = stamp(problem_reply(problem, request_id), request_id)
+        reply.force_close()
         self._connections.note_refused(problem, request_id)
-        return response
+        return reply
 
     def log_exception(self, *args: Any, **kw: Any) -> None:
         """What ends a connection; a body that cannot be unpacked, found after the answer, is not our fault."""

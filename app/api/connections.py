@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from app.api.connection import Connection
-from app.api.errors import make_request_id, problem_response, stamp
+from app.api.errors import make_request_id, problem_reply, stamp
+from app.api.reply import AnyReply
 from app.api.router import note_refused
 from app.errors import Problem, TooManyConnections
 from app.log import get_logger
@@ -77,19 +78,19 @@ class Connections:
         self._inside.pop(connection, None)
         self._doorstep.pop(connection, None)
 
-    async def turn_away(self, request: BaseRequest) -> web.StreamResponse:
+    async def turn_away(self, request: BaseRequest) -> AnyReply:
         """Answer a request for which there is no place."""
         if request.path in PROBES:
-            response = await self._server.request_handler(request)
+            reply: AnyReply = await self._server.request_handler(request)
         else:
             problem = TooManyConnections(
                 f"{self._max_connections} connections are busy (max_connections); try again later"
             )
             request_id = make_request_id()
-            response = stamp(problem_response(problem, request_id), request_id)
+            reply = stamp(problem_reply(problem, request_id), request_id)
             self.note_refused(problem, request_id)
-        response.force_close()
-        return response
+        reply.force_close()
+        return reply
 
     def note_refused(self, problem: Problem, request_id: str) -> None:
         note_refused(self._metrics, problem, request_id)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from aiohttp import web
 
+from app.api.reply import Reply
 from app.errors import Fault, Invalid, Problem
 from app.job import Job
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from aiohttp.web_request import BaseRequest
     from pydantic import ValidationError
     from pydantic_core import ErrorDetails
-
-R = TypeVar("R", bound=web.StreamResponse)
 
 CONTENT_TYPE = "application/problem+json"
 REQUEST_ID = web.RequestKey("request_id", str)
@@ -45,11 +44,11 @@ def request_id_of(request: BaseRequest) -> str:
     return given if given and _REQUEST_ID.fullmatch(given) else make_request_id()
 
 
-def stamp(response: R, request_id: str) -> R:
+def stamp(reply: Reply, request_id: str) -> Reply:
     """What every answer carries."""
-    response.headers["X-Request-Id"] = request_id
-    response.headers["Server"] = "erelong"
-    return response
+    reply.headers["X-Request-Id"] = request_id
+    reply.headers["Server"] = "erelong"
+    return reply
 
 
 def problem_body(problem: Problem, request_id: str, show: Show | None = None) -> dict[str, Any]:
@@ -69,16 +68,12 @@ def problem_body(problem: Problem, request_id: str, show: Show | None = None) ->
     return body
 
 
-def problem_response(problem: Problem, request_id: str, show: Show | None = None) -> web.Response:
-    response = web.Response(
-        status=problem.status,
-        body=orjson.dumps(problem_body(problem, request_id, show)),
-        content_type=CONTENT_TYPE,
-        headers=problem.headers,
-    )
+def problem_reply(problem: Problem, request_id: str, show: Show | None = None) -> Reply:
+    body = orjson.dumps(problem_body(problem, request_id, show))
+    reply = Reply(status=problem.status, body=body, headers={"Content-Type": CONTENT_TYPE, **problem.headers})
     if problem.headers.get("Connection") == "close":
-        response.force_close()
-    return response
+        reply.force_close()
+    return reply
 
 
 def problem_line(problem: Problem, request_id: str, show: Show) -> bytes:

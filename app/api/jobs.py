@@ -13,6 +13,7 @@ from app.api.auth import caller_of, refuse_strange
 from app.api.bodies import JSON, MERGE_PATCH
 from app.api.connection import client_of
 from app.api.errors import invalid
+from app.api.reply import Reply, json_reply
 from app.api.router import name_in
 from app.api.schemas import CancelIn, EmptyIn, JobIn, ListIn, PatchIn, ReadIn
 from app.api.views import job_view
@@ -41,7 +42,7 @@ class JobRoutes:
         self._config = config
         self._now = now
 
-    async def create(self, request: web.Request) -> web.Response:
+    async def create(self, request: web.Request) -> Reply:
         self._service.refuse_when_draining()
         body = await self._bodies.json(request)
         now, caller = self._now(), caller_of(request)
@@ -59,7 +60,7 @@ class JobRoutes:
             response.headers["Idempotency-Replayed"] = "true"
         return response
 
-    async def read(self, request: web.Request) -> web.Response:
+    async def read(self, request: web.Request) -> Reply:
         id = name_in(request)
         known = headers.known_versions(request)
         preferred = headers.preferred_wait(request)
@@ -70,17 +71,17 @@ class JobRoutes:
         else:
             job = await self._service.get(id)
         is_same = known is not None and job.version in known
-        response = web.Response(status=304, headers=_tag(job)) if is_same else self.answer(job)
+        response = Reply(status=304, headers=_tag(job)) if is_same else self.answer(job)
         if preferred is not None and asked in (None, preferred):
             response.headers["Preference-Applied"] = f"wait={int(seconds)}"
         return response
 
-    async def list(self, request: web.Request) -> web.Response:
+    async def list(self, request: web.Request) -> Reply:
         now, caller = self._now(), caller_of(request)
         asked = headers.read_query(request, ListIn, context=self._context(now))
         queues = [queue for queue in asked.queue or sorted(caller.queues) if caller.may_use(queue)]
         if asked.queue and not queues:  # none that this key may see: as for queues that hold nothing
-            return json_response({"jobs": [], "next": None})
+            return json_reply({"jobs": [], "next": None})
         filters = asked.model_dump(exclude={"limit", "cursor", "view"}) | {"queue": queues}
         is_full = asked.view == "full"
         query = Query(
@@ -101,13 +102,13 @@ class JobRoutes:
         last = page[taken - 1] if taken < len(found) else None
         cursor = headers.write_cursor(filters, (last.due_at or 0, last.seq)) if last else None
         views = [job_view(job, self._service.waiting_for(job, now), is_full=is_full) for job in shown]
-        response = json_response({"jobs": views, "next": cursor})
+        response = json_reply({"jobs": views, "next": cursor})
         if cursor:
             url = request.rel_url.update_query(cursor=cursor)
             response.headers["Link"] = f'<{url}>; rel="next"'
         return response
 
-    async def patch(self, request: web.Request) -> web.Response:
+    async def patch(self, request: web.Request) -> Reply:
         expect = headers.expected_versions(request)
         body = await self._bodies.json(request, types=(JSON, MERGE_PATCH))
         try:
@@ -116,25 +117,25 @@ class JobRoutes:
             raise invalid(error, "the job cannot be changed so") from None
         return self.answer(await self._service.patch(name_in(request), change, expect))
 
-    async def cancel(self, request: web.Request) -> web.Response:
+    async def cancel(self, request: web.Request) -> Reply:
         expect = headers.expected_versions(request)
         asked = read_body(CancelIn, await self._bodies.json_if_any(request))
         job = await self._service.cancel(name_in(request), asked.reason, expect)
         return self.answer(job, status=200 if job.state is State.CANCELLED else 202)
 
-    async def run(self, request: web.Request) -> web.Response:
+    async def run(self, request: web.Request) -> Reply:
         expect = headers.expected_versions(request)
         read_body(EmptyIn, await self._bodies.json_if_any(request))
         return self.answer(await self._service.run(name_in(request), expect))
 
-    async def retry(self, request: web.Request) -> web.Response:
+    async def retry(self, request: web.Request) -> Reply:
         expect = headers.expected_versions(request)
         read_body(EmptyIn, await self._bodies.json_if_any(request))
         return self.answer(await self._service.retry(name_in(request), expect))
 
-    async def delete(self, request: web.Request) -> web.Response:
+    async def delete(self, request: web.Request) -> Reply:
         await self._service.delete(name_in(request), headers.expected_versions(request))
-        return web.Response(status=204)
+        return Reply(status=204)
 
     def offer(self, body: Any, now: Instant, caller: Caller) -> Offer:
         """The job that a body asks for, if the caller may have it made."""
@@ -151,12 +152,9 @@ class JobRoutes:
     def view(self, job: Job) -> dict[str, Any]:
         return job_view(job, self._service.waiting_for(job, self._now()))
 
-    def answer(self, job: Job, *, status: int = 200) -> web.Response:
-        return web.Response(status=status, body=orjson.dumps(self.view(job)), content_type=JSON, headers=_tag(job))
-
-
-def json_response(value: Any, *, status: int = 200) -> web.Response:
-    return web.Response(status=status, body=orjson.dumps(value), content_type=JSON)
+    def answer(self, job: Job, *, status: int = 200) -> Reply:
+        headers = {"Content-Type": JSON, **_tag(job)}
+        return Reply(status=status, body=orjson.dumps(self.view(job)), headers=headers)
 
 
 def read_body(model: type[B], body: Any) -> B:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from app.api.auth import caller_of, refuse_strange
 from app.api.connection import client_of
 from app.api.errors import invalid
-from app.api.jobs import json_response
+from app.api.reply import json_reply
 from app.api.router import name_in
 from app.api.schemas import EmptyIn, ExtendIn, FailIn, FinishIn, LeaseIn
 from app.askers import Ask
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from app.api.bodies import Bodies
     from app.api.jobs import JobRoutes
+    from app.api.reply import Reply
     from app.config import ServerSection
     from app.leases import Leases
 
@@ -38,7 +39,7 @@ class LeaseRoutes:
         self._limits = limits
         self._jobs = jobs
 
-    async def lend(self, request: web.Request) -> web.Response:
+    async def lend(self, request: web.Request) -> Reply:
         asked = await self._read(request, LeaseIn)
         caller = caller_of(request)
         refuse_strange(caller, "/queues", *(asked.queues or ()))
@@ -49,25 +50,25 @@ class LeaseRoutes:
             {"token": token, "lease_until": format_instant(until), "job": self._jobs.view(job)}
             for token, until, job in leased
         ]
-        return json_response({"leases": views})
+        return json_reply({"leases": views})
 
-    async def extend(self, request: web.Request) -> web.Response:
+    async def extend(self, request: web.Request) -> Reply:
         asked = await self._read(request, ExtendIn)
         _, until, job = await self._leases.extend(name_in(request), asked.lease)
-        return json_response({"lease_until": format_instant(until), "cancel_requested": job.cancel_requested})
+        return json_reply({"lease_until": format_instant(until), "cancel_requested": job.cancel_requested})
 
-    async def finish(self, request: web.Request) -> web.Response:
+    async def finish(self, request: web.Request) -> Reply:
         asked = await self._read(request, FinishIn, self._limits.max_batch_body)
         result = orjson.dumps(asked.result) if asked.result is not None else None
         outcome = succeeded(result, self._limits.max_result)
         return self._jobs.answer(await self._leases.finish(name_in(request), outcome))
 
-    async def fail(self, request: web.Request) -> web.Response:
+    async def fail(self, request: web.Request) -> Reply:
         asked = await self._read(request, FailIn)
         error = Error(asked.error.type, asked.error.message, asked.retryable)
         return self._jobs.answer(await self._leases.fail(name_in(request), error, asked.delay))
 
-    async def release(self, request: web.Request) -> web.Response:
+    async def release(self, request: web.Request) -> Reply:
         await self._read(request, EmptyIn)
         return self._jobs.answer(await self._leases.release(name_in(request)))
 

@@ -9,7 +9,7 @@ from aiohttp import web
 from app.api.auth import caller_of
 from app.api.bodies import JSON
 from app.api.docs import read_page
-from app.api.jobs import json_response
+from app.api.reply import Reply, json_reply
 from app.errors import Forbidden
 from app.metrics import CONTENT_TYPE
 
@@ -38,31 +38,31 @@ class OpsRoutes:
         self._document = document
         self._may_see = may_see
 
-    async def kinds(self, _: web.Request) -> web.Response:
-        return json_response({"kinds": [_kind_view(name, handler) for name, handler in self._handlers.items()]})
+    async def kinds(self, _: web.Request) -> Reply:
+        return json_reply({"kinds": [_kind_view(name, handler) for name, handler in self._handlers.items()]})
 
-    async def livez(self, _: web.Request) -> web.Response:
-        return json_response({"live": True})
+    async def livez(self, _: web.Request) -> Reply:
+        return json_reply({"live": True})
 
-    async def readyz(self, request: web.Request) -> web.Response:
+    async def readyz(self, request: web.Request) -> Reply:
         checks = self._checks()
         is_ready = all(state.startswith("ok") for state in checks.values())
         detail = {"checks": checks} if self._may_see(request) else {}
-        return json_response({"ready": is_ready, **detail}, status=200 if is_ready else 503)
+        return json_reply({"ready": is_ready, **detail}, status=200 if is_ready else 503)
 
-    async def metrics(self, request: web.Request) -> web.Response:
+    async def metrics(self, request: web.Request) -> Reply:
         caller = caller_of(request)
         if caller.queues:
             raise Forbidden(f"metrics are of all queues, and key {caller.name!r} is limited to some")
         await self._metrics.refresh()
-        return web.Response(body=self._metrics.page(), headers={"Content-Type": CONTENT_TYPE})
+        return Reply(body=self._metrics.page(), headers={"Content-Type": CONTENT_TYPE})
 
-    async def openapi(self, _: web.Request) -> web.Response:
-        return web.Response(body=self._document(), content_type=JSON)
+    async def openapi(self, _: web.Request) -> Reply:
+        return Reply(body=self._document(), headers={"Content-Type": JSON})
 
-    async def docs(self, _: web.Request) -> web.Response:
+    async def docs(self, _: web.Request) -> Reply:
         page, headers = read_page()
-        return web.Response(body=page, headers=headers)
+        return Reply(body=page, headers=headers)
 
 
 def _kind_view(name: str, handler: Handler) -> dict[str, Any]:

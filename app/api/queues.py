@@ -10,7 +10,8 @@ from pydantic import ValidationError
 
 from app.api.auth import caller_of
 from app.api.errors import invalid
-from app.api.jobs import json_response, read_body
+from app.api.jobs import read_body
+from app.api.reply import Reply, json_reply
 from app.api.router import name_in
 from app.api.schemas import EmptyIn
 from app.api.views import queue_view
@@ -33,13 +34,13 @@ class QueueRoutes:
         self._bodies = bodies
         self._config = config
 
-    async def list(self, request: web.Request) -> web.Response:
-        return json_response({"queues": [queue_view(queue) for queue in await self._queues.all(caller_of(request))]})
+    async def list(self, request: web.Request) -> Reply:
+        return json_reply({"queues": [queue_view(queue) for queue in await self._queues.all(caller_of(request))]})
 
-    async def read(self, request: web.Request) -> web.Response:
-        return json_response(queue_view(await self._queues.get(name_in(request))))
+    async def read(self, request: web.Request) -> Reply:
+        return json_reply(queue_view(await self._queues.get(name_in(request))))
 
-    async def put(self, request: web.Request) -> web.Response:
+    async def put(self, request: web.Request) -> Reply:
         name = _new_name(request)
         body = await self._bodies.json(request)
         try:
@@ -50,26 +51,26 @@ class QueueRoutes:
         if settings.timeout is not None and settings.timeout > limit:
             fault = Fault("/timeout", f"{settings.timeout:g} s; at most {limit:g} s")
             raise Invalid("these settings cannot be taken", faults=[fault])
-        return json_response(queue_view(await self._queues.put(name, settings)))
+        return json_reply(queue_view(await self._queues.put(name, settings)))
 
-    async def drop(self, request: web.Request) -> web.Response:
+    async def drop(self, request: web.Request) -> Reply:
         await self._queues.drop(name_in(request))
-        return web.Response(status=204)
+        return Reply(status=204)
 
-    async def pause(self, request: web.Request) -> web.Response:
+    async def pause(self, request: web.Request) -> Reply:
         return await self._pause(request, is_paused=True)
 
-    async def resume(self, request: web.Request) -> web.Response:
+    async def resume(self, request: web.Request) -> Reply:
         return await self._pause(request, is_paused=False)
 
-    async def purge(self, request: web.Request) -> web.Response:
+    async def purge(self, request: web.Request) -> Reply:
         read_body(EmptyIn, await self._bodies.json_if_any(request))
-        return json_response({"cancelled": await self._queues.purge(name_in(request))})
+        return json_reply({"cancelled": await self._queues.purge(name_in(request))})
 
-    async def _pause(self, request: web.Request, *, is_paused: bool) -> web.Response:
+    async def _pause(self, request: web.Request, *, is_paused: bool) -> Reply:
         name = _new_name(request)
         read_body(EmptyIn, await self._bodies.json_if_any(request))
-        return json_response(queue_view(await self._queues.pause(name, is_paused)))
+        return json_reply(queue_view(await self._queues.pause(name, is_paused)))
 
 
 def _without_nulls(body: Any) -> Any:

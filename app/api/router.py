@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from aiohttp import hdrs, web
 
-from app.api.errors import problem_response, request_id_of, stamp
+from app.api.errors import problem_reply, request_id_of, stamp
+from app.api.reply import AnyReply
 from app.errors import MethodNotAllowed, NoSuchRoute, Problem
 from app.log import get_logger
 
 if TYPE_CHECKING:
     from app.metrics import Metrics
 
-Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Answer = Callable[[web.Request], Awaitable[AnyReply]]
 Greet = Callable[[web.Request], Awaitable[None]]
-Around = Callable[[web.Request, str, Answer], Awaitable[web.StreamResponse]]
+Around = Callable[[web.Request, str, Answer], Awaitable[AnyReply]]
 
 NAMED = web.RequestKey("named", str)
 METHODS = frozenset(hdrs.METH_ALL)
@@ -58,13 +59,13 @@ class Router:
         served = [*self._fixed.values(), *self._named.values()]
         return [f"{method} {way.path}" for ways in served for method, way in ways.items()]
 
-    async def serve(self, request: web.Request) -> web.StreamResponse:
+    async def serve(self, request: web.Request) -> AnyReply:
         try:
             way = self._find(request)
         except Problem as problem:
             request_id = request_id_of(request)
             note_refused(self._metrics, problem, request_id, request.method)
-            return stamp(problem_response(problem, request_id), request_id)
+            return stamp(problem_reply(problem, request_id), request_id)
         if hdrs.EXPECT in request.headers:
             await way.greet(request)
         if self.around is not None:

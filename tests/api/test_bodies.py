@@ -95,6 +95,18 @@ async def test_falsely_gzipped_body_is_malformed_and_no_error_of_ours(
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
+async def test_body_that_unpacks_faster_than_it_is_read_is_read_to_its_end(service: Served) -> None:
+    text = b'{"jobs": [' + JOB + b"]" + b" " * 3_000_000 + b"}"  # reading is paused meanwhile
+
+    answer = await service.post(
+        "/v1/jobs/batch",
+        data=gzip.compress(text),
+        headers={"Content-Encoding": "gzip", "Content-Type": "application/json"},
+    )
+
+    assert answer.status == 201
+
+
 async def test_bomb_is_too_large_once_it_has_grown(service: Served) -> None:
     bomb = gzip.compress(b" " * 10_000_000)
 

@@ -1,0 +1,62 @@
+"""What an answer looks like as bytes."""
+
+from __future__ import annotations
+
+from email.utils import parsedate_to_datetime
+
+import pytest
+
+from tests.support.raw_requests import answers_in
+from tests.support.served import Served
+
+
+async def raw(service: Served, line: str, *headers: str) -> bytes:
+    return await service.raw("\r\n".join([line, "Host: localhost", *headers, "", ""]).encode())
+
+
+@pytest.mark.parametrize(
+    ("line", "header", "connection"),
+    [("GET /livez HTTP/1.1", "Connection: close", "close"), ("GET /livez HTTP/1.0", "Accept: */*", None)],
+)
+async def test_last_answer_of_a_connection_says_so_if_the_version_has_it_otherwise(
+    service: Served, line: str, header: str, connection: str | None
+) -> None:
+    (answer,) = answers_in(await raw(service, line, header))
+
+    assert (answer.status, answer.headers.get("Connection"), answer.body) == (200, connection, b'{"live":true}')
+
+
+async def test_http_1_0_is_told_that_its_connection_stays(service: Served) -> None:
+    kept = b"GET /livez HTTP/1.0\r\nHost: localhost\r\nConnection: keep-alive\r\n\r\n"
+    last = b"GET /livez HTTP/1.0\r\nHost: localhost\r\n\r\n"
+
+    first, second = answers_in(await service.raw(kept + last))
+
+    assert (first.headers.get("Connection"), second.headers.get("Connection")) == ("keep-alive", None)
+
+
+async def test_answers_are_dated(service: Served) -> None:
+    (answer,) = answers_in(await raw(service, "GET /livez HTTP/1.1", "Connection: close"))
+
+    assert parsedate_to_datetime(answer.headers["Date"]).tzinfo is not None
+    assert answer.headers["Date"].endswith(" GMT")
+
+
+async def test_head_tells_the_length_and_sends_nothing(service: Served) -> None:
+    text = await raw(service, "HEAD /livez HTTP/1.1", "Connection: close")
+
+    assert b"\r\nContent-Length: 13\r\n" in text
+    assert text.endswith(b"\r\n\r\n")
+
+
+async def test_nothing_and_not_modified_have_no_length(service: Served) -> None:
+    job = await service.submit(delay=9)
+    path = f"/v1/jobs/{job['id']}"
+
+    same = await raw(service, f"GET {path} HTTP/1.1", 'If-None-Match: "1"', "Connection: close")
+    gone = await raw(service, f"DELETE {path} HTTP/1.1", "Connection: close")
+
+    for text, status in ((same, b"304 Not Modified"), (gone, b"204 No Content")):
+        assert text.startswith(b"HTTP/1.1 " + status + b"\r\n")
+        assert b"Content-Length" not in text
+        assert b"Content-Type" not in text
