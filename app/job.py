@@ -357,8 +357,8 @@ def new(
     """Make a job that waits for its time; the store gives it its `seq`."""
     due_at = execute_at if execute_at > now else now
     asked = (kind, queue, params, key, labels, priority, timeout, retry, execute_at, expires_after)
-    timed = (State.SCHEDULED, due_at, _expiry(due_at, expires_after), 0, 0, 0, False, now)
-    return tuple.__new__(Job, asked + timed + _UNBEGUN + (token, 0))
+    expires_at = None if expires_after is None else _expiry(due_at, expires_after)
+    return tuple.__new__(Job, (*asked, State.SCHEDULED, due_at, expires_at, 0, 0, 0, False, now, *_UNBEGUN, token, 0))
 
 
 @lru_cache(maxsize=1024)

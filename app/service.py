@@ -6,12 +6,13 @@ import asyncio
 import difflib
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Required, TypedDict
+
+import orjson
 
 from app import job as jobs
 from app.access import ANYBODY, Caller
 from app.config import merged
-from app.conflict import OnConflict
 from app.errors import Draining, Fault, Invalid, JobNotFound, KeyTaken, VersionMismatch, WrongState
 from app.ids import Tokens, parse_id
 from app.job import Job, State
@@ -37,21 +38,29 @@ MAX_PAGE = 8_388_608  # bytes of params, results and attempts in one listing; a 
 PAGE_SLICE = 50
 
 
-class Submission(NamedTuple):
-    """A job as somebody asks for it; what is None falls to the kind, the queue, the defaults."""
+class Submission(TypedDict, total=False):
+    """A job as somebody asks for it; what is absent or None falls to the kind, the queue, the defaults."""
 
-    kind: str
-    params: bytes = jobs.NOTHING
-    queue: str = "default"
-    execute_at: Instant | None = None
-    delay: float | None = None
-    priority: int = 0
-    timeout: float | None = None
-    retry: RetryPatch | None = None
-    expires_after: float | None = None
-    labels: bytes | None = None
-    key: str | None = None
-    on_conflict: OnConflict = OnConflict.REJECT
+    kind: Required[str]
+    params: dict[str, Any] | None
+    queue: str | None
+    execute_at: Instant
+    delay: float
+    priority: int | None
+    timeout: float | None
+    retry: RetryPatch | None
+    expires_after: float | None
+    labels: dict[str, str] | None
+    key: str | None
+    on_conflict: str | None
+
+
+class Terms(NamedTuple):
+    """What a job of a kind gets where these settings hold, unless it asks for other."""
+
+    settings: QueueSettings
+    timeout: float
+    retry: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +105,7 @@ class Service:
         self._config = config
         self._metrics = metrics
         self._now = now
-        self._policies: dict[tuple[str, int], tuple[QueueSettings, bytes]] = {}
+        self._made_terms: dict[tuple[str, int], Terms] = {}
         self._tokens = Tokens()
         self.is_draining = False
 
@@ -104,26 +113,27 @@ class Service:
 
     def draft(self, asked: Submission, now: Instant) -> Job:
         """Make a job of what is asked, or raise `Invalid` naming each field that cannot be."""
-        handler = self._handlers.get(asked.kind)
+        kind, queue = asked["kind"], queue_of(asked)
+        handler = self._handlers.get(kind)
         if handler is None:
-            raise Invalid("the job cannot be taken", faults=[Fault("/kind", self._no_kind(asked.kind))])
-        self._check_params(handler, asked.params)
-        settings = self._lanes.settings(asked.queue)
-        execute_at = asked.execute_at
-        if execute_at is None:
-            execute_at = now if asked.delay is None else now + round(asked.delay * jobs.SECOND)
+            raise Invalid("the job cannot be taken", faults=[Fault("/kind", self._no_kind(kind))])
+        params = orjson.dumps(asked["params"]) if asked.get("params") else jobs.NOTHING
+        self._check_params(handler, params)
+        terms = self._terms(kind, self._lanes.settings(queue))
+        delay, timeout = asked.get("delay"), asked.get("timeout")
+        retry, labels = asked.get("retry"), asked.get("labels")
         return jobs.new(
-            kind=asked.kind,
-            queue=asked.queue,
+            kind=kind,
+            queue=queue,
             now=now,
-            execute_at=execute_at,
-            timeout=self._timeout(asked.kind, settings, asked.timeout),
-            retry=self._policy(asked.kind, settings, asked.retry),
-            params=asked.params,
-            key=asked.key,
-            labels=asked.labels,
-            priority=asked.priority,
-            expires_after=asked.expires_after,
+            execute_at=asked.get("execute_at", now) if delay is None else now + round(delay * jobs.SECOND),
+            timeout=terms.timeout if timeout is None else self._timeout(timeout),
+            retry=terms.retry if retry is None else self._policy(kind, terms.settings, retry),
+            params=params,
+            key=asked.get("key"),
+            labels=orjson.dumps(labels) if labels else None,
+            priority=asked.get("priority") or 0,
+            expires_after=asked.get("expires_after"),
             token=self._tokens.take(),
         )
 
@@ -311,28 +321,17 @@ class Service:
         return after._replace(version=job.version + 1)
 
     def _rewritten(self, job: Job, change: Change) -> dict[str, Any]:
-        given, settings = change.given, self._lanes.settings(job.queue)
+        given, terms = change.given, self._terms(job.kind, self._lanes.settings(job.queue))
         if "params" in given:
             self._check_params(self._handlers.get(job.kind), change.params)
-        retry = job.retry
-        if "retry" in given:
-            retry = self._changed_policy(job, settings, change.retry)
+        timeout = terms.timeout if change.timeout is None else self._timeout(change.timeout)
         return {
             "params": change.params if "params" in given else job.params,
             "labels": change.labels if "labels" in given else job.labels,
             "priority": change.priority if "priority" in given else job.priority,
-            "timeout": self._timeout(job.kind, settings, change.timeout) if "timeout" in given else job.timeout,
-            "retry": retry,
+            "timeout": timeout if "timeout" in given else job.timeout,
+            "retry": _changed_policy(job, terms, change.retry) if "retry" in given else job.retry,
         }
-
-    def _changed_policy(self, job: Job, settings: QueueSettings, patch: RetryPatch | None) -> bytes:
-        """Lay a patch over the policy of a job; what it names as null goes back to what a new job would get."""
-        cleared = self._policy(job.kind, settings, None)
-        if patch is None:
-            return cleared
-        nulls = {name for name in patch.model_fields_set if getattr(patch, name) is None}
-        base = job.policy.model_copy(update=jobs.read_policy(cleared).model_dump(include=nulls))
-        return merged(base, patch).model_dump_json().encode()
 
     # what is checked and filled in
 
@@ -355,26 +354,40 @@ class Service:
         close = difflib.get_close_matches(kind, self._handlers, n=1)
         return f"no kind {kind!r}; known kinds: {known}" + (f". Did you mean {close[0]!r}?" if close else "")
 
-    def _timeout(self, kind: str, settings: QueueSettings, asked: float | None) -> float:
-        if asked is None:
+    def _terms(self, kind: str, settings: QueueSettings) -> Terms:
+        """Made once for all jobs of a kind under the same settings, and their policy is the same object."""
+        terms = self._made_terms.get((kind, id(settings)))
+        if terms is None:
             declared = self._config.kinds.get(kind)
-            of_kind = declared.timeout if declared else None
-            return of_kind or settings.timeout or self._config.jobs.timeout
+            timeout = (declared.timeout if declared else None) or settings.timeout or self._config.jobs.timeout
+            terms = Terms(settings, timeout, self._policy(kind, settings, None))
+            self._made_terms[kind, id(settings)] = terms  # which keeps the id from being another's
+        return terms
+
+    def _timeout(self, asked: float) -> float:
         limit = self._config.jobs.max_timeout
         if asked > limit:
             raise Invalid("the job cannot be taken", faults=[Fault("/timeout", f"{asked:g} s; at most {limit:g} s")])
         return asked
 
     def _policy(self, kind: str, settings: QueueSettings, asked: RetryPatch | None) -> bytes:
-        """The whole retry policy as JSON; those without a wish of their own share one that is made once."""
-        if asked is None and (kept := self._policies.get((kind, id(settings)))) is not None:
-            return kept[1]
+        """The whole retry policy as JSON."""
         declared = self._config.kinds.get(kind)
         of_kind = declared.retry if declared else None
-        policy = merged(self._config.jobs.retry, settings.retry, of_kind, asked).model_dump_json().encode()
-        if asked is None:
-            self._policies[kind, id(settings)] = (settings, policy)  # which keeps the id from being another's
-        return policy
+        return merged(self._config.jobs.retry, settings.retry, of_kind, asked).model_dump_json().encode()
+
+
+def queue_of(asked: Submission) -> str:
+    return asked.get("queue") or "default"
+
+
+def _changed_policy(job: Job, terms: Terms, patch: RetryPatch | None) -> bytes:
+    """Lay a patch over the policy of a job; what it names as null goes back to what a new job would get."""
+    if patch is None:
+        return terms.retry
+    nulls = {name for name in patch.model_fields_set if getattr(patch, name) is None}
+    base = job.policy.model_copy(update=jobs.read_policy(terms.retry).model_dump(include=nulls))
+    return merged(base, patch).model_dump_json().encode()
 
 
 def _check_version(job: Job, expect: frozenset[int] | None) -> None:

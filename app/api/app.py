@@ -103,7 +103,7 @@ class Route(NamedTuple):
     summary: str
     gives: str
     refuses: tuple[type[Problem], ...] = ()
-    body: type[BaseModel] | None = None
+    body: type | None = None
     query: type[BaseModel] | None = None
 
 

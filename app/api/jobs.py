@@ -15,10 +15,12 @@ from app.api.connection import client_of
 from app.api.errors import invalid
 from app.api.reply import Reply, json_reply
 from app.api.router import name_in
-from app.api.schemas import CancelIn, EmptyIn, JobIn, ListIn, PatchIn, ReadIn
+from app.api.schemas import CancelIn, EmptyIn, ListIn, ReadIn, read_change, read_submission
 from app.api.views import job_view
+from app.conflict import OnConflict
 from app.errors import JobNotFound, KeyTaken
 from app.job import STATES, State
+from app.service import queue_of
 from app.stores.base import Fate, Offer, Order, Query
 
 if TYPE_CHECKING:
@@ -78,7 +80,8 @@ class JobRoutes:
 
     async def list(self, request: web.Request) -> Reply:
         now, caller = self._now(), caller_of(request)
-        asked = headers.read_query(request, ListIn, context=self._context(now))
+        context = {"now": now, "max_horizon": self._config.jobs.max_horizon}
+        asked = headers.read_query(request, ListIn, context=context)
         queues = [queue for queue in asked.queue or sorted(caller.queues) if caller.may_use(queue)]
         if asked.queue and not queues:  # none that this key may see: as for queues that hold nothing
             return json_reply({"jobs": [], "next": None})
@@ -112,7 +115,7 @@ class JobRoutes:
         expect = headers.expected_versions(request)
         body = await self._bodies.json(request, types=(JSON, MERGE_PATCH))
         try:
-            change = PatchIn.model_validate(body, context=self._context(self._now())).to_change()
+            change = read_change(body, self._now(), self._config.jobs.max_horizon)
         except ValidationError as error:
             raise invalid(error, "the job cannot be changed so") from None
         return self.answer(await self._service.patch(name_in(request), change, expect))
@@ -140,14 +143,13 @@ class JobRoutes:
     def offer(self, body: Any, now: Instant, caller: Caller) -> Offer:
         """The job that a body asks for, if the caller may have it made."""
         try:
-            asked = JobIn.model_validate(body, context=self._context(now)).to_submission()
+            asked = read_submission(body, now, self._config.jobs.max_horizon)
         except ValidationError as error:
             raise invalid(error, "the job cannot be taken") from None
-        refuse_strange(caller, "/queue", asked.queue)
-        return Offer(self._service.draft(asked, now), asked.on_conflict)
-
-    def _context(self, now: Instant) -> dict[str, Any]:
-        return {"now": now, "max_horizon": self._config.jobs.max_horizon}
+        if caller.queues:
+            refuse_strange(caller, "/queue", queue_of(asked))
+        on_conflict = asked.get("on_conflict")
+        return Offer(self._service.draft(asked, now), OnConflict(on_conflict) if on_conflict else OnConflict.REJECT)
 
     def view(self, job: Job) -> dict[str, Any]:
         return job_view(job, self._service.waiting_for(job, self._now()))

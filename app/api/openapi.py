@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic.json_schema import GenerateJsonSchema, models_json_schema
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
 
 from app import __version__
 from app.access import Scope
@@ -41,8 +42,6 @@ from app.metrics import CONTENT_TYPE as METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
-    from pydantic import BaseModel
 
     from app.api.app import Route
     from app.errors import Problem
@@ -181,7 +180,7 @@ def _header_parameter(name: str) -> Schema:
     return {"name": name, "in": "header", "description": about, "schema": schema}
 
 
-def _request_body(body: type[BaseModel]) -> Schema:
+def _request_body(body: type) -> Schema:
     content: Schema = {JSON: {"schema": {"$ref": SCHEMA + body.__name__}, "example": EXAMPLES[body.__name__]}}
     if body is PatchIn:
         content[MERGE_PATCH] = content[JSON]
@@ -274,8 +273,10 @@ class _Generator(GenerateJsonSchema):
 
 def _schemas(routes: Sequence[Route], handlers: Mapping[str, Handler]) -> dict[str, Schema]:
     bodies = [route.body for route in routes if route.body is not None and route.body is not EmptyIn]
-    models = [(model, "validation") for model in dict.fromkeys([*bodies, Retry])]
-    _, made = models_json_schema(models, ref_template=f"{SCHEMA}{{model}}", schema_generator=_Generator)  # type: ignore[arg-type]  # lists are invariant
+    shapes: list[tuple[str, Literal["validation"], TypeAdapter[Any]]] = [
+        (shape.__name__, "validation", TypeAdapter(shape)) for shape in dict.fromkeys([*bodies, Retry])
+    ]
+    _, made = TypeAdapter.json_schemas(shapes, ref_template=f"{SCHEMA}{{model}}", schema_generator=_Generator)
     schemas: dict[str, Schema] = made["$defs"]
     schemas["BatchIn"]["properties"]["jobs"]["items"] = {"$ref": f"{SCHEMA}JobIn"}
     schemas["JobIn"]["properties"]["kind"] |= {"enum": list(handlers)}

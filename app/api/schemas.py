@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal, Required
 
 import orjson
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationInfo,
+    WithJsonSchema,
+    with_config,
+)
 from pydantic_core import PydanticCustomError
+from typing_extensions import TypedDict
 
-from app.clock import Duration, PositiveDuration, parse_instant
+from app.clock import Duration, Instant, PositiveDuration, parse_instant
 from app.config import Name, RetryPatch
-from app.conflict import OnConflict
 from app.job import NOTHING, STATES
 from app.service import Change, Submission
 
@@ -72,98 +82,104 @@ Params = Annotated[dict[str, Any], Field(description="What the kind's schema say
 StateWord = Literal["scheduled", "running", "succeeded", "failed", "cancelled", "expired"]
 
 
+STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
 class Body(BaseModel):
-    """What all bodies share: nothing unknown, nothing guessed."""
+    """What most bodies share: nothing unknown, nothing guessed."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
+    model_config = ConfigDict(**STRICT, frozen=True)
 
 
-class Timed(Body):
+# The bodies that come in masses are dictionaries: to make a model of one takes twice as long, with all that is absent.
+
+
+def _sole_time(delay: float, info: ValidationInfo) -> float:
+    if "execute_at" in info.data:
+        raise _refused("give execute_at or delay, not both")
+    max_horizon = (info.context or {})["max_horizon"]
+    if delay > max_horizon:
+        raise _refused(f"{delay:.12g} s is too far ahead; at most {max_horizon:.12g} s (max_horizon)")
+    return delay
+
+
+def _with_key(on_conflict: str | None, info: ValidationInfo) -> str | None:
+    if on_conflict is not None and info.data.get("key") is None:
+        raise _refused("on_conflict needs a key; give one, or leave it out")
+    return on_conflict
+
+
+class Timed(TypedDict, total=False):
     """A time is asked for as an instant or as a delay, not both."""
 
-    execute_at: InstantIn = Field(None, validate_default=False, description="When it may start.")  # type: ignore[assignment]  # absent, never null
-    delay: Duration = Field(None, validate_default=False, description="Seconds from now, in place of execute_at.")  # type: ignore[assignment]  # absent, never null
-
-    @field_validator("delay")
-    @classmethod
-    def _one_time(cls, delay: float, info: ValidationInfo) -> float:
-        if info.data.get("execute_at") is not None:
-            raise _refused("give execute_at or delay, not both")
-        max_horizon = (info.context or {})["max_horizon"]
-        if delay > max_horizon:
-            raise _refused(f"{delay:.12g} s is too far ahead; at most {max_horizon:.12g} s (max_horizon)")
-        return delay
+    execute_at: Annotated[InstantIn, Field(description="When it may start.")]
+    delay: Annotated[
+        Duration, AfterValidator(_sole_time), Field(description="Seconds from now, in place of execute_at.")
+    ]
 
 
-class JobIn(Timed):
+@with_config(STRICT)
+class JobIn(Timed, total=False):
     """A job to be submitted."""
 
-    kind: Name = Field(description="What runs it: a name of `GET /v1/kinds`.")
-    params: Params | None = None
-    queue: Name | None = Field(None, description="Where it waits its turn; `default` if not given.")
-    priority: Priority | None = None
-    timeout: PositiveDuration | None = Field(None, description="Seconds that one attempt may take.")
-    retry: RetryPatch | None = None
-    expires_after: ExpiresAfter | None = None
-    labels: Labels | None = None
-    key: Key | None = None
-    on_conflict: Literal["reject", "keep", "replace", "reschedule"] | None = Field(
-        None, description="What happens when a live job of the queue holds the key; `reject` if not given."
+    kind: Required[Annotated[Name, Field(description="What runs it: a name of `GET /v1/kinds`.")]]
+    params: Params | None
+    queue: Annotated[Name | None, Field(description="Where it waits its turn; `default` if not given.")]
+    priority: Priority | None
+    timeout: Annotated[PositiveDuration | None, Field(description="Seconds that one attempt may take.")]
+    retry: RetryPatch | None
+    expires_after: ExpiresAfter | None
+    labels: Labels | None
+    key: Key | None
+    on_conflict: Annotated[
+        Literal["reject", "keep", "replace", "reschedule"] | None,
+        AfterValidator(_with_key),
+        Field(description="What happens when a live job of the queue holds the key; `reject` if not given."),
+    ]
+
+
+@with_config(STRICT)
+class PatchIn(Timed, total=False):
+    """What is to change of a scheduled job; null clears what is optional."""
+
+    priority: Priority | None
+    params: Params | None
+    labels: Labels | None
+    timeout: PositiveDuration | None
+    expires_after: ExpiresAfter | None
+    retry: RetryPatch | None
+
+
+def read_submission(body: Any, now: Instant, max_horizon: float) -> Submission:
+    """What a body asks for; raises pydantic's `ValidationError`."""
+    asked: Submission = _JOB_IN.validate_python(body, context={"now": now, "max_horizon": max_horizon})
+    return asked
+
+
+def read_change(body: Any, now: Instant, max_horizon: float) -> Change:
+    """What a body would change; raises pydantic's `ValidationError`."""
+    asked: PatchIn = _PATCH_IN.validate_python(body, context={"now": now, "max_horizon": max_horizon})
+    return Change(
+        given=frozenset(asked),
+        execute_at=asked.get("execute_at"),
+        delay=asked.get("delay"),
+        priority=asked.get("priority") or 0,
+        params=orjson.dumps(params) if (params := asked.get("params")) else NOTHING,
+        labels=orjson.dumps(labels) if (labels := asked.get("labels")) else None,
+        timeout=asked.get("timeout"),
+        expires_after=asked.get("expires_after"),
+        retry=asked.get("retry"),
     )
 
-    @field_validator("on_conflict")
-    @classmethod
-    def _key_for_conflict(cls, on_conflict: str | None, info: ValidationInfo) -> str | None:
-        if on_conflict is not None and info.data.get("key") is None:
-            raise _refused("on_conflict needs a key; give one, or leave it out")
-        return on_conflict
 
-    def to_submission(self) -> Submission:
-        on_conflict = OnConflict.REJECT if self.on_conflict is None else OnConflict(self.on_conflict)
-        return Submission(
-            self.kind,
-            orjson.dumps(self.params) if self.params else NOTHING,
-            self.queue or "default",
-            self.execute_at,
-            self.delay,
-            self.priority or 0,
-            self.timeout,
-            self.retry,
-            self.expires_after,
-            orjson.dumps(self.labels) if self.labels else None,
-            self.key,
-            on_conflict,
-        )
+_JOB_IN: Final = TypeAdapter(JobIn).validator
+_PATCH_IN: Final = TypeAdapter(PatchIn).validator
 
 
 class BatchIn(Body):
     """Jobs that are taken all or not at all."""
 
     jobs: list[Any] = Field(min_length=1, description="Each as for `POST /v1/jobs`.")
-
-
-class PatchIn(Timed):
-    """What is to change of a scheduled job; null clears what is optional."""
-
-    priority: Priority | None = None
-    params: Params | None = None
-    labels: Labels | None = None
-    timeout: PositiveDuration | None = None
-    expires_after: ExpiresAfter | None = None
-    retry: RetryPatch | None = None
-
-    def to_change(self) -> Change:
-        return Change(
-            given=frozenset(self.model_fields_set),
-            execute_at=self.execute_at,
-            delay=self.delay,
-            priority=self.priority or 0,
-            params=orjson.dumps(self.params) if self.params else NOTHING,
-            labels=orjson.dumps(self.labels) if self.labels else None,
-            timeout=self.timeout,
-            expires_after=self.expires_after,
-            retry=self.retry,
-        )
 
 
 class CancelIn(Body):
@@ -236,3 +252,4 @@ class ListIn(Body):
 
 
 assert set(StateWord.__args__) == set(STATES)  # type: ignore[attr-defined]  # Literal has its values there
+assert JobIn.__annotations__.keys() == Submission.__annotations__.keys()

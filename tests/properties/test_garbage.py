@@ -42,7 +42,8 @@ RETRIES = st.dictionaries(st.sampled_from(["max_attempts", "delay", "factor", "m
 
 def bodies(model: type[Any]) -> st.SearchStrategy[Any]:
     """Objects with names that the model knows, and what those may not be."""
-    names = st.sampled_from([*model.model_fields, "nonsense"])
+    known = getattr(model, "model_fields", model.__annotations__)
+    names = st.sampled_from([*known, "nonsense"])
     fields = st.dictionaries(names, VALUES, max_size=5)
     likely = st.fixed_dictionaries({}, optional={"kind": st.sampled_from(WORDS), "retry": RETRIES, "delay": NUMBERS})
     return st.builds(lambda a, b: {**a, **b}, fields, likely) | VALUES
