@@ -52,12 +52,14 @@ class Backlog:
         return sum(len(events) for events in self._held.values())
 
     def waiting(self, queue: str) -> int:
-        counts = self._store.counts()
-        return sum([counts.get((queue, kind, State.SCHEDULED), 0) for kind in self._kinds])
+        counts, waiting = self._store.counts(), 0
+        for kind in self._kinds:
+            waiting += counts.get((queue, kind, State.SCHEDULED), 0)
+        return waiting
 
     async def take_room(self, offers: Sequence[Offer], client: Client = STAYS) -> Mapping[str, int]:
         """Hold room for jobs while they are added; raises `BacklogFull` if there is none. Give it back in any case."""
-        needs = {offers[0].job.queue: 1} if len(offers) == 1 else Counter(offer.job.queue for offer in offers)
+        needs = {offers[0].job.queue: 1} if len(offers) == 1 else Counter([offer.job.queue for offer in offers])
         room: dict[str, int] = {}
         try:
             for queue, number in needs.items():
@@ -77,7 +79,8 @@ class Backlog:
                 self._incoming[queue] = left
             else:
                 del self._incoming[queue]
-            self.left(queue)
+            if self._held:
+                self.left(queue)
 
     def left(self, queue: str) -> None:
         """A job of the queue does not wait any more: there may be room."""

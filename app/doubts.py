@@ -12,13 +12,11 @@ from app.log import get_logger
 from app.stores.base import Query
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Awaitable, Callable, Sequence
 
     from app.clock import Instant
-    from app.errors import Exit
     from app.metrics import Metrics
-    from app.stores.base import Claim, Glances, Group, Instants, Jobs, Memo, Offer, Override, Receipt, Store, Verdicts
+    from app.stores.base import Claim, Memo, Offer, Override, Receipt, Store, Verdicts
 
 STORE_PAUSE = 0.5
 PAGE = 500
@@ -174,20 +172,10 @@ class DoubtedStore:
     def __init__(self, *, store: Store, doubts: Doubts) -> None:
         self._store = store
         self._doubts = doubts
-
-    def open(self) -> Coroutine[Any, Any, None]:
-        return self._store.open()
-
-    def close(self) -> Coroutine[Any, Any, None]:
-        return self._store.close()
-
-    def ailment(self) -> str | None:
-        return self._store.ailment()
-
-    def end(self) -> Coroutine[Any, Any, Exit]:
-        return self._store.end()
-
-    # writes
+        self.open, self.close, self.ailment, self.end = store.open, store.close, store.ailment, store.end
+        self.purge, self.forget_memos = store.purge, store.forget_memos  # these are done again anyway
+        self.recall, self.get, self.glance, self.list = store.recall, store.get, store.glance, store.list
+        self.due, self.counts, self.overrides = store.due, store.counts, store.overrides
 
     async def add(
         self, offers: Sequence[Offer], *, now: Instant, is_whole: bool = False, memo: Memo | None = None
@@ -240,32 +228,3 @@ class DoubtedStore:
         except BaseException:
             self._doubts.overridden(queue)
             raise
-
-    def purge(self, queue: str, state: State, *, before: Instant, limit: int) -> Coroutine[Any, Any, int]:
-        return self._store.purge(queue, state, before=before, limit=limit)
-
-    def forget_memos(self, *, before: Instant, limit: int) -> Coroutine[Any, Any, int]:
-        return self._store.forget_memos(before=before, limit=limit)
-
-    # reads
-
-    def recall(self, memo: Memo, *, now: Instant) -> Coroutine[Any, Any, Receipt | None]:
-        return self._store.recall(memo, now=now)
-
-    def get(self, seqs: Sequence[int]) -> Coroutine[Any, Any, dict[int, Job]]:
-        return self._store.get(seqs)
-
-    def glance(self, seqs: Sequence[int]) -> Coroutine[Any, Any, Glances]:
-        return self._store.glance(seqs)
-
-    def list(self, query: Query) -> Coroutine[Any, Any, Jobs]:
-        return self._store.list(query)
-
-    def due(self, after: tuple[Instant, int], before: Instant, limit: int) -> Coroutine[Any, Any, Instants]:
-        return self._store.due(after, before, limit)
-
-    def counts(self) -> Mapping[Group, int]:
-        return self._store.counts()
-
-    def overrides(self) -> Coroutine[Any, Any, dict[str, Override]]:
-        return self._store.overrides()

@@ -56,11 +56,9 @@ class Gate:
 
     async def admit(self, request: web.Request, path: str, scope: Scope) -> None:
         """Let in only those whose key has the scope, and only to what is of queues of theirs."""
-        caller = self._admit(request, scope)
-        if caller is not ANYBODY:
-            request[CALLER] = caller
-            if caller.queues:
-                await self._confine(request, path, caller)
+        caller = request[CALLER] = self._admit(request, scope)
+        if caller.queues:
+            await self._confine(request, path, caller)
 
     def greet(self, scope: Scope | None) -> Callable[[web.Request], Awaitable[None]]:
         """What `Expect: 100-continue` meets: who will be refused is not told to send the body."""

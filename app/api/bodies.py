@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import orjson
-from aiohttp import web
+from aiohttp import hdrs, web
 from aiohttp.http_exceptions import BadHttpMessage
 
 from app.errors import BodyTimeout, Fault, Invalid, MalformedJson, Overloaded, TooLarge, UnsupportedMediaType
@@ -44,7 +44,9 @@ class Bodies:
         if not request.body_exists:
             raise MalformedJson("there is no body; send a JSON object")
         _check_type(request, types)
-        return self.parse(await self._read(request, max_size or self._limits.max_body), wrapped)
+        limit = max_size or self._limits.max_body
+        whole = request.content.is_eof()  # all of it is here: the usual case needs no timer
+        return self.parse(_take(request, limit) if whole else await self._gather(request, limit), wrapped)
 
     async def json_if_any(self, request: web.Request, *, max_size: int | None = None) -> Any:
         """The body as JSON; none as an empty object."""
@@ -84,18 +86,9 @@ class Bodies:
         if rest.strip() or is_skipping:
             yield [None if is_skipping else rest]
 
-    async def _read(self, request: web.Request, limit: int) -> bytes:
+    async def _gather(self, request: web.Request, limit: int) -> bytes:
         if (request.content_length or 0) > limit:
             raise _too_large(limit)
-        content = request.content
-        if content.is_eof():  # all of it is here: the usual case needs no timer
-            try:
-                body = content.read_nowait()
-            except UNREADABLE as error:
-                raise _unreadable(request, error) from None
-            if len(body) > limit:
-                raise _too_large(limit)
-            return body
         parts = bytearray()
         try:
             async for chunk in self._chunks(request, LEAST_RATE):
@@ -143,12 +136,22 @@ def refuse_wide(value: Any) -> None:
 
 
 def _check_type(request: web.Request, types: tuple[str, ...]) -> None:
-    if request.content_type not in types and "Content-Type" in request.headers:
-        given = request.headers["Content-Type"]
+    given = request.headers.get(hdrs.CONTENT_TYPE)
+    if given is not None and given not in types and request.content_type not in types:
         raise UnsupportedMediaType(f"Content-Type {given!r} is not taken here; send {' or '.join(types)}")
-    encoding = request.headers.get("Content-Encoding")  # those that the library does not know it leaves as they are
+    encoding = request.headers.get(hdrs.CONTENT_ENCODING)  # those that the library does not know it leaves as they are
     if encoding is not None and encoding.lower() not in ("gzip", "deflate", "identity"):
         raise UnsupportedMediaType(ENCODINGS)
+
+
+def _take(request: web.Request, limit: int) -> bytes:
+    try:
+        body = request.content.read_nowait()
+    except UNREADABLE as error:
+        raise _unreadable(request, error) from None
+    if len(body) > limit:
+        raise _too_large(limit)
+    return body
 
 
 def _too_large(limit: int) -> TooLarge:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 from aiohttp import web
+from multidict import istr
 
 from app.api.reply import Reply
 from app.errors import Fault, Invalid, Problem
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 CONTENT_TYPE = "application/problem+json"
+GIVEN_ID = istr("X-Request-Id")
 REQUEST_ID = web.RequestKey("request_id", str)
 STREAM = web.RequestKey("stream", web.StreamResponse)  # the answer to a request, once it has begun
 MAX_FAULTS = 20  # of one job: of a batch all jobs are named, and one body can hold thousands of unknown names
@@ -40,7 +42,7 @@ def make_request_id() -> str:
 
 def request_id_of(request: BaseRequest) -> str:
     """The id that the client gave it, or a new one."""
-    given = request.headers.get("X-Request-Id")
+    given = request.headers.get(GIVEN_ID)
     return given if given and _REQUEST_ID.fullmatch(given) else make_request_id()
 
 

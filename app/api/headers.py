@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar, get_origin
 
 import orjson
+from multidict import istr
 from pydantic import BaseModel, ValidationError
 
 from app.api.errors import MAX_FAULTS, faults_of
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=BaseModel)
 
 MAX_PARAMETERS = 400  # of a query
+
+IDEMPOTENCY_KEY = istr("Idempotency-Key")
 
 _TAG = re.compile(r'\s*(?:W/)?"([0-9]{1,18})"\s*')
 _IDEMPOTENCY_KEY = re.compile(r"[\x20-\x7e]{1,255}")
@@ -64,9 +67,9 @@ def preferred_wait(request: web.Request) -> float | None:
 
 def idempotency_memo(request: web.Request, body: Any, caller: Caller) -> Memo | None:
     """What is remembered of a submit that carries an `Idempotency-Key`: equal JSON values are the same body."""
-    keys = request.headers.getall("Idempotency-Key", ())
-    if not keys:
+    if IDEMPOTENCY_KEY not in request.headers:
         return None
+    keys = request.headers.getall(IDEMPOTENCY_KEY)
     key = keys[0]
     if len(keys) > 1 or not _IDEMPOTENCY_KEY.fullmatch(key):
         raise BadHeader("Idempotency-Key: one key of 1 to 255 printable ASCII characters is taken")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 def job_view(job: Job, waiting_for: str | None, *, is_full: bool = True) -> dict[str, Any]:
     """Stored JSON text goes out as it is."""
+    execute_at, due_at = format_instant(job.execute_at), job.due_at
     view: dict[str, Any] = {
         "id": job.id,
         "state": WORDS[job.state],
@@ -29,8 +30,8 @@ def job_view(job: Job, waiting_for: str | None, *, is_full: bool = True) -> dict
         "labels": orjson.Fragment(job.labels) if job.labels else {},
         "priority": job.priority,
         "timeout": job.timeout,
-        "execute_at": format_instant(job.execute_at),
-        "due_at": _instant(job.due_at),
+        "execute_at": execute_at,
+        "due_at": execute_at if due_at == job.execute_at else _instant(due_at),
         "expires_at": _instant(job.expires_at),
         "retry": orjson.Fragment(job.retry),
         "attempt": job.attempt,

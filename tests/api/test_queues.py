@@ -298,14 +298,14 @@ async def test_many_queues_are_counted_together(service: Served, monkeypatch: py
     """Each by itself would go over the groups of all: minutes for ten thousand."""
     for name in ("mail", "print", "resize"):
         await service.submit(queue=name, delay=9)
-    counts, asked = service.store.counts, 0
+    counts, asked = service.parts.store.counts, 0
 
     def counted() -> Mapping[Group, int]:
         nonlocal asked
         asked += 1
         return counts()
 
-    monkeypatch.setattr(service.store, "counts", counted)
+    monkeypatch.setattr(service.parts.store, "counts", counted)
 
     queues = (await service.get("/v1/queues")).json["queues"]
 
