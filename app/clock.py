@@ -73,10 +73,10 @@ def format_instant(us: Instant) -> str:
 
 def parse_duration(value: object) -> float:
     """Read a duration as seconds; raise ValueError, with what to send instead, when it is none or no sane one."""
-    if isinstance(value, str):
-        seconds: float = _seconds_of_text(value)
-    elif isinstance(value, (int, float)) and not isinstance(value, bool) and value == value:
-        seconds = value
+    if type(value) in (int, float) and value == value:  # no bool
+        seconds: float = value  # type: ignore[assignment]  # it is one of these
+    elif isinstance(value, str):
+        seconds = _seconds_of_text(value)
     else:
         raise ValueError(f"{_shown(value)} is not a duration: {_AS_DURATION}")
     if seconds < 0:
@@ -86,7 +86,8 @@ def parse_duration(value: object) -> float:
     return float(seconds) + 0.0  # not -0.0
 
 
-def _checked_duration(value: object) -> float:
+def read_duration(value: object) -> float:
+    """`parse_duration` for pydantic."""
     try:
         return parse_duration(value)
     except ValueError as error:  # pydantic would put "Value error, " before the text of a plain one
@@ -104,8 +105,9 @@ def _schema(**least: float) -> WithJsonSchema:
     )
 
 
-Duration = Annotated[float, BeforeValidator(_checked_duration), _schema(minimum=0)]
-PositiveDuration = Annotated[float, Field(gt=0), BeforeValidator(_checked_duration), _schema(exclusiveMinimum=0)]
+DURATION_SCHEMA: Final = _schema(minimum=0)
+Duration = Annotated[float, BeforeValidator(read_duration), DURATION_SCHEMA]
+PositiveDuration = Annotated[float, Field(gt=0), BeforeValidator(read_duration), _schema(exclusiveMinimum=0)]
 
 
 def _from_text(text: str) -> Instant:

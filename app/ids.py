@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import secrets
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MAX_SEQ = 1 << 40
 
@@ -13,17 +17,11 @@ _LEASE_BYTES = 16
 _LEASE_DIGITS = _SEQ_DIGITS + 2 * _LEASE_BYTES
 
 
-class Tokens:
+def draw_tokens() -> Iterator[str]:
     """Random parts of ids, drawn many at a time: asking the kernel costs more than all else of an id."""
-
-    def __init__(self) -> None:
-        self._drawn: list[str] = []
-
-    def take(self) -> str:
-        if not self._drawn:
-            text = secrets.token_hex(256 * _TOKEN_BYTES)
-            self._drawn = [text[at : at + 2 * _TOKEN_BYTES] for at in range(0, len(text), 2 * _TOKEN_BYTES)]
-        return self._drawn.pop()
+    while True:
+        text = secrets.token_hex(256 * _TOKEN_BYTES)
+        yield from [text[at : at + 2 * _TOKEN_BYTES] for at in range(0, len(text), 2 * _TOKEN_BYTES)]
 
 
 def write_id(seq: int, token: str) -> str:

@@ -14,9 +14,9 @@ from app import job as jobs
 from app.access import ANYBODY, Caller
 from app.config import merged
 from app.errors import Draining, Fault, Invalid, JobNotFound, KeyTaken, VersionMismatch, WrongState
-from app.ids import Tokens, parse_id
+from app.ids import draw_tokens, parse_id
 from app.job import Job, State
-from app.stores.base import Fate, Offer
+from app.stores.base import ADDED, CHANGED, CONFLICT, Offer
 from app.watchers import STAYS
 
 if TYPE_CHECKING:
@@ -103,10 +103,11 @@ class Service:
         self._watchers = watchers
         self._handlers = handlers
         self._config = config
+        self._max_params = config.server.max_params
         self._metrics = metrics
         self._now = now
         self._made_terms: dict[tuple[str, int], Terms] = {}
-        self._tokens = Tokens()
+        self._tokens = draw_tokens()
         self.is_draining = False
 
     # submitting
@@ -134,7 +135,7 @@ class Service:
             labels=orjson.dumps(labels) if labels else None,
             priority=asked.get("priority") or 0,
             expires_after=asked.get("expires_after"),
-            token=self._tokens.take(),
+            token=next(self._tokens),
         )
 
     async def add(
@@ -156,7 +157,7 @@ class Service:
             receipt = await self._store.add(offers, now=now, is_whole=is_whole, memo=memo)
         finally:
             self._backlog.give_back(room)
-        if receipt.replayed or (is_whole and any(entry and entry.fate is Fate.CONFLICT for entry in receipt.entries)):
+        if receipt.replayed or (is_whole and any(entry and entry.fate is CONFLICT for entry in receipt.entries)):
             return receipt
         self._take_in([entry for entry in receipt.entries if entry is not None])
         return receipt
@@ -164,10 +165,11 @@ class Service:
     def _take_in(self, entries: Sequence[Added]) -> None:
         """See to what follows from an add."""
         instants = []
+        submitted = self._metrics.submitted.values
         for fate, job in entries:
-            if fate is Fate.ADDED:
-                self._metrics.submitted.values[job.kind,] += 1
-            elif fate is Fate.CHANGED:
+            if fate is ADDED:
+                submitted[job.kind,] += 1
+            elif fate is CHANGED:
                 self._lanes.discard(job.queue, job.seq)
                 self._watchers.tell(job.seq)
             else:
@@ -336,7 +338,7 @@ class Service:
     # what is checked and filled in
 
     def _check_params(self, handler: Handler | None, params: bytes) -> None:
-        limit = self._config.server.max_params
+        limit = self._max_params
         if len(params) > limit:
             detail = (
                 f"{len(params)} bytes of JSON; at most {limit} are taken. Store large data elsewhere and pass its name"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from aiohttp import web
@@ -19,7 +19,7 @@ from app.api.reply import AnyReply, json_reply
 from app.api.schemas import BatchIn
 from app.api.views import ticket_view
 from app.errors import BacklogFull, BadHeader, Fault, Forbidden, Invalid, JobNotFound, KeyTaken, Problem, TooLarge
-from app.stores.base import Added, Fate, Offer
+from app.stores.base import ADDED, CONFLICT, Added, Offer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,13 +36,6 @@ MAX_LINES = 500  # a group: parsing more would keep others waiting
 MANY_FAULTS = 1_000  # told of a batch in full; of further jobs only the first
 MAX_UNREAD = 1 << 24  # bytes of answers kept for a client that reads none before it has sent all
 WRAPPING = 2  # levels of a JSON batch around a job
-
-
-class Line(NamedTuple):
-    """A line of a stream: the job it asks for, or what is wrong with it."""
-
-    offer: Offer | None
-    problem: Problem | None
 
 
 class BatchRoutes:
@@ -74,7 +67,7 @@ class BatchRoutes:
             raise JobNotFound("jobs that this Idempotency-Key made have been deleted; take a new key to make others")
         if not receipt.replayed:
             _refuse_conflicts(entries)  # nothing is stored then
-        views = [ticket_view(entry.job, entry.fate is Fate.ADDED) for entry in entries]
+        views = [ticket_view(entry.job, entry.fate is ADDED) for entry in entries]
         response = json_reply({"jobs": views}, status=200 if receipt.replayed else 201)
         if receipt.replayed:
             response.headers["Idempotency-Replayed"] = "true"
@@ -148,23 +141,25 @@ class BatchRoutes:
                 request.transport.abort()
             raise ConnectionResetError(f"{MAX_UNREAD} bytes of answers wait and are not read") from None
 
-    def _read(self, texts: Sequence[bytes | None], caller: Caller) -> list[Line]:
+    def _read(self, texts: Sequence[bytes | None], caller: Caller) -> list[Offer | Problem]:
+        """What each line that is not empty asks for, or what is wrong with it."""
         now = self._now()
-        return [self._line(text, now, caller) for text in texts if text is None or text.strip()]
+        lines: list[Offer | Problem] = []
+        for text in texts:
+            try:
+                if text is None:
+                    raise TooLarge(f"the line is longer than {self._limits.max_body} bytes")
+                if text.strip():
+                    lines.append(self._jobs.offer(self._bodies.parse(text), now, caller))
+            except Problem as problem:
+                lines.append(problem)
+        return lines
 
-    def _line(self, text: bytes | None, now: Instant, caller: Caller) -> Line:
-        try:
-            if text is None:
-                raise TooLarge(f"the line is longer than {self._limits.max_body} bytes")
-            return Line(self._jobs.offer(self._bodies.parse(text), now, caller), None)
-        except Problem as problem:
-            return Line(None, problem)
-
-    async def _take(self, lines: list[Line], request_id: str, client: Client) -> list[bytes]:
+    async def _take(self, lines: list[Offer | Problem], request_id: str, client: Client) -> list[bytes]:
         """Store what can be, and say for each line what became of it, in order."""
-        offers = [line.offer for line in lines if line.offer is not None]
+        offers = [line for line in lines if isinstance(line, Offer)]
         answers = iter(await self._add(offers, client) if offers else ())
-        return [self._line_of(line.problem or next(answers), request_id) for line in lines]
+        return [self._line_of(next(answers) if isinstance(line, Offer) else line, request_id) for line in lines]
 
     async def _add(self, offers: list[Offer], client: Client) -> Sequence[Added | Problem | None]:
         try:
@@ -188,20 +183,21 @@ class BatchRoutes:
 
     def _line_of(self, answer: Added | Problem | None, request_id: str) -> bytes:
         assert answer is not None  # None is for replays, and a stream has none
-        if isinstance(answer, Added) and answer.fate is Fate.CONFLICT:
-            answer = taken(answer.job)
-        if isinstance(answer, Problem):
-            return problem_line(answer, request_id, self._jobs.view)
-        view = {"id": answer.job.id, "created": answer.fate is Fate.ADDED}
-        return orjson.dumps(view, option=orjson.OPT_APPEND_NEWLINE)
+        if isinstance(answer, Added):
+            fate, job = answer
+            if fate is not CONFLICT:
+                view = {"id": job.id, "created": fate is ADDED}
+                return orjson.dumps(view, option=orjson.OPT_APPEND_NEWLINE)
+            answer = taken(job)
+        return problem_line(answer, request_id, self._jobs.view)
 
 
 def _refuse_conflicts(entries: Sequence[Added]) -> None:
     """Name the lines whose keys are held: by stored jobs, or by lines before them that are now not stored either."""
-    first = {entry.job.seq: index for index, entry in reversed([*enumerate(entries)]) if entry.fate is Fate.ADDED}
+    first = {entry.job.seq: index for index, entry in reversed([*enumerate(entries)]) if entry.fate is ADDED}
     faults, holders = [], []
     for index, entry in enumerate(entries):
-        if entry.fate is not Fate.CONFLICT:
+        if entry.fate is not CONFLICT:
             continue
         if entry.job.seq in first:
             detail = f"/jobs/{first[entry.job.seq]} has the key {entry.job.key!r} as well"

@@ -35,6 +35,7 @@ class Bodies:
 
     def __init__(self, *, limits: ServerSection) -> None:
         self._limits = limits
+        self._max_body, self._max_depth = limits.max_body, limits.max_depth  # a model is slow to ask
         self._held = 0  # bytes of bodies that are not whole yet
 
     async def json(
@@ -44,7 +45,7 @@ class Bodies:
         if not request.body_exists:
             raise MalformedJson("there is no body; send a JSON object")
         _check_type(request, types)
-        limit = max_size or self._limits.max_body
+        limit = max_size or self._max_body
         whole = request.content.is_eof()  # all of it is here: the usual case needs no timer
         return self.parse(_take(request, limit) if whole else await self._gather(request, limit), wrapped)
 
@@ -59,7 +60,7 @@ class Bodies:
             value = orjson.loads(body)
         except orjson.JSONDecodeError as error:
             raise MalformedJson(f"the body is not JSON: {error}") from None
-        limit = self._limits.max_depth + wrapped
+        limit = self._max_depth + wrapped
         if body.count(b"{") + body.count(b"[") > limit and _is_deeper(value, limit):
             raise MalformedJson(f"the body is nested more than {limit} deep")
         if len(body) > MAX_NARROW:
@@ -68,7 +69,7 @@ class Bodies:
 
     async def lines(self, request: web.Request) -> AsyncIterator[list[bytes | None]]:
         """The lines of a stream, as many as have come together; None stands for one that is too long."""
-        limit = self._limits.max_body
+        limit = self._max_body
         rest = b""
         is_skipping = False
         async for chunk in self._chunks(request):

@@ -21,7 +21,7 @@ from app.conflict import OnConflict
 from app.errors import JobNotFound, KeyTaken
 from app.job import STATES, State
 from app.service import queue_of
-from app.stores.base import Fate, Offer, Order, Query
+from app.stores.base import ADDED, CONFLICT, Offer, Order, Query
 
 if TYPE_CHECKING:
     from app.access import Caller
@@ -41,7 +41,7 @@ class JobRoutes:
     def __init__(self, *, service: Service, bodies: Bodies, config: Config, now: Now) -> None:
         self._service = service
         self._bodies = bodies
-        self._config = config
+        self._max_wait, self._max_horizon = config.server.max_wait, config.jobs.max_horizon
         self._now = now
 
     async def create(self, request: web.Request) -> Reply:
@@ -54,9 +54,9 @@ class JobRoutes:
         (entry,) = receipt.entries
         if entry is None:
             raise JobNotFound("the job that this Idempotency-Key made has been deleted; take a new key to make another")
-        if entry.fate is Fate.CONFLICT:
+        if entry.fate is CONFLICT:
             raise taken(entry.job)
-        response = self.answer(entry.job, status=201 if entry.fate is Fate.ADDED else 200)
+        response = self.answer(entry.job, status=201 if entry.fate is ADDED else 200)
         response.headers["Location"] = f"/v1/jobs/{entry.job.id}"
         if receipt.replayed:
             response.headers["Idempotency-Replayed"] = "true"
@@ -67,7 +67,7 @@ class JobRoutes:
         known = headers.known_versions(request)
         preferred = headers.preferred_wait(request)
         asked = headers.read_query(request, ReadIn).wait if request.query_string else None
-        seconds = min(preferred or 0.0 if asked is None else asked, self._config.server.max_wait)
+        seconds = min(preferred or 0.0 if asked is None else asked, self._max_wait)
         if seconds:
             job = await self._service.wait(id, seconds, known, client_of(request))
         else:
@@ -80,7 +80,7 @@ class JobRoutes:
 
     async def list(self, request: web.Request) -> Reply:
         now, caller = self._now(), caller_of(request)
-        context = {"now": now, "max_horizon": self._config.jobs.max_horizon}
+        context = {"now": now, "max_horizon": self._max_horizon}
         asked = headers.read_query(request, ListIn, context=context)
         queues = [queue for queue in asked.queue or sorted(caller.queues) if caller.may_use(queue)]
         if asked.queue and not queues:  # none that this key may see: as for queues that hold nothing
@@ -115,7 +115,7 @@ class JobRoutes:
         expect = headers.expected_versions(request)
         body = await self._bodies.json(request, types=(JSON, MERGE_PATCH))
         try:
-            change = read_change(body, self._now(), self._config.jobs.max_horizon)
+            change = read_change(body, self._now(), self._max_horizon)
         except ValidationError as error:
             raise invalid(error, "the job cannot be changed so") from None
         return self.answer(await self._service.patch(name_in(request), change, expect))
@@ -143,13 +143,14 @@ class JobRoutes:
     def offer(self, body: Any, now: Instant, caller: Caller) -> Offer:
         """The job that a body asks for, if the caller may have it made."""
         try:
-            asked = read_submission(body, now, self._config.jobs.max_horizon)
+            asked = read_submission(body, now, self._max_horizon)
         except ValidationError as error:
             raise invalid(error, "the job cannot be taken") from None
         if caller.queues:
             refuse_strange(caller, "/queue", queue_of(asked))
         on_conflict = asked.get("on_conflict")
-        return Offer(self._service.draft(asked, now), OnConflict(on_conflict) if on_conflict else OnConflict.REJECT)
+        job = self._service.draft(asked, now)
+        return Offer(job, OnConflict(on_conflict)) if on_conflict else Offer(job)
 
     def view(self, job: Job) -> dict[str, Any]:
         return job_view(job, self._service.waiting_for(job, self._now()))

@@ -20,7 +20,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
-from app.clock import Duration, Instant, PositiveDuration, parse_instant
+from app.clock import DURATION_SCHEMA, Duration, Instant, PositiveDuration, parse_instant, read_duration
 from app.config import Name, RetryPatch
 from app.job import NOTHING, STATES
 from app.service import Change, Submission
@@ -94,7 +94,8 @@ class Body(BaseModel):
 # The bodies that come in masses are dictionaries: to make a model of one takes twice as long, with all that is absent.
 
 
-def _sole_time(delay: float, info: ValidationInfo) -> float:
+def _delay(value: object, info: ValidationInfo) -> float:
+    delay = read_duration(value)
     if "execute_at" in info.data:
         raise _refused("give execute_at or delay, not both")
     max_horizon = (info.context or {})["max_horizon"]
@@ -114,7 +115,7 @@ class Timed(TypedDict, total=False):
 
     execute_at: Annotated[InstantIn, Field(description="When it may start.")]
     delay: Annotated[
-        Duration, AfterValidator(_sole_time), Field(description="Seconds from now, in place of execute_at.")
+        float, BeforeValidator(_delay), DURATION_SCHEMA, Field(description="Seconds from now, in place of execute_at.")
     ]
 
 

@@ -38,6 +38,9 @@ class Fate(StrEnum):
     CONFLICT = "conflict"
 
 
+ADDED, CHANGED, CONFLICT = Fate.ADDED, Fate.CHANGED, Fate.CONFLICT  # an enum looks its members up in Python: 50 ns
+
+
 class Added(NamedTuple):
     """The fate of an offer, with the job now stored under its key (or its own)."""
 

@@ -10,7 +10,7 @@ import orjson
 from app import job as jobs
 from app.config import Retry
 from app.conflict import OnConflict
-from app.ids import Tokens
+from app.ids import draw_tokens
 from app.job import SECOND, Job, State
 from app.outcome import End, Error, Outcome
 from app.stores.base import Fate, Group, Offer, Query, Receipt, Store
@@ -20,7 +20,7 @@ NOW = EPOCH
 ALL = Query(limit=1_000_000, is_full=True)
 
 
-_tokens = Tokens()
+_tokens = draw_tokens()
 
 
 def make_retry(**policy: Any) -> bytes:
@@ -55,7 +55,7 @@ def make_job(
         execute_at=now + round(delay * SECOND),
         expires_after=expires_after,
         now=now,
-        token=_tokens.take(),
+        token=next(_tokens),
     )
     return job._replace(seq=seq)
 
