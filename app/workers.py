@@ -54,6 +54,10 @@ class Worker:
         self.reason: Reason | None = None
         self.is_lost = False
 
+    def begin(self, job: Job, slot: Slot, deadline: float) -> None:
+        self.job, self.slot, self.deadline, self.reason = job, slot, deadline, None
+        self.began_at = monotonic()  # the loop's own time stands still while a handler keeps the loop
+
 
 class Workers:
     """Runs at most `concurrency` attempts at once. `on_change` hears of every job that was stored differently."""
@@ -224,7 +228,10 @@ class Workers:
     async def _run(self, worker: Worker, job: Job, slot: Slot) -> None:
         """Run one attempt; whatever its handler does, an outcome comes of it."""
         handler = self._handlers.get(job.kind, UNKNOWN_KIND)
-        self._begin(worker, job, slot, handler.stop)
+        worker.begin(job, slot, self._deadline(handler.stop, job.timeout))
+        self._busy[job.seq] = worker
+        if worker.deadline < self._next_look:
+            self._arm_look(worker.deadline)
         attempt = attempt_of(job)
         current_attempt.set(attempt)
         try:
@@ -238,28 +245,16 @@ class Workers:
             outcome = stopped(worker.reason, job)
             worker.task.uncancel()
         if not worker.is_lost:
-            self._leave(worker)
-            self._end(job, slot, outcome, monotonic() - worker.began_at)
+            self._leave(worker, job, slot, outcome)
 
-    def _begin(self, worker: Worker, job: Job, slot: Slot, stop: Stop) -> None:
-        worker.job, worker.slot, worker.reason = job, slot, None
-        worker.began_at = monotonic()  # the loop's own time stands still while a handler keeps the loop
-        worker.deadline = self._deadline(stop, job.timeout)
-        self._busy[job.seq] = worker
-        if worker.deadline < self._next_look:
-            self._arm_look(worker.deadline)
-
-    def _leave(self, worker: Worker) -> tuple[Job, Slot]:
-        """Take a worker off the attempt that it is at."""
-        job, slot = worker.job, worker.slot
-        assert job is not None
-        assert slot is not None
+    def _leave(self, worker: Worker, job: Job, slot: Slot, outcome: Outcome) -> None:
+        """Take a worker off its attempt, which is over."""
         del self._busy[job.seq]
         worker.job = worker.slot = None
-        return job, slot
+        self._end(job, slot, outcome, monotonic() - worker.began_at)
 
     def _end(self, job: Job, slot: Slot, outcome: Outcome, seconds: float = 0.0) -> None:
-        """The attempt is over; it is seen to with all the others that this turn of the loop has ended."""
+        """See to an attempt that is over, with all the others that this turn of the loop has ended."""
         if not self._over:
             self._loop.call_soon(self._settle)
         self._over.append((job, slot, outcome, self._now(), seconds))
@@ -269,9 +264,9 @@ class Workers:
         over, self._over = self._over, []
         self._lanes.release(*[slot for _, slot, _, _, _ in over])
         lasted: dict[tuple[str, End], list[float]] = {}
-        for job, _, outcome, now, seconds in over:
+        for job, _, outcome, _, seconds in over:
             lasted.setdefault((job.kind, outcome.end), []).append(seconds)
-            self._outcomes.add(job, outcome, now)
+        self._outcomes.add(*[(job, outcome, now) for job, _, outcome, now, _ in over])
         for (kind, end), group in lasted.items():
             self._metrics.ended.values[kind, end] += len(group)
             self._metrics.duration.note(kind, *group)
@@ -316,14 +311,16 @@ class Workers:
 
     def _abandon(self, worker: Worker) -> None:
         """End an attempt whose handler does not: its task runs on, counted, and its place is taken by another."""
-        assert worker.reason is not None
-        job, slot = self._leave(worker)
-        log.warning("attempt_abandoned", **fields_of(job), reason=worker.reason)
+        job, slot, reason = worker.job, worker.slot, worker.reason
+        assert job is not None
+        assert slot is not None
+        assert reason is not None
+        log.warning("attempt_abandoned", **fields_of(job), reason=reason)
         worker.is_lost = True
         self._workers.discard(worker)
         self._lost.add(worker)
         worker.task.add_done_callback(lambda _: self._lost.discard(worker))
-        self._end(job, slot, stopped(worker.reason, job), monotonic() - worker.began_at)
+        self._leave(worker, job, slot, stopped(reason, job))
 
     def _check_still(self) -> None:
         if self._is_stopping and not (self._busy or self._over or self._claims):
