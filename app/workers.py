@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from app.stores.base import Store
 
 TURNS_BEFORE_YIELD = 200
-MAX_WAKING = 8
+FIRST_WAKING = 2  # no-ops that are due together need few workers, attempts that wait one each
+MAX_WAKING = 32  # at once, for the loop's sake
 RELEASE_GRACE = 0.4
 
 _KILL = Stop.KILL  # by its class it costs 0.05 µs
@@ -99,6 +100,7 @@ class Workers:
         self._lost: set[Worker] = set()
         self._workers: set[Worker] = set()
         self._waking = 0  # workers that were told that there is something to do and have not looked yet (`is_waking`)
+        self._to_wake = FIRST_WAKING
         self._over: list[tuple[Job, Slot, Outcome, Instant, float]] = []  # this turn of the loop, until `_settle`
         self._is_still = asyncio.Event()
         self._is_stopping = False
@@ -172,12 +174,17 @@ class Workers:
         return self._config.concurrency - len(self._busy) - len(self._claims)
 
     def _on_line(self) -> None:
+        self._to_wake = FIRST_WAKING
         self._wake_some()
         self._check_still()
 
+    def _wake_more(self) -> None:
+        """All that were woken have looked and there is still something to do: the attempts take their time."""
+        self._to_wake = min(2 * self._to_wake, MAX_WAKING)
+        self._wake_some()
+
     def _wake_some(self) -> None:
-        """Have a few workers on their way; each that finds more to do sees to the next, so no-ops need few."""
-        for _ in range(min(MAX_WAKING - self._waking, len(self._claims.line))):
+        for _ in range(min(self._to_wake - self._waking, len(self._claims.line))):
             if self._idle:
                 worker = self._idle.pop()
                 if worker.wake is not None and not worker.wake.done():
@@ -205,8 +212,8 @@ class Workers:
                 turns = 0
                 continue
             job, slot = line.popleft()
-            if line and self._waking < MAX_WAKING:
-                self._wake_some()
+            if line and not self._waking:
+                self._wake_more()
             await self._run(worker, job, slot)
             if worker.is_lost or worker.task.cancelling():
                 return
