@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import defaultdict
 from contextlib import suppress
 from functools import partial
 from time import monotonic
@@ -101,7 +102,10 @@ class Workers:
         self._workers: set[Worker] = set()
         self._waking = 0  # workers that were told that there is something to do and have not looked yet (`is_waking`)
         self._to_wake = FIRST_WAKING
-        self._over: list[tuple[Job, Slot, Outcome, Instant, float]] = []  # this turn of the loop, until `_settle`
+        # of the attempts that are over, until this turn of the loop is
+        self._ended: list[tuple[Job, Outcome, Instant]] = []
+        self._slots: list[Slot] = []
+        self._lasted: defaultdict[tuple[str, End], list[float]] = defaultdict(list)
         self._is_still = asyncio.Event()
         self._is_stopping = False
         self._look: asyncio.TimerHandle | None = None
@@ -205,16 +209,16 @@ class Workers:
         self._note_awake(worker)
         while True:
             if not line:
+                worker.job = worker.slot = None
                 worker.wake = self._loop.create_future()
                 self._idle.append(worker)
                 await worker.wake
                 self._note_awake(worker)
                 turns = 0
                 continue
-            job, slot = line.popleft()
-            if line and not self._waking:
+            if len(line) > 1 and not self._waking:
                 self._wake_more()
-            await self._run(worker, job, slot)
+            await self._run(worker, *line.popleft())
             if worker.is_lost or worker.task.cancelling():
                 return
             turns += 1
@@ -252,31 +256,27 @@ class Workers:
             outcome = stopped(worker.reason, job)
             worker.task.uncancel()
         if not worker.is_lost:
-            self._leave(worker, job, slot, outcome)
-
-    def _leave(self, worker: Worker, job: Job, slot: Slot, outcome: Outcome) -> None:
-        """Take a worker off its attempt, which is over."""
-        del self._busy[job.seq]
-        worker.job = worker.slot = None
-        self._end(job, slot, outcome, monotonic() - worker.began_at)
+            del self._busy[job.seq]
+            self._end(job, slot, outcome, monotonic() - worker.began_at)
 
     def _end(self, job: Job, slot: Slot, outcome: Outcome, seconds: float = 0.0) -> None:
         """See to an attempt that is over, with all the others that this turn of the loop has ended."""
-        if not self._over:
+        if not self._ended:
             self._loop.call_soon(self._settle)
-        self._over.append((job, slot, outcome, self._now(), seconds))
+        self._ended.append((job, outcome, self._now()))
+        self._slots.append(slot)
+        self._lasted[job.kind, outcome.end].append(seconds)
 
     def _settle(self) -> None:
         """Give back the slots of the attempts that are over, and send their outcomes to the disk."""
-        over, self._over = self._over, []
-        self._lanes.release(*[slot for _, slot, _, _, _ in over])
-        lasted: dict[tuple[str, End], list[float]] = {}
-        for job, _, outcome, _, seconds in over:
-            lasted.setdefault((job.kind, outcome.end), []).append(seconds)
-        self._outcomes.add(*[(job, outcome, now) for job, _, outcome, now, _ in over])
-        for (kind, end), group in lasted.items():
-            self._metrics.ended.values[kind, end] += len(group)
-            self._metrics.duration.note(kind, *group)
+        self._lanes.release(*self._slots)
+        self._outcomes.add(*self._ended)
+        for (kind, end), seconds in self._lasted.items():
+            self._metrics.ended.values[kind, end] += len(seconds)
+            self._metrics.duration.note(kind, *seconds)
+        self._slots.clear()
+        self._ended.clear()
+        self._lasted.clear()
         self._claims.look()
         self._check_still()
 
@@ -327,8 +327,9 @@ class Workers:
         self._workers.discard(worker)
         self._lost.add(worker)
         worker.task.add_done_callback(lambda _: self._lost.discard(worker))
-        self._leave(worker, job, slot, stopped(reason, job))
+        del self._busy[job.seq]
+        self._end(job, slot, stopped(reason, job), monotonic() - worker.began_at)
 
     def _check_still(self) -> None:
-        if self._is_stopping and not (self._busy or self._over or self._claims):
+        if self._is_stopping and not (self._busy or self._ended or self._claims):
             self._is_still.set()
