@@ -17,6 +17,7 @@ MAX_ATTEMPTS_KEPT = 20
 NO_ATTEMPTS = b"[]"
 # By hand: to make a dictionary first, and to have it written, takes twice as long.
 _ENTRY = b'{"number":%d,"started_at":"%b","finished_at":"%b","late_by":%b,"outcome":"%b","error":%b%b}'
+_ONLY_ENTRY = b"[%b]" % _ENTRY
 
 
 def with_attempt(
@@ -24,7 +25,7 @@ def with_attempt(
 ) -> bytes:
     """The history with one more attempt."""
     error = outcome.error or UNEXPLAINED.get(outcome.end)
-    entry = _ENTRY % (
+    entry = (_ENTRY if history != NO_ATTEMPTS else _ONLY_ENTRY) % (
         number,
         _stamp(-(started_at // -1000)),
         _stamp(-(finished_at // -1000)),
@@ -34,7 +35,7 @@ def with_attempt(
         b',"output":%b' % orjson.dumps(storable(outcome.output)) if outcome.output else b"",
     )
     if history == NO_ATTEMPTS:
-        return b"[%b]" % entry
+        return entry
     earlier = orjson.loads(history)[1 - MAX_ATTEMPTS_KEPT :]
     if earlier and "output" in earlier[-1]:  # kept whole for the latest attempt alone
         earlier[-1]["output"] = earlier[-1]["output"][-MAX_MESSAGE:]

@@ -190,7 +190,7 @@ class Leases:
             is_lent = {verdict.job.seq for verdict in verdicts if verdict.is_saved and verdict.job is not None}
             for job in jobs:
                 if job.seq not in is_lent:
-                    self._outcomes.add(job, Outcome(End.RELEASED), self._now())
+                    self._outcomes.add((job, Outcome(End.RELEASED), self._now()))
         leased = [Leased(job.lease, until, job) for job in lent if job.seq in is_lent and job.lease is not None]
         for lease in leased:
             self._hold(lease.job.seq, slots.pop(lease.job.seq), seconds)

@@ -78,7 +78,7 @@ class Parts:
         self.doubts = Doubts(
             store=store,
             metrics=self.metrics,
-            on_begun=lambda job: self.outcomes.add(job, Outcome(End.RELEASED), now()),
+            on_begun=lambda job: self.outcomes.add((job, Outcome(End.RELEASED), now())),
             on_look=self._look_again,
             on_override=lambda queue: self.queues.read_anew(queue),
         )

@@ -79,13 +79,12 @@ class Outcomes:
     def is_full(self) -> bool:
         return len(self._unsaved) >= self._max_unsaved
 
-    def add(self, job: Job, outcome: Outcome, now: Instant) -> None:
-        """Take the outcome of a running job's attempt."""
-        ending = Ending(job, outcome, _finish(job, outcome, now))
-        if not self._unsaved:
+    def add(self, *ended: tuple[Job, Outcome, Instant]) -> None:
+        """Take the outcomes of running jobs' attempts, each with when it ended."""
+        self._unsaved += [Ending._make((job, outcome, _finish(job, outcome, now))) for job, outcome, now in ended]
+        if self._unsaved:
             self._has_some.set()
             self._is_clear.clear()
-        self._unsaved.append(ending)
 
     async def run(self) -> None:
         """Save what comes, for ever; what could not be saved is tried again."""
@@ -145,7 +144,7 @@ class Outcomes:
         """Somebody changed the job meanwhile: if only to ask for its end, the outcome counts on top of that."""
         running, outcome, _ = ending
         if stored is not None and stored.state is State.RUNNING and stored.started_at == running.started_at:
-            self.add(stored, outcome, self._now())
+            self.add((stored, outcome, self._now()))
             return
         self._metrics.outdated.values[()] += 1
         state = stored.state.word if stored else "gone"

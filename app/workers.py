@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import defaultdict
 from contextlib import suppress
 from functools import partial
 from time import monotonic
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from app.stores.base import Store
 
 TURNS_BEFORE_YIELD = 200
-MAX_WAKING = 8
+FIRST_WAKING = 2  # no-ops that are due together need few workers, attempts that wait one each
+MAX_WAKING = 32  # at once, for the loop's sake
 RELEASE_GRACE = 0.4
 
 _KILL = Stop.KILL  # by its class it costs 0.05 µs
@@ -53,6 +55,10 @@ class Worker:
         self.began_at = self.deadline = 0.0
         self.reason: Reason | None = None
         self.is_lost = False
+
+    def begin(self, job: Job, slot: Slot, deadline: float) -> None:
+        self.job, self.slot, self.deadline, self.reason = job, slot, deadline, None
+        self.began_at = monotonic()  # the loop's own time stands still while a handler keeps the loop
 
 
 class Workers:
@@ -95,7 +101,11 @@ class Workers:
         self._lost: set[Worker] = set()
         self._workers: set[Worker] = set()
         self._waking = 0  # workers that were told that there is something to do and have not looked yet (`is_waking`)
-        self._over: list[tuple[Job, Slot, Outcome, Instant, float]] = []  # this turn of the loop, until `_settle`
+        self._to_wake = FIRST_WAKING
+        # of the attempts that are over, until this turn of the loop is
+        self._ended: list[tuple[Job, Outcome, Instant]] = []
+        self._slots: list[Slot] = []
+        self._lasted: defaultdict[tuple[str, End], list[float]] = defaultdict(list)
         self._is_still = asyncio.Event()
         self._is_stopping = False
         self._look: asyncio.TimerHandle | None = None
@@ -168,12 +178,17 @@ class Workers:
         return self._config.concurrency - len(self._busy) - len(self._claims)
 
     def _on_line(self) -> None:
+        self._to_wake = FIRST_WAKING
         self._wake_some()
         self._check_still()
 
+    def _wake_more(self) -> None:
+        """All that were woken have looked and there is still something to do: the attempts take their time."""
+        self._to_wake = min(2 * self._to_wake, MAX_WAKING)
+        self._wake_some()
+
     def _wake_some(self) -> None:
-        """Have a few workers on their way; each that finds more to do sees to the next, so no-ops need few."""
-        for _ in range(min(MAX_WAKING - self._waking, len(self._claims.line))):
+        for _ in range(min(self._to_wake - self._waking, len(self._claims.line))):
             if self._idle:
                 worker = self._idle.pop()
                 if worker.wake is not None and not worker.wake.done():
@@ -194,16 +209,16 @@ class Workers:
         self._note_awake(worker)
         while True:
             if not line:
+                worker.job = worker.slot = None
                 worker.wake = self._loop.create_future()
                 self._idle.append(worker)
                 await worker.wake
                 self._note_awake(worker)
                 turns = 0
                 continue
-            job, slot = line.popleft()
-            if line and self._waking < MAX_WAKING:
-                self._wake_some()
-            await self._run(worker, job, slot)
+            if len(line) > 1 and not self._waking:
+                self._wake_more()
+            await self._run(worker, *line.popleft())
             if worker.is_lost or worker.task.cancelling():
                 return
             turns += 1
@@ -224,7 +239,10 @@ class Workers:
     async def _run(self, worker: Worker, job: Job, slot: Slot) -> None:
         """Run one attempt; whatever its handler does, an outcome comes of it."""
         handler = self._handlers.get(job.kind, UNKNOWN_KIND)
-        self._begin(worker, job, slot, handler.stop)
+        worker.begin(job, slot, self._deadline(handler.stop, job.timeout))
+        self._busy[job.seq] = worker
+        if worker.deadline < self._next_look:
+            self._arm_look(worker.deadline)
         attempt = attempt_of(job)
         current_attempt.set(attempt)
         try:
@@ -238,43 +256,27 @@ class Workers:
             outcome = stopped(worker.reason, job)
             worker.task.uncancel()
         if not worker.is_lost:
-            self._leave(worker)
+            del self._busy[job.seq]
             self._end(job, slot, outcome, monotonic() - worker.began_at)
 
-    def _begin(self, worker: Worker, job: Job, slot: Slot, stop: Stop) -> None:
-        worker.job, worker.slot, worker.reason = job, slot, None
-        worker.began_at = monotonic()  # the loop's own time stands still while a handler keeps the loop
-        worker.deadline = self._deadline(stop, job.timeout)
-        self._busy[job.seq] = worker
-        if worker.deadline < self._next_look:
-            self._arm_look(worker.deadline)
-
-    def _leave(self, worker: Worker) -> tuple[Job, Slot]:
-        """Take a worker off the attempt that it is at."""
-        job, slot = worker.job, worker.slot
-        assert job is not None
-        assert slot is not None
-        del self._busy[job.seq]
-        worker.job = worker.slot = None
-        return job, slot
-
     def _end(self, job: Job, slot: Slot, outcome: Outcome, seconds: float = 0.0) -> None:
-        """The attempt is over; it is seen to with all the others that this turn of the loop has ended."""
-        if not self._over:
+        """See to an attempt that is over, with all the others that this turn of the loop has ended."""
+        if not self._ended:
             self._loop.call_soon(self._settle)
-        self._over.append((job, slot, outcome, self._now(), seconds))
+        self._ended.append((job, outcome, self._now()))
+        self._slots.append(slot)
+        self._lasted[job.kind, outcome.end].append(seconds)
 
     def _settle(self) -> None:
         """Give back the slots of the attempts that are over, and send their outcomes to the disk."""
-        over, self._over = self._over, []
-        self._lanes.release(*[slot for _, slot, _, _, _ in over])
-        lasted: dict[tuple[str, End], list[float]] = {}
-        for job, _, outcome, now, seconds in over:
-            lasted.setdefault((job.kind, outcome.end), []).append(seconds)
-            self._outcomes.add(job, outcome, now)
-        for (kind, end), group in lasted.items():
-            self._metrics.ended.values[kind, end] += len(group)
-            self._metrics.duration.note(kind, *group)
+        self._lanes.release(*self._slots)
+        self._outcomes.add(*self._ended)
+        for (kind, end), seconds in self._lasted.items():
+            self._metrics.ended.values[kind, end] += len(seconds)
+            self._metrics.duration.note(kind, *seconds)
+        self._slots.clear()
+        self._ended.clear()
+        self._lasted.clear()
         self._claims.look()
         self._check_still()
 
@@ -316,15 +318,18 @@ class Workers:
 
     def _abandon(self, worker: Worker) -> None:
         """End an attempt whose handler does not: its task runs on, counted, and its place is taken by another."""
-        assert worker.reason is not None
-        job, slot = self._leave(worker)
-        log.warning("attempt_abandoned", **fields_of(job), reason=worker.reason)
+        job, slot, reason = worker.job, worker.slot, worker.reason
+        assert job is not None
+        assert slot is not None
+        assert reason is not None
+        log.warning("attempt_abandoned", **fields_of(job), reason=reason)
         worker.is_lost = True
         self._workers.discard(worker)
         self._lost.add(worker)
         worker.task.add_done_callback(lambda _: self._lost.discard(worker))
-        self._end(job, slot, stopped(worker.reason, job), monotonic() - worker.began_at)
+        del self._busy[job.seq]
+        self._end(job, slot, stopped(reason, job), monotonic() - worker.began_at)
 
     def _check_still(self) -> None:
-        if self._is_stopping and not (self._busy or self._over or self._claims):
+        if self._is_stopping and not (self._busy or self._ended or self._claims):
             self._is_still.set()

@@ -13,6 +13,7 @@ from app.handlers.faults import find_faults, invalid
 from app.handlers.functions import failure_of, import_function, is_coroutine_function
 from app.handlers.signature import Signature, Unfit, read_signature
 from app.handlers.threads import ThreadPool
+from app.job import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,6 +62,8 @@ class FunctionHandler:
         pass
 
     def _arguments(self, params: bytes, attempt: Attempt) -> tuple[list[Any], dict[str, Any]]:
+        if params == NOTHING and self._signature.is_bare:
+            return [], {}
         try:
             values = self._signature.check(params)
         except ValidationError as error:  # the function has changed since the submit

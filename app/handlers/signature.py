@@ -21,8 +21,6 @@ from app.handlers.base import Attempt, AttemptFailed
 
 Read: TypeAlias = Callable[[BaseModel, Attempt], Any]
 
-NO_PARAMS: Final = b"{}"
-
 _RETURNS_NOTHING: Final = (inspect.Signature.empty, None, NoneType, Never, NoReturn)
 _RUNS_LATER: Final = (inspect.iscoroutine, inspect.isgenerator, inspect.isasyncgen)
 
@@ -43,13 +41,11 @@ class Signature:
     named: tuple[tuple[str, Read], ...]
     takes_any_name: bool
     reserved: frozenset[str]
-    nothing: BaseModel | None
-    """What no params come to, where the function takes none: always the same."""
+    is_bare: bool
+    """Whether the function takes neither params nor the attempt, so that every call of it is the same."""
 
     def check(self, params: bytes) -> BaseModel:
         """Read params; raise pydantic's ValidationError for those that do not fit."""
-        if params == NO_PARAMS and self.nothing is not None:
-            return self.nothing
         values = self.params.model_validate_json(params)
         if self.takes_any_name and not self.reserved.isdisjoint(values.model_extra or ()):
             faults = [
@@ -61,10 +57,10 @@ class Signature:
         return values
 
     def arguments(self, values: BaseModel, attempt: Attempt) -> tuple[list[Any], dict[str, Any]]:
-        named = {name: read(values, attempt) for name, read in self.named} if self.named else {}
+        named = {name: read(values, attempt) for name, read in self.named}
         if self.takes_any_name:
             named |= values.model_extra or {}
-        return [read(values, attempt) for read in self.positional] if self.positional else [], named
+        return [read(values, attempt) for read in self.positional], named
 
     def dump(self, value: object) -> bytes | None:
         """Write a result as JSON, None as none; NaN and Infinity become null."""
@@ -109,7 +105,7 @@ def read_signature(function: Callable[..., Any]) -> Signature:
         positional=tuple(read for parameter, read in reads if parameter.kind is not Parameter.KEYWORD_ONLY),
         named=tuple((parameter.name, read) for parameter, read in reads if parameter.kind is Parameter.KEYWORD_ONLY),
         takes_any_name=any(parameter.kind is Parameter.VAR_KEYWORD for parameter in given),
-        nothing=None if given else params.model_validate_json(NO_PARAMS),
+        is_bare=not parameters,
         reserved=frozenset(parameter.name for parameter in parameters if _is_attempt(parameter)),
     )
 
