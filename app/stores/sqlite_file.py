@@ -196,5 +196,6 @@ def has_checksum_vfs() -> bool:
 
 
 def open_connection(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE) -> apsw.Connection:
-    """Connect with checksums verified at each read of a page, 0.4 µs, where the file has them."""
+    """Connect, for one thread at a time; where the file has checksums, each read of a page verifies one, 0.4 µs."""
+    flags |= apsw.SQLITE_OPEN_NOMUTEX
     return apsw.Connection(str(path), flags=flags, vfs=CHECKSUMS if has_checksum_vfs() else None)

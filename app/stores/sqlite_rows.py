@@ -51,9 +51,9 @@ _JSON_FIELDS: dict[str, tuple[type, bytes | None]] = {
     "attempts": (list, NO_ATTEMPTS),
     "ended_leases": (list, NO_LEASES),
 }
-_JSON_PLACES = {
-    PLACES[name]: (name, NO_ATTEMPTS if type_ is list else NOTHING) for name, (type_, _) in _JSON_FIELDS.items()
-}
+_OTHERS = ("labels", "result", "error", "attempts", "ended_leases")
+_others = itemgetter(*map(PLACES.__getitem__, _OTHERS))
+_NO_OTHERS = (None, None, None, NO_ATTEMPTS, NO_LEASES)
 
 
 def is_end(job: Job, running: Job | None) -> bool:
@@ -122,11 +122,13 @@ def flaw_of(job: Job) -> str | None:
     """Name the first stored part of a job that is not what was written there."""
     if _REPLACED in f"{job.kind}{job.queue}{job.key}{job.token}":
         return next(FIELDS[index] for index in _TEXTS if _REPLACED in str(job[index]))
-    for place, (name, empty) in _JSON_PLACES.items():
-        text: Any = job[place]
-        if text is not None and text != empty and not _is_readable(name, text):
-            return name
-    return None
+    if job.params != NOTHING and not _is_readable("params", job.params):
+        return "params"
+    if not _is_readable("retry", job.retry):
+        return "retry"
+    if (others := _others(job)) == _NO_OTHERS:  # as of nearly every job that is claimed
+        return None
+    return next((name for name, text in zip(_OTHERS, others, strict=True) if not _is_readable(name, text)), None)
 
 
 def mend(job: Job) -> Job:

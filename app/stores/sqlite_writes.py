@@ -94,7 +94,7 @@ class Writes:
 
     def _insert(self, jobs: Sequence[Job]) -> Sequence[Job]:
         first = self._ledger.take_numbers(len(jobs))
-        numbered = [Job._make((*job[:-1], seq)) for seq, job in enumerate(jobs, first)]
+        numbered = [tuple.__new__(Job, (*job[:-1], seq)) for seq, job in enumerate(jobs, first)]
         write_jobs(self._write, sql.insert, numbered)
         self._ledger.deltas.update(map(group_of, numbered))
         for job in numbered:
