@@ -334,7 +334,7 @@ class Leases:
         self._lanes.note_starts(job.queue, job.late_by or 0.0)
 
     def _note_end(self, before: Job, after: Job) -> None:
-        entry = orjson.loads(after.attempts)[-1]
+        entry = orjson.loads(after.history)[-1]
         self._metrics.ended.values[after.kind, entry["outcome"]] += 1
         error = Error(**entry["error"]) if entry["error"] else None
         report_end(before, Outcome(End(entry["outcome"]), error=error), after)

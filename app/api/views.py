@@ -43,7 +43,7 @@ def job_view(job: Job, waiting_for: str | None, *, is_full: bool = True) -> dict
         "waiting_for": waiting_for,
         "result": _json(job.result),
         "error": _json(job.error),
-        "attempts": orjson.Fragment(job.attempts),
+        "attempts": orjson.Fragment(job.history),
         "version": job.version,
     }
     if job.result_truncated:

@@ -263,7 +263,7 @@ class Life:
         for run in self.runs:
             if run.id not in jobs:
                 continue
-            record = [attempt["started_at"] for attempt in orjson.loads(jobs[run.id].attempts)]
+            record = [attempt["started_at"] for attempt in orjson.loads(jobs[run.id].history)]
             assert format_instant(run.started_at) in record, f"a run of {run.id} was not counted"
             assert run.id not in done or has_crashed, f"{run.id} ran again after it had succeeded"
             if run.has_succeeded:

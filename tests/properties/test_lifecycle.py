@@ -74,7 +74,7 @@ class Lifecycle(RuleBasedStateMachine):
             assert self.job.due_at >= self.now
             assert self.job.failures < self.max_attempts
             assert self.job.losses < MAX_LOSSES
-        last = orjson.loads(self.job.attempts)[-1]
+        last = orjson.loads(self.job.history)[-1]
         assert (last["number"], last["outcome"]) == (before.attempt, outcome.end)
 
     @rule(outcome=OUTCOMES)
@@ -191,7 +191,7 @@ class Lifecycle(RuleBasedStateMachine):
         assert self.job.attempt == self.begun - self.released
         assert self.job.failures == self.failed
         assert self.job.losses == self.lost_in_a_row
-        assert len(orjson.loads(self.job.attempts)) <= MAX_ATTEMPTS_KEPT
+        assert len(orjson.loads(self.job.history)) <= MAX_ATTEMPTS_KEPT
 
     @invariant()
     def an_attempt_that_runs_has_begun(self) -> None:

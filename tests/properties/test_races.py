@@ -199,7 +199,7 @@ class Race:
 
     def check_record(self, job: Job) -> None:
         assert job.is_final, f"{job.id} is still {job.state.word}"
-        record = orjson.loads(job.attempts)
+        record = orjson.loads(job.history)
         runs = self.runs.get(job.id, [])
         begun = [entry for entry in record if entry["outcome"] != "cancelled" or _ran(entry, runs)]
         assert [entry["started_at"] for entry in begun] == [started_at for started_at, _ in runs]

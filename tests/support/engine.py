@@ -97,4 +97,4 @@ def error_of(job: Job) -> dict[str, Any]:
 
 
 def outcomes_of(job: Job) -> list[str]:
-    return [attempt["outcome"] for attempt in orjson.loads(job.attempts)]
+    return [attempt["outcome"] for attempt in orjson.loads(job.history)]

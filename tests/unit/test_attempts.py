@@ -280,5 +280,5 @@ def _error(job: Job) -> dict[str, Any]:
 
 
 def _attempts(job: Job) -> list[dict[str, Any]]:
-    attempts: list[dict[str, Any]] = orjson.loads(job.attempts)
+    attempts: list[dict[str, Any]] = orjson.loads(job.history)
     return attempts

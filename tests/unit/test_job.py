@@ -7,6 +7,7 @@ from collections.abc import Callable
 import orjson
 import pytest
 
+from app.clock import format_instant
 from app.conflict import OnConflict, settle
 from app.errors import WrongState
 from app.ids import parse_id
@@ -379,7 +380,7 @@ def test_three_crashes_in_a_row_fail_the_job_whatever_its_policy() -> None:
     assert (job.state, job.due_at, job.finished_at, job.failures) == (State.FAILED, None, LATER, 3)
     assert (error["type"], error["retryable"]) == ("crashed", False)
     assert error["message"] == "what ran it ended 3 times in a row; it may be the cause: it ended by SIGSEGV"
-    assert orjson.loads(job.attempts)[-1]["error"]["message"] == "it ended by SIGSEGV"
+    assert orjson.loads(job.history)[-1]["error"]["message"] == "it ended by SIGSEGV"
 
 
 def test_crashes_and_losses_are_one_row() -> None:
@@ -414,11 +415,36 @@ def test_output_is_kept_on_its_attempt_and_shortened_when_another_comes() -> Non
     for text in texts:
         job = job.start(NOW).finish(make_failure()._replace(output=text), NOW)
 
-    kept = [attempt.get("output") for attempt in orjson.loads(job.attempts)]
+    kept = [attempt.get("output") for attempt in orjson.loads(job.history)]
     assert kept == ["a" * 1_999 + "z", "b" * 2_000, None, "c"]
 
 
 def test_output_of_the_latest_attempt_is_kept_whole() -> None:
     job = make_running().finish(Outcome(End.SUCCEEDED, output="x" * 65_536), NOW)
 
-    assert orjson.loads(job.attempts)[-1]["output"] == "x" * 65_536
+    assert orjson.loads(job.history)[-1]["output"] == "x" * 65_536
+
+
+@pytest.mark.parametrize("output", ["", "done"])
+def test_history_of_a_success_tells_when_it_began_and_ended_and_what_it_wrote(output: str) -> None:
+    job = make_job().start(NOW + 2_500).finish(Outcome(End.SUCCEEDED, output=output), NOW + 7_000)
+
+    (attempt,) = orjson.loads(job.history)
+
+    assert attempt == {
+        "number": 1,
+        "started_at": format_instant(NOW + 2_500),
+        "finished_at": format_instant(NOW + 7_000),
+        "late_by": 0.0025,
+        "outcome": "succeeded",
+        "error": None,
+    } | ({"output": output} if output else {})
+
+
+def test_history_of_a_success_after_a_failure_has_both() -> None:
+    failed = make_job().start(NOW).finish(make_failure(), NOW, backoff=1)
+    job = failed.start(NOW + SECOND).finish(Outcome(End.SUCCEEDED), NOW + SECOND)
+
+    outcomes = [(attempt["number"], attempt["outcome"]) for attempt in orjson.loads(job.history)]
+
+    assert outcomes == [(1, "error"), (2, "succeeded")]

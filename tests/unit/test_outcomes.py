@@ -67,7 +67,7 @@ async def test_handler_says_how_its_attempt_failed_and_when_to_come_again(clock:
 
     first, second = handler.attempts
     assert second.started_at - first.started_at == pytest.approx(100 * SECOND, abs=10_000)
-    assert orjson.loads(job.attempts)[0]["error"]["type"] == "http_status"
+    assert orjson.loads(job.history)[0]["error"]["type"] == "http_status"
 
 
 @pytest.mark.parametrize(
