@@ -36,6 +36,7 @@ class Size:
     drain: int
     due: int
     waiting: tuple[int, ...]
+    most: int | None = None
 
 
 FULL = Size(
@@ -69,7 +70,8 @@ def main() -> int:
     began = time.monotonic()
     size = QUICK if asked.quick else FULL
     if asked.most:
-        size = replace(size, waiting=(*(number for number in size.waiting if number < asked.most), asked.most))
+        below = tuple(number for number in size.waiting if number < asked.most)
+        size = replace(size, waiting=below, most=asked.most)
     with Ground(folder=asked.folder, rounds=size.rounds) as ground:
         found = asyncio.run(_measure(ground, size, asked.only))
     measures = [measure for findings in found for measure in findings.measures]
@@ -106,7 +108,7 @@ PARTS: dict[str, Callable[[Ground, Size], Coroutine[Any, Any, Findings]]] = {
     "rush": lambda ground, size: measure_rush(ground, 5_000, size.rush_span),
     "drains": lambda ground, size: measure_drains(ground, size.drain),
     "second": lambda ground, size: measure_second(ground, size.due),
-    "many": lambda ground, size: measure_many(ground, size.waiting, size.requests),
+    "many": lambda ground, size: measure_many(ground, size.waiting, size.requests, size.most),
 }
 
 

@@ -43,8 +43,9 @@ async def measure_requests(ground: Ground, number: int) -> Findings:
     return Findings(measures=measures)
 
 
-async def measure_many(ground: Ground, sizes: tuple[int, ...], number: int) -> Findings:
-    """The same requests with ever more jobs waiting, what these take in memory, and a restart with them."""
+async def measure_many(ground: Ground, sizes: tuple[int, ...], number: int, most: int | None = None) -> Findings:
+    """The same requests with ever more jobs waiting, what these take in memory, and a restart with them; then, if there
+    is a `most`, with as many more."""
     few, many = sizes[0], sizes[-1]
     posts: dict[int, float] = {}
     gets: dict[int, float] = {}
@@ -56,25 +57,44 @@ async def measure_many(ground: Ground, sizes: tuple[int, ...], number: int) -> F
         for size, earlier in zip(sizes, (few, *sizes), strict=False):
             await _fill(service, size - earlier)
             posts[size], gets[size] = await _both(service, number)
-        took = time.perf_counter() - began
-        grown = (service.resident_bytes() - resident) / (many - few)
-        stall = await _longest_stall(service, number)
-        service.stop()
-        ready = service.start()
-    span = f"{few:.0e} to {many:.0e}"
-    grown_post = f"{posts[few]:.1f} to {posts[many]:.1f} µs"
-    filled = f"{(many - few) / took:,.0f} jobs/s submitted, pauses to measure included"
-    measures = [
-        Measure(name=f"memory per waiting job, {span}", must=100, goal=30, figure=grown, unit="B"),
-        Measure(
-            name=f"growth of POST CPU, {span}", must=1.5, goal=1.1, figure=posts[many] / posts[few], detail=grown_post
-        ),
-        Measure(
-            name=f"slowest answer with {many:.0e} waiting", must=100, goal=10, figure=stall, unit="ms", detail=filled
-        ),
-        Measure(name=f"restart to ready with {many:.0e} waiting", must=5, goal=1.5, figure=ready, unit="s"),
-    ]
+        filled = f"{(many - few) / (time.perf_counter() - began):,.0f} jobs/s submitted, pauses to measure included"
+        measures = [
+            _memory(few, many, service.resident_bytes() - resident),
+            Measure(
+                name=f"slowest answer with {many:.0e} waiting",
+                must=100,
+                goal=10,
+                figure=await _longest_stall(service, number),
+                unit="ms",
+                detail=filled,
+            ),
+            await _restart(service, many, must=5, goal=1.5),
+        ]
+        if most is not None:
+            resident = service.resident_bytes()
+            await _fill(service, most - many)
+            posts[most], gets[most] = await _both(service, number)
+            measures.append(_memory(many, most, service.resident_bytes() - resident))
+            measures.append(await _restart(service, most, must=5 * most / many, goal=1.5 * most / many))
+    measures += [_growth("POST", posts), _growth("GET", gets)]
     return Findings(measures=measures, series=[_cost_line("durable POST", posts), _cost_line("GET by id", gets)])
+
+
+def _memory(few: int, many: int, grown: int) -> Measure:
+    name = f"memory per waiting job, {few:.0e} to {many:.0e}"
+    return Measure(name=name, must=100, goal=30, figure=grown / (many - few), unit="B")
+
+
+def _growth(what: str, costs: dict[int, float]) -> Measure:
+    (few, *_, many), detail = costs, ", ".join(f"{cost:.1f}" for cost in costs.values())
+    name = f"growth of {what} CPU, {few:.0e} to {many:.0e}"
+    return Measure(name=name, must=1.5, goal=1.1, figure=costs[many] / costs[few], detail=f"{detail} µs")
+
+
+async def _restart(service: ServiceProcess, waiting: int, *, must: float, goal: float) -> Measure:
+    service.stop()
+    ready = service.start()
+    return Measure(name=f"restart to ready with {waiting:.0e} waiting", must=must, goal=goal, figure=ready, unit="s")
 
 
 async def _both(service: ServiceProcess, number: int) -> tuple[float, float]:
