@@ -230,8 +230,9 @@ class Connection(web.RequestHandler):
 
 def client_of(request: BaseRequest) -> Connection:
     """The connection that a request came by."""
-    assert isinstance(request.protocol, Connection)
-    return request.protocol
+    connection = request.protocol
+    assert isinstance(connection, Connection)
+    return connection
 
 
 def _refusal(error: BaseException | None, message: str) -> Problem:

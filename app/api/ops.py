@@ -62,7 +62,7 @@ class OpsRoutes:
 
     async def docs(self, _: web.Request) -> Reply:
         page, headers = read_page()
-        return Reply(body=page, headers=headers)
+        return Reply(body=page, headers={**headers})
 
 
 def _kind_view(name: str, handler: Handler) -> dict[str, Any]:

@@ -14,8 +14,6 @@ from aiohttp import HttpVersion10, hdrs, web
 from app.api.bodies import JSON
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from aiohttp.abc import AbstractStreamWriter
     from aiohttp.web_request import BaseRequest
 
@@ -26,15 +24,15 @@ BODILESS = (204, 304)
 class Reply:
     """What the library asks of an answer, and no more: its own can do much that is not wanted here, for 3 µs each.
 
-    The names of the headers are written as they are given.
+    The headers are the reply's from then on, and their names are written as they are given.
     """
 
     __slots__ = ("_writer", "body", "headers", "keep_alive", "status")
 
-    def __init__(self, *, status: int = 200, body: bytes = b"", headers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, *, status: int = 200, body: bytes = b"", headers: dict[str, str] | None = None) -> None:
         self.status = status
         self.body = body
-        self.headers: dict[str, str] = dict(headers or {})
+        self.headers = {} if headers is None else headers
         self.keep_alive: bool | None = None  # until it is known whether the client wants it
 
     def force_close(self) -> None:

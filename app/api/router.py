@@ -59,18 +59,24 @@ class Router:
         served = [*self._fixed.values(), *self._named.values()]
         return [f"{method} {way.path}" for ways in served for method, way in ways.items()]
 
-    async def serve(self, request: web.Request) -> AnyReply:
+    def serve(self, request: web.Request) -> Awaitable[AnyReply]:
         try:
             way = self._find(request)
         except Problem as problem:
-            request_id = request_id_of(request)
-            note_refused(self._metrics, problem, request_id, request.method)
-            return stamp(problem_reply(problem, request_id), request_id)
-        if hdrs.EXPECT in request.headers:
-            await way.greet(request)
-        if self.around is not None:
-            return await self.around(request, way.path, way.answer)
-        return await way.answer(request)
+            return self._refuse(request, problem)
+        return self._greet(request, way) if hdrs.EXPECT in request.headers else self._answer(request, way)
+
+    def _answer(self, request: web.Request, way: Way) -> Awaitable[AnyReply]:
+        return way.answer(request) if self.around is None else self.around(request, way.path, way.answer)
+
+    async def _greet(self, request: web.Request, way: Way) -> AnyReply:
+        await way.greet(request)
+        return await self._answer(request, way)
+
+    async def _refuse(self, request: web.Request, problem: Problem) -> AnyReply:
+        request_id = request_id_of(request)
+        note_refused(self._metrics, problem, request_id, request.method)
+        return stamp(problem_reply(problem, request_id), request_id)
 
     def _find(self, request: web.Request) -> Way:
         method, path = request.method, request.rel_url.path_safe

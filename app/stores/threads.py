@@ -113,8 +113,8 @@ class GroupThread:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._work, args=(loop,), name=self._name, daemon=True)
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._work, args=(self._loop,), name=self._name, daemon=True)
         self._thread.start()
 
     async def call(
@@ -123,11 +123,11 @@ class GroupThread:
         """Run a function in the thread. `is_soft`: its effect need not survive a power cut."""
         if self._thread is None:
             raise StoreUnavailable("the store is closed")
-        future = asyncio.get_running_loop().create_future()
+        future = self._loop.create_future()
         call = Call(function, arguments, future, is_soft=is_soft, split=split)
         self._fresh.append(call)
         if len(self._fresh) == 1:
-            asyncio.get_running_loop().call_soon(self._hand_over)
+            self._loop.call_soon(self._hand_over)
         result: T = await call.future
         return result
 
