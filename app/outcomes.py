@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections import Counter, deque
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -40,6 +41,9 @@ class Ending(NamedTuple):
     running: Job
     outcome: Outcome
     after: Job
+
+
+_MAKE_ENDING = partial(tuple.__new__, Ending)  # a named tuple's own way is a call of Python
 
 
 class Outcomes:
@@ -81,7 +85,7 @@ class Outcomes:
 
     def add(self, *ended: tuple[Job, Outcome, Instant]) -> None:
         """Take the outcomes of running jobs' attempts, each with when it ended."""
-        self._unsaved += [Ending._make((job, outcome, _finish(job, outcome, now))) for job, outcome, now in ended]
+        self._unsaved += [_MAKE_ENDING((job, outcome, _finish(job, outcome, now))) for job, outcome, now in ended]
         if self._unsaved:
             self._has_some.set()
             self._is_clear.clear()
