@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from functools import lru_cache
 from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -30,11 +31,10 @@ group_of = itemgetter(PLACES["queue"], PLACES["kind"], PLACES["state"])
 queue_and_kind_of = itemgetter(PLACES["queue"], PLACES["kind"])
 
 _STATES = tuple(State)
+_RUNNING = State.RUNNING  # to look up a member of an enum costs as much as to make a tuple of three
 _STATE, _DUE_AT, _CANCEL_REQUESTED, _RESULT_TRUNCATED, _ERROR = (
     FIELDS.index(name) for name in ("state", "due_at", "cancel_requested", "result_truncated", "error")
 )
-_ASKED, _TIMED = slice(_STATE), slice(_STATE + 1, _CANCEL_REQUESTED)
-_DONE, _REST = slice(_CANCEL_REQUESTED + 1, _RESULT_TRUNCATED), slice(_RESULT_TRUNCATED + 1, None)
 _STATE_LOST = Error("unreadable", "its stored state cannot be read", retryable=False).to_json()
 _TEXTS = tuple(FIELDS.index(name) for name in ("kind", "queue", "key", "token"))
 _REPLACED = "\N{REPLACEMENT CHARACTER}"
@@ -101,8 +101,9 @@ def read_job(row: Row) -> Job:
 
 def take_started(row: Row) -> Job:
     """Make a job of a row that SELECT_CLAIMABLE has found: `take_job`, at a third of the cost."""
-    asked, timed, done, rest = row[_ASKED], row[_TIMED], row[_DONE], row[_REST]
-    return tuple.__new__(Job, (*asked, State.RUNNING, *timed, False, *done, False, *rest))
+    fields = list(row)
+    fields[_STATE], fields[_CANCEL_REQUESTED], fields[_RESULT_TRUNCATED] = _RUNNING, False, False
+    return tuple.__new__(Job, fields)
 
 
 def take_job(row: Row) -> Job:
@@ -120,11 +121,11 @@ def take_job(row: Row) -> Job:
 
 def flaw_of(job: Job) -> str | None:
     """Name the first stored part of a job that is not what was written there."""
-    if _REPLACED in f"{job.kind}{job.queue}{job.key}{job.token}":
+    if _REPLACED in job.kind + job.queue + job.token or (job.key is not None and _REPLACED in job.key):
         return next(FIELDS[index] for index in _TEXTS if _REPLACED in str(job[index]))
     if job.params != NOTHING and not _is_readable("params", job.params):
         return "params"
-    if not _is_readable("retry", job.retry):
+    if not _is_policy(job.retry):
         return "retry"
     if (others := _others(job)) == _NO_OTHERS:  # as of nearly every job that is claimed
         return None
@@ -160,6 +161,12 @@ def _is_readable(name: str, text: bytes | None) -> bool:
         return isinstance(orjson.loads(text), type_)
     except ValueError:
         return False
+
+
+@lru_cache(maxsize=1024)
+def _is_policy(retry: bytes) -> bool:
+    """Whether it can be read; there are few different ones."""
+    return _is_readable("retry", retry)
 
 
 def _with_bytes(statement: str) -> str:
