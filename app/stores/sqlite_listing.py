@@ -29,19 +29,22 @@ Part = tuple[str, list[Any]]
 
 def select_jobs(connection: apsw.Connection, query: Query, counts: Mapping[Group, int]) -> list[Job]:
     """Find the numbers along an index, then read those rows."""
-    groups = [group for group, jobs in dict(counts).items() if jobs > 0 and _is_wanted(group, query)]
-    statement, values = _choose(query, groups, sum(counts[group] for group in groups))
+    counted = {group: jobs for group, jobs in dict(counts).items() if jobs > 0}
+    groups = [group for group in counted if _is_wanted(group, query)]
+    waiting = sum(jobs for (_, _, state), jobs in counted.items() if state == State.SCHEDULED)
+    statement, values = _choose(query, groups, sum(map(counted.__getitem__, groups)), waiting)
     with connection:  # one view of both
         seqs = [seq for (seq,) in connection.execute(statement, values)]
         rows = select_rows(connection, sql.SELECT if query.is_full else sql.SELECT_BRIEF, seqs)
     return [read_job(row) for row in rows]
 
 
-def _choose(query: Query, groups: list[Group], jobs: int) -> Part:
+def _choose(query: Query, groups: list[Group], jobs: int, waiting: int) -> Part:
+    """How to find the jobs asked for: all are of these groups, which have so many; so many wait in all groups."""
     if not groups:
         return "SELECT seq FROM jobs WHERE 0", []
     if query.order is Order.DUE:
-        return _by_due(query, groups, jobs)
+        return _by_due(query, groups, jobs, waiting)
     if query.key is not None:
         return _walk("jobs INDEXED BY keyed", query, _where(query))
     if query.labels and jobs > FEW_JOBS:
@@ -53,10 +56,10 @@ def _choose(query: Query, groups: list[Group], jobs: int) -> Part:
     return _by_group(query, groups)
 
 
-def _by_due(query: Query, groups: list[Group], jobs: int) -> Part:
+def _by_due(query: Query, groups: list[Group], jobs: int, waiting: int) -> Part:
     """In order of time, waiting jobs only; a few jobs of rare groups are rather sorted than searched for."""
     after = query.after or OLDEST
-    is_rare = bool(query.queues or query.kinds) and jobs <= FEW_JOBS and len(groups) <= MANY_GROUPS
+    is_rare = jobs <= min(FEW_JOBS, waiting // 2) and len(groups) <= MANY_GROUPS
     if query.key is None and is_rare:
         return _sorted_groups(query, groups, after)
     condition, values = _where(query, WAITS)
