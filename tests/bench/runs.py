@@ -53,7 +53,7 @@ async def measure_drains(ground: Ground, number: int) -> Findings:
     """Many jobs due at one instant: webhooks beside a bare client, and no-ops."""
     client, hooks, nothings = [], [], []
     with ground.service("drains") as service:
-        for index in range(max(1, ground.rounds // 2)):
+        for index in range(ground.rounds):
             client.append(await asyncio.to_thread(ground.bare_client, number))
             await get(ground.sink_port, "/")
             url = f"http://{HOST}:{ground.sink_port}"
