@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from app.job import Job
 
 MAX_JOBS = 2_048  # of each half
+MAX_AT_ONCE = 64
 MAX_BYTES = 4_096  # of what a job carries; a larger one is read again
 
 
@@ -24,9 +25,15 @@ class Recent:
         self._old: dict[int, Job] = {}
         self.era = 0  # counts how often all was dropped
 
-    def keep(self, jobs: Iterable[Job], *, era: int) -> None:
-        """Take what a write that began in this era has made; one that began before a drop may have been overtaken."""
+    def keep(self, jobs: Sequence[Job], *, era: int) -> None:
+        """Take what a write that began in this era has made; one that began before a drop may have been overtaken.
+
+        Of many at once few are asked for before they are forgotten: they are not taken.
+        """
         if era != self.era:
+            return
+        if len(jobs) > MAX_AT_ONCE:
+            self.drop([job.seq for job in jobs])
             return
         for job in jobs:
             if len(job.params) + len(job.attempts) + len(job.result or b"") > MAX_BYTES:

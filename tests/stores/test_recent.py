@@ -9,7 +9,7 @@ import pytest
 from app.conflict import OnConflict
 from app.job import SECOND, State
 from app.stores.base import Receipt
-from app.stores.recent import MAX_BYTES, MAX_JOBS, Recent
+from app.stores.recent import MAX_AT_ONCE, MAX_BYTES, MAX_JOBS, Recent
 from app.stores.sqlite import SqliteStore
 from tests.support.builders import NOW, make_ended, make_job, make_offer, put, put_one
 
@@ -36,6 +36,15 @@ def test_job_that_has_grown_large_is_not_found_as_it_was_before() -> None:
     recent.keep([job._replace(params=b"x" * MAX_BYTES)], era=0)
 
     assert recent.find([7]) is None
+
+
+def test_jobs_written_many_at_once_are_not_found_nor_as_they_were_before() -> None:
+    recent, jobs = Recent(), [make_job()._replace(seq=seq) for seq in range(MAX_AT_ONCE + 1)]
+    recent.keep(jobs[:1], era=0)
+
+    recent.keep([job.start(NOW) for job in jobs], era=0)
+
+    assert [recent.find([job.seq]) for job in jobs] == [None] * len(jobs)
 
 
 def test_a_bounded_number_is_kept_and_those_written_last_are_among_them() -> None:
