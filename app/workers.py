@@ -129,7 +129,6 @@ class Workers:
                 await self._is_still.wait()
         released += len(self._busy)
         await self._release_all()
-        self._settle()
         tasks = [self._feeder, *(worker.task for worker in self._workers)]
         for task in tasks:
             task.cancel()
@@ -331,5 +330,5 @@ class Workers:
         self._end(job, slot, stopped(reason, job), monotonic() - worker.began_at)
 
     def _check_still(self) -> None:
-        if self._is_stopping and not (self._busy or self._ended or self._claims):
+        if self._is_stopping and not (self._busy or self._claims):
             self._is_still.set()
