@@ -268,14 +268,14 @@ class Workers:
 
     def _settle(self) -> None:
         """Give back the slots of the attempts that are over, and send their outcomes to the disk."""
+        ended, self._ended = self._ended, []
         self._lanes.release(*self._slots)
-        self._outcomes.add(*self._ended)
+        self._slots.clear()
         for (kind, end), seconds in self._lasted.items():
             self._metrics.ended.values[kind, end] += len(seconds)
             self._metrics.duration.note(kind, *seconds)
-        self._slots.clear()
-        self._ended.clear()
         self._lasted.clear()
+        self._outcomes.add(*ended)
         self._claims.look()
         self._check_still()
 
