@@ -62,15 +62,23 @@ def raised(error: BaseException) -> Outcome:
     """What an attempt comes to whose handler raised this."""
     match error:
         case AttemptFailed():
-            delay = min(error.delay, MAX_DELAY) if error.delay > 0 else 0.0
-            outcome = _failed(error.type, error.message, retryable=error.retryable, delay=delay)
-            return outcome._replace(end=ENDS.get(error.type, End.ERROR), output=error.output)
+            return _told(error)
         case GiveUp():
             return _failed("give_up", _text(error) or "the handler gave up", retryable=False)
         case asyncio.CancelledError():
             return _failed("exception", "CancelledError: the handler cancelled itself")
         case _:
             return _failed("exception", f"{type(error).__name__}: {_text(error)}")
+
+
+def _told(error: AttemptFailed) -> Outcome:
+    """What a handler says of its failure, in the types in which it is stored: functions may raise this as well."""
+    try:
+        delay = min(float(error.delay), MAX_DELAY) if error.delay > 0 else 0.0
+        outcome = _failed(str(error.type), str(error.message), retryable=bool(error.retryable), delay=delay)
+        return outcome._replace(end=ENDS.get(error.type, End.ERROR), output=str(error.output))
+    except Exception as broken:  # noqa: BLE001 - around a handler: what it raises may be made of anything
+        return _failed("exception", f"AttemptFailed: (it cannot be read: {type(broken).__name__})")
 
 
 def stopped(reason: Reason, job: Job) -> Outcome:

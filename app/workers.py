@@ -129,7 +129,6 @@ class Workers:
                 await self._is_still.wait()
         released += len(self._busy)
         await self._release_all()
-        self._settle()
         tasks = [self._feeder, *(worker.task for worker in self._workers)]
         for task in tasks:
             task.cancel()
@@ -269,14 +268,14 @@ class Workers:
 
     def _settle(self) -> None:
         """Give back the slots of the attempts that are over, and send their outcomes to the disk."""
+        ended, self._ended = self._ended, []
         self._lanes.release(*self._slots)
-        self._outcomes.add(*self._ended)
+        self._slots.clear()
         for (kind, end), seconds in self._lasted.items():
             self._metrics.ended.values[kind, end] += len(seconds)
             self._metrics.duration.note(kind, *seconds)
-        self._slots.clear()
-        self._ended.clear()
         self._lasted.clear()
+        self._outcomes.add(*ended)
         self._claims.look()
         self._check_still()
 
@@ -331,5 +330,5 @@ class Workers:
         self._end(job, slot, stopped(reason, job), monotonic() - worker.began_at)
 
     def _check_still(self) -> None:
-        if self._is_stopping and not (self._busy or self._ended or self._claims):
+        if self._is_stopping and not (self._busy or self._claims):
             self._is_still.set()

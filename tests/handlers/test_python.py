@@ -229,3 +229,9 @@ async def test_cancel_waits_for_a_coroutine_function_that_cleans_up() -> None:
     with pytest.raises(asyncio.CancelledError):
         await attempt
     assert steps == ["tidied"]
+
+
+async def test_function_without_parameters_is_not_called_with_params_that_it_took_once() -> None:
+    """It has changed since the submit."""
+    with pytest.raises(AttemptFailed, match="not a known name"):
+        await make_python("fail_async").run(b'{"order": 7}', make_attempt())

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from app.config import ServerSection, WorkersSection
+from app.config import QueueSettings, Rate, ServerSection, WorkersSection
 from app.handlers.base import GiveUp
 from app.job import SECOND, State
 from app.outcome import End
@@ -172,3 +172,16 @@ async def test_attempts_are_counted_by_how_they_end(clock: VirtualClock) -> None
     assert metrics.started.values == {("echo",): 3}
     assert metrics.ended.values == {("echo", End.ERROR): 2, ("echo", End.SUCCEEDED): 1}
     assert metrics.finished.values == {("echo", "failed"): 1, ("echo", "succeeded"): 1}
+
+
+async def test_drained_service_does_not_wake_for_the_rate_of_a_queue(clock: VirtualClock) -> None:
+    engine = Engine(clock=clock, queue=QueueSettings(rate=Rate(per_second=0.001)))
+    await engine.parts.start()
+    await engine.submit_many(3)
+    await engine.until(lambda: len(engine.handler.attempts) == 1)
+    thaw = engine.parts.workers._claims._thaw
+    assert thaw is not None
+
+    await engine.parts.stop()
+
+    assert thaw.cancelled()

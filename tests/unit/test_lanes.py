@@ -319,6 +319,14 @@ def test_one_late_start_in_two_hundred_is_not_the_99th_percentile() -> None:
     assert recent.p99(tick=0.0) == pytest.approx(0.001, rel=0.25)
 
 
+def test_starts_that_are_noted_together_count_each() -> None:
+    recent = Recent()
+
+    recent.note(*[0.001] * 300, 60.0, tick=0.0)
+
+    assert recent.p99(tick=0.0) == pytest.approx(0.001, rel=0.25)
+
+
 def test_lateness_is_forgotten_after_five_minutes() -> None:
     bench = Bench()
     for minute in range(10):

@@ -65,15 +65,15 @@ def test_value_counts_in_its_bucket_and_all_above(value: float, bucket: str) -> 
 
 def test_spread_sums_and_counts_by_its_label() -> None:
     metrics = Metrics()
-    for kind, value in (("a", 0.25), ("a", 0.5), ("b", 2.0)):
-        metrics.duration.note(kind, value)
+    for kind, values_noted in (("a", [0.25, 0.5]), ("b", [2.0]), ("a", [0.25])):
+        metrics.duration.note(kind, *values_noted)
 
     found = {
         (sample.name, sample.labels["kind"]): sample.value for sample in samples(metrics, "erelong_attempt_seconds")
     }
 
-    assert found["erelong_attempt_seconds_sum", "a"] == 0.75
-    assert found["erelong_attempt_seconds_count", "a"] == 2
+    assert found["erelong_attempt_seconds_sum", "a"] == 1.0
+    assert found["erelong_attempt_seconds_count", "a"] == 3
     assert found["erelong_attempt_seconds_count", "b"] == 1
 
 

@@ -100,6 +100,8 @@ class Mute(Exception):
         (StopAsyncIteration("stop"), "StopAsyncIteration: stop"),
         (BaseExceptionGroup("both", [SystemExit(1), ValueError()]), "BaseExceptionGroup: both (2 sub-exceptions)"),
         (Mute(), "Mute: (its text could not be made: RuntimeError)"),
+        (AttemptFailed(7, None, delay=True, output=b"x"), "None"),  # type: ignore[arg-type]  # what a function may do
+        (AttemptFailed("x", "y", delay="soon"), "AttemptFailed: (it cannot be read: TypeError)"),  # type: ignore[arg-type]
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 import pytest
 
+from app.clock import Instant
 from app.config import WorkersSection
 from app.handlers.base import Attempt, Stop
 from app.job import SECOND, State
+from app.stores.base import Claim
 from tests.support.engine import ONCE, STEADY, Engine, error_of, outcomes_of
+from tests.support.faults import FaultyStore
 from tests.support.kinds import FakeHandler, for_ever, lasting, raising
 from tests.support.virtual import VirtualClock
 
@@ -69,6 +73,54 @@ async def test_burst_of_jobs_that_do_not_wait_leaves_time_for_others(clock: Virt
 
     assert sum(in_one_turn) == 5_000
     assert max(in_one_turn) <= 500
+
+
+async def test_jobs_that_are_claimed_together_begin_in_their_order(clock: VirtualClock) -> None:
+    async with Engine(clock=clock) as engine:
+        jobs = await engine.submit_all([{"priority": priority, "delay": 5} for priority in (3, 1, 4, 2, 0)])
+        await engine.until(lambda: len(engine.handler.attempts) == 5)
+
+        ranked = sorted(jobs, key=lambda job: -job.priority)
+        assert [attempt.id for attempt in engine.handler.attempts] == [job.id for job in ranked]
+
+
+async def test_each_of_many_attempts_that_begin_and_end_together_is_counted(clock: VirtualClock) -> None:
+    async with Engine(clock=clock) as engine:
+        jobs = await engine.submit_many(150, retry=ONCE)
+        await engine.until_final(jobs[-1])
+        await engine.until(lambda: not engine.parts.outcomes)
+        metrics = engine.parts.metrics
+
+        assert metrics.started.values == {("echo",): 150}
+        assert metrics.ended.values == {("echo", "succeeded"): 150}
+        assert metrics.finished.values == {("echo", "succeeded"): 150}
+        assert (sum(metrics.late._counts["echo"]), sum(metrics.duration._counts["echo"])) == (150, 150)
+
+
+async def test_idle_worker_holds_on_to_no_job(clock: VirtualClock) -> None:
+    async with Engine(clock=clock) as engine:
+        await engine.until_final(await engine.submit(params={"big": "x" * 60_000}))
+
+        assert {worker.job for worker in engine.parts.workers._workers} == {None}
+
+
+async def test_job_that_cannot_be_read_is_told_of_and_counted_at_its_claim(clock: VirtualClock) -> None:
+    class SpoilingStore(FaultyStore):
+        async def claim(self, seqs: Sequence[int], *, now: Instant) -> Claim:
+            spoiled = [job.spoil(now, "its stored params cannot be read") for job in (await self.get(seqs)).values()]
+            await self.save(spoiled)
+            return Claim([], [], spoiled)
+
+    async with Engine(clock=clock, store=SpoilingStore()) as engine:
+        job = await engine.submit(delay=1)
+        watched = asyncio.create_task(engine.until_final(job, within=30))
+        began = asyncio.get_running_loop().time()
+        job = await watched
+
+        assert (job.state, error_of(job)["type"]) == (State.FAILED, "unreadable")
+        assert asyncio.get_running_loop().time() - began < 2
+        assert engine.parts.metrics.finished.values == {("echo", "failed"): 1}
+        engine.assert_all_given_back()
 
 
 # timeouts
