@@ -108,6 +108,7 @@ async def measure_second(ground: Ground, number: int) -> Findings:
 async def _fire(ground: Ground, service: ServiceProcess, instants: list[int]) -> list[float]:
     """Submit webhooks for these instants; by how many milliseconds each reached the sink late."""
     url = f"http://{HOST}:{ground.sink_port}"
+    await get(ground.sink_port, "/")  # which forgets what came before
     lines = (
         b'{"queue":"hooks","execute_at":%.6f,%s}\n' % (instant / 1e6, _hook(f"{url}/{instant}")) for instant in instants
     )
