@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import os
 import time
 from statistics import median
 
@@ -56,7 +58,7 @@ async def measure_many(ground: Ground, sizes: tuple[int, ...], number: int, most
         began = time.perf_counter()
         for size, earlier in zip(sizes, (few, *sizes), strict=False):
             await _fill(service, size - earlier)
-            posts[size], gets[size] = await _both(service, number)
+            posts[size], gets[size] = await _both(ground, service, number)
         filled = f"{(many - few) / (time.perf_counter() - began):,.0f} jobs/s submitted, pauses to measure included"
         measures = [
             _memory(few, many, service.resident_bytes() - resident),
@@ -73,7 +75,7 @@ async def measure_many(ground: Ground, sizes: tuple[int, ...], number: int, most
         if most is not None:
             resident = service.resident_bytes()
             await _fill(service, most - many)
-            posts[most], gets[most] = await _both(service, number)
+            posts[most], gets[most] = await _both(ground, service, number)
             measures.append(_memory(many, most, service.resident_bytes() - resident))
             measures.append(await _restart(service, most, must=5 * most / many, goal=1.5 * most / many))
     measures += [_growth("POST", posts), _growth("GET", gets)]
@@ -86,9 +88,9 @@ def _memory(few: int, many: int, grown: int) -> Measure:
 
 
 def _growth(what: str, costs: dict[int, float]) -> Measure:
-    (few, *_, many), detail = costs, ", ".join(f"{cost:.1f}" for cost in costs.values())
+    (few, *_, many), detail = costs, ", ".join(f"{cost:.2f}" for cost in costs.values())
     name = f"growth of {what} CPU, {few:.0e} to {many:.0e}"
-    return Measure(name=name, must=1.5, goal=1.1, figure=costs[many] / costs[few], detail=f"{detail} µs")
+    return Measure(name=name, must=1.5, goal=1.1, figure=costs[many] / costs[few], detail=f"{detail} × bare 201")
 
 
 async def _restart(service: ServiceProcess, waiting: int, *, must: float, goal: float) -> Measure:
@@ -97,13 +99,17 @@ async def _restart(service: ServiceProcess, waiting: int, *, must: float, goal: 
     return Measure(name=f"restart to ready with {waiting:.0e} waiting", must=must, goal=goal, figure=ready, unit="s")
 
 
-async def _both(service: ServiceProcess, number: int) -> tuple[float, float]:
-    """The cost of a POST and of a GET, the medians of three."""
+async def _both(ground: Ground, service: ServiceProcess, number: int) -> tuple[float, float]:
+    """The cost of a POST and of a GET, in answers of the bare handler in the same rounds."""
     port = port_of(service)
-    posts = [await _post(service, number) for _ in range(3)]
     (made,) = await send(port, [request("POST", "/v1/jobs", BODY)], status=201, connections=1)
     wanted = request("GET", made.location.decode())
-    return median(posts), median([await _cost(service.pid, port, wanted, number, 200) for _ in range(3)])
+    bare, posts, gets = [], [], []
+    for _ in range(ground.rounds):
+        bare.append(await _cost(ground.bare_pid, ground.bare_port, request("POST", "/", BODY), number, 201))
+        posts.append(await _post(service, number))
+        gets.append(await _cost(service.pid, port, wanted, number, 200))
+    return median(posts) / median(bare), median(gets) / median(bare)
 
 
 def _cost_line(name: str, costs: dict[int, float]) -> Series:
@@ -111,7 +117,7 @@ def _cost_line(name: str, costs: dict[int, float]) -> Series:
         panel="CPU of a request by the number of waiting jobs",
         name=name,
         x_name="jobs waiting",
-        y_name="µs",
+        y_name="× bare 201",
         points=tuple(costs.items()),
     )
 
@@ -144,6 +150,7 @@ async def _fill(service: ServiceProcess, number: int) -> None:
     )
     created = await stream(port_of(service), chunks)
     assert created == number, f"{created} of {number} jobs were made"
+    await asyncio.to_thread(os.sync)  # what the system has yet to write is no part of what is measured next
 
 
 async def _longest_stall(service: ServiceProcess, number: int) -> float:
