@@ -61,7 +61,7 @@ async def measure_many(ground: Ground, sizes: tuple[int, ...], number: int, most
             posts[size], gets[size] = await _both(ground, service, number)
         filled = f"{(many - few) / (time.perf_counter() - began):,.0f} jobs/s submitted, pauses to measure included"
         measures = [
-            _memory(few, many, service.resident_bytes() - resident),
+            _memory(few, many, service.resident_bytes() - resident, asked=len(sizes) * ground.rounds * number),
             Measure(
                 name=f"slowest answer with {many:.0e} waiting",
                 must=100,
@@ -76,15 +76,16 @@ async def measure_many(ground: Ground, sizes: tuple[int, ...], number: int, most
             resident = service.resident_bytes()
             await _fill(service, most - many)
             posts[most], gets[most] = await _both(ground, service, number)
-            measures.append(_memory(many, most, service.resident_bytes() - resident))
+            measures.append(_memory(many, most, service.resident_bytes() - resident, asked=ground.rounds * number))
             measures.append(await _restart(service, most, must=5 * most / many, goal=1.5 * most / many))
     measures += [_growth("POST", posts), _growth("GET", gets)]
     return Findings(measures=measures, series=[_cost_line("durable POST", posts), _cost_line("GET by id", gets)])
 
 
-def _memory(few: int, many: int, grown: int) -> Measure:
+def _memory(few: int, many: int, grown: int, *, asked: int) -> Measure:
+    """What a waiting job takes; so many have come by what was `asked` to measure."""
     name = f"memory per waiting job, {few:.0e} to {many:.0e}"
-    return Measure(name=name, must=100, goal=30, figure=grown / (many - few), unit="B")
+    return Measure(name=name, must=100, goal=30, figure=grown / (many - few + asked), unit="B")
 
 
 def _growth(what: str, costs: dict[int, float]) -> Measure:
