@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, assert_never
 import orjson
 
 from app.handlers.base import Attempt, AttemptFailed, GiveUp, Result, Stop
-from app.outcome import End, Error, Outcome
+from app.outcome import End, Error, Outcome, storable
 
 if TYPE_CHECKING:
     from app.job import Job
@@ -75,7 +75,8 @@ def _told(error: AttemptFailed) -> Outcome:
     """What a handler says of its failure, in the types in which it is stored: functions may raise this as well."""
     try:
         delay = min(float(error.delay), MAX_DELAY) if error.delay > 0 else 0.0
-        outcome = _failed(str(error.type), str(error.message), retryable=bool(error.retryable), delay=delay)
+        type_, message = storable(str(error.type)), str(error.message)
+        outcome = _failed(type_, message, retryable=bool(error.retryable), delay=delay)
         return outcome._replace(end=ENDS.get(error.type, End.ERROR), output=str(error.output))
     except Exception as broken:  # noqa: BLE001 - around a handler: what it raises may be made of anything
         return _failed("exception", f"AttemptFailed: (it cannot be read: {type(broken).__name__})")

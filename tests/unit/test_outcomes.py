@@ -101,6 +101,7 @@ class Mute(Exception):
         (BaseExceptionGroup("both", [SystemExit(1), ValueError()]), "BaseExceptionGroup: both (2 sub-exceptions)"),
         (Mute(), "Mute: (its text could not be made: RuntimeError)"),
         (AttemptFailed(7, None, delay=True, output=b"x"), "None"),  # type: ignore[arg-type]  # what a function may do
+        (AttemptFailed("\ud800", "half a pair"), "half a pair"),
         (AttemptFailed("x", "y", delay="soon"), "AttemptFailed: (it cannot be read: TypeError)"),  # type: ignore[arg-type]
     ],
     ids=lambda value: type(value).__name__,
