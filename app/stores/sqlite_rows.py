@@ -158,9 +158,18 @@ def _is_readable(name: str, text: bytes | None) -> bool:
         if name == "retry":
             read_policy(text)
             return True
-        return isinstance(orjson.loads(text), type_)
+        value = orjson.loads(text)
     except ValueError:
         return False
+    match name:
+        case "error":
+            return isinstance(value, dict) and "type" in value
+        case "attempts":
+            return isinstance(value, list) and all(isinstance(attempt, dict) for attempt in value)
+        case "ended_leases":
+            return isinstance(value, list) and all(isinstance(lease, list) and len(lease) == 2 for lease in value)
+        case _:
+            return isinstance(value, type_)
 
 
 @lru_cache(maxsize=1024)

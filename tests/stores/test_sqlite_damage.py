@@ -37,6 +37,21 @@ def field(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [("attempts", b"[1]"), ("error", b'{"a":1}'), ("ended_leases", b'["a"]'), ("ended_leases", b"[[1]]")],
+)
+async def test_job_with_json_of_another_shape_is_failed_when_its_time_comes(
+    sqlite: SqliteStore, tmp_path: Path, field: str, text: bytes
+) -> None:
+    job = await put_one(sqlite)
+    execute(tmp_path, f"UPDATE jobs SET {field} = ? WHERE seq = ?", text, job.seq)
+
+    claim = await sqlite.claim([job.seq], now=NOW)
+
+    assert [(spoiled.seq, spoiled.state) for spoiled in claim.spoiled] == [(job.seq, State.FAILED)]
+
+
 async def test_damaged_job_is_failed_when_its_time_comes_and_the_others_run(
     sqlite: SqliteStore, tmp_path: Path, field: str
 ) -> None:
