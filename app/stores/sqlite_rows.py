@@ -42,14 +42,14 @@ _REPLACED = "\N{REPLACEMENT CHARACTER}"
 # Stands in for what cannot be read and would change what is run. Clients see an empty object; nothing else writes it
 # so, and a claim knows it again: a change saved on top cannot make the job look sound.
 _LOST = b" {}"
-_JSON_FIELDS: dict[str, tuple[type, bytes | None]] = {
-    "params": (object, _LOST),
-    "labels": (dict, _LOST),
-    "retry": (dict, _LOST),
-    "result": (object, None),
-    "error": (dict, None),
-    "attempts": (list, NO_ATTEMPTS),
-    "ended_leases": (list, NO_LEASES),
+_STAND_INS: dict[str, bytes | None] = {
+    "params": _LOST,
+    "labels": _LOST,
+    "retry": _LOST,
+    "result": None,
+    "error": None,
+    "attempts": NO_ATTEMPTS,
+    "ended_leases": NO_LEASES,
 }
 _OTHERS = ("labels", "result", "error", "attempts", "ended_leases")
 _others = itemgetter(*map(PLACES.__getitem__, _OTHERS))
@@ -134,9 +134,7 @@ def flaw_of(job: Job) -> str | None:
 
 def mend(job: Job) -> Job:
     """Put something empty in the place of what cannot be read."""
-    broken = {
-        name: stand_in for name, (_, stand_in) in _JSON_FIELDS.items() if not _is_readable(name, getattr(job, name))
-    }
+    broken = {name: stand_in for name, stand_in in _STAND_INS.items() if not _is_readable(name, getattr(job, name))}
     return job._replace(**broken)  # type: ignore[arg-type]  # the table above has a fitting value for each name
 
 
@@ -149,7 +147,6 @@ def read_labels(labels: bytes | None) -> dict[str, str]:
 
 
 def _is_readable(name: str, text: bytes | None) -> bool:
-    type_, _ = _JSON_FIELDS[name]
     if text is None:
         return True
     if text == _LOST:
@@ -162,6 +159,8 @@ def _is_readable(name: str, text: bytes | None) -> bool:
     except ValueError:
         return False
     match name:
+        case "labels":
+            return isinstance(value, dict)
         case "error":
             return isinstance(value, dict) and "type" in value
         case "attempts":
@@ -169,7 +168,7 @@ def _is_readable(name: str, text: bytes | None) -> bool:
         case "ended_leases":
             return isinstance(value, list) and all(isinstance(lease, list) and len(lease) == 2 for lease in value)
         case _:
-            return isinstance(value, type_)
+            return True
 
 
 @lru_cache(maxsize=1024)

@@ -179,12 +179,13 @@ SELECT_UNCLAIMED = f"""
 SELECT state, due_at FROM jobs WHERE seq = ?1 AND (state = 0 AND due_at > ?2 OR state NOT BETWEEN 0 AND 5)
 AND {UNCLAIMED}
 """
+# Of a job that was claimed the due time comes before the expiry.
 SELECT_DUE = f"""
 SELECT due_at AS at, seq FROM jobs INDEXED BY due
 WHERE state = 0 AND (due_at, seq) > (?1, ?2) AND due_at < ?3 AND {UNCLAIMED}
 UNION ALL
 SELECT expires_at AS at, seq FROM jobs INDEXED BY expiring
-WHERE state = 0 AND expires_at < due_at AND (expires_at, seq) > (?1, ?2) AND expires_at < ?3 AND {UNCLAIMED}
+WHERE state = 0 AND expires_at < due_at AND (expires_at, seq) > (?1, ?2) AND expires_at < ?3
 ORDER BY 1, 2 LIMIT ?4
 """
 DELETE = "DELETE FROM jobs WHERE seq = ?"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.job import SECOND, State
-from app.stores.base import Claim, Query, Store
+from app.stores.base import Claim, Query, Store, glance_at
 from tests.support.builders import ALL, NOW, make_ended, make_job, make_running, put, put_one
 
 pytestmark = pytest.mark.real_loop
@@ -66,6 +66,21 @@ async def test_job_is_claimed_once(store: Store) -> None:
 
     assert [claimed.attempt for claimed in first.jobs] == [1]
     assert second == Claim([], [], [])
+
+
+async def test_running_job_is_not_early_though_the_clock_was_set_back(store: Store) -> None:
+    job = await put_one(store, delay=1)
+    await store.claim([job.seq], now=NOW + SECOND)
+
+    assert await store.claim([job.seq], now=NOW) == Claim([], [], [])
+
+
+async def test_claimed_job_does_not_wait_any_more(store: Store) -> None:
+    claimed, waiting = await put(store, make_job(), make_job())
+    await store.claim([claimed.seq], now=NOW)
+
+    assert await store.glance([claimed.seq, waiting.seq]) == [glance_at(waiting)]
+    assert await store.due((-1, -1), NOW + 1, 10) == [(NOW, waiting.seq)]
 
 
 async def test_number_given_twice_is_claimed_once(store: Store) -> None:
