@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from app.clock import Instant
     from app.metrics import Metrics
-    from app.stores.base import Claim, Memo, Offer, Override, Receipt, Store, Verdicts
+    from app.stores.base import Claim, Ending, Memo, Offer, Override, Receipt, Store, Verdicts
 
 STORE_PAUSE = 0.5
 PAGE = 500
@@ -209,6 +209,15 @@ class DoubtedStore:
             raise
         except BaseException:
             self._doubts.changed(jobs)
+            raise
+
+    async def finish(self, endings: Sequence[Ending]) -> Verdicts:
+        try:
+            return await self._store.finish(endings)
+        except SURELY_UNDONE:
+            raise
+        except BaseException:
+            self._doubts.changed([ending.job for ending in endings])
             raise
 
     async def delete(self, job: Job) -> bool:

@@ -8,21 +8,24 @@ from collections import Counter, deque
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from app import retry
 from app.errors import Problem
-from app.job import Job, State
+from app.job import State
 from app.log import get_logger
-from app.outcome import End, Outcome
+from app.outcome import End
 from app.reports import fields_of, report_end
+from app.stores.base import Ending
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from app.agenda import Agenda
     from app.clock import Instant, Now
+    from app.job import Job
     from app.metrics import Metrics
+    from app.outcome import Outcome
     from app.stores.base import Store
 
 MAX_SAVE = 500
@@ -32,17 +35,9 @@ RUSH_TIME = 0.02
 STORE_PAUSE = 0.5
 FLUSH_TIME = 5.0
 
-_SUCCEEDED, _WELL = State.SUCCEEDED, End.SUCCEEDED  # by their classes they cost 0.05 µs each
+_WELL = End.SUCCEEDED  # by its class it costs 0.05 µs
 
 log = get_logger(__name__)
-
-
-class Ending(NamedTuple):
-    """An attempt that is over: its job while it ran, how it ended, and its job as it is to be stored."""
-
-    running: Job
-    outcome: Outcome
-    after: Job
 
 
 _MAKE_ENDING = partial(tuple.__new__, Ending)  # a named tuple's own way is a call of Python
@@ -87,7 +82,10 @@ class Outcomes:
 
     def add(self, *ended: tuple[Job, Outcome, Instant]) -> None:
         """Take the outcomes of running jobs' attempts, each with when it ended."""
-        self._unsaved += [_MAKE_ENDING((job, outcome, _finish(job, outcome, now))) for job, outcome, now in ended]
+        self._unsaved += [
+            _MAKE_ENDING((job, outcome, now, 0.0 if outcome.end is _WELL else _backoff(job, outcome)))
+            for job, outcome, now in ended
+        ]
         if self._unsaved:
             self._has_some.set()
             self._is_clear.clear()
@@ -122,7 +120,7 @@ class Outcomes:
     async def _save_some(self) -> int:
         """Save the oldest, and say how many; they stay in line until they are on the disk."""
         batch = list(islice(self._unsaved, MAX_SAVE))
-        verdicts = await self._store.save([ending.after for ending in batch])
+        verdicts = await self._store.finish(batch)
         was_full, saved = self.is_full, []
         for ending, verdict in zip(batch, verdicts, strict=True):
             self._unsaved.popleft()
@@ -136,20 +134,25 @@ class Outcomes:
         return len(batch)
 
     def _note_saved(self, endings: Sequence[Ending]) -> None:
+        for kind, jobs in Counter([job.kind for job, outcome, _, _ in endings if outcome.end is _WELL]).items():
+            self._metrics.finished.values[kind, State.SUCCEEDED.word] += jobs
         tells_all = log.has_debug
         for ending in endings:
-            if tells_all or ending.after.state is not _SUCCEEDED:
-                report_end(*ending)
-                if (wakes_at := ending.after.wakes_at) is not None:
-                    self._agenda.add(wakes_at, ending.after.seq)
-        for (kind, state), jobs in Counter([(job.kind, job.state) for _, _, job in endings]).items():
-            if state.is_final:
-                self._metrics.finished.values[kind, state.word] += jobs
-        self._on_change(*[job for _, _, job in endings])
+            if tells_all or ending.outcome.end is not _WELL:
+                self._note_end(ending)
+        self._on_change(*[job for job, _, _, _ in endings])
+
+    def _note_end(self, ending: Ending) -> None:
+        after = ending.after
+        report_end(ending.job, ending.outcome, after)
+        if (wakes_at := after.wakes_at) is not None:
+            self._agenda.add(wakes_at, after.seq)
+        if after.is_final and ending.outcome.end is not _WELL:
+            self._metrics.finished.values[after.kind, after.state.word] += 1
 
     def _lost_race(self, ending: Ending, stored: Job | None) -> None:
         """Somebody changed the job meanwhile: if only to ask for its end, the outcome counts on top of that."""
-        running, outcome, _ = ending
+        running, outcome, _, _ = ending
         if stored is not None and stored.state is State.RUNNING and stored.started_at == running.started_at:
             self.add((stored, outcome, self._now()))
             return
@@ -158,10 +161,7 @@ class Outcomes:
         log.warning("outcome_dropped", **fields_of(running), outcome=outcome.end, state=state)
 
 
-def _finish(job: Job, outcome: Outcome, now: Instant) -> Job:
-    if outcome.end is _WELL:
-        return job.finish(outcome, now)
-    backoff = 0.0
+def _backoff(job: Job, outcome: Outcome) -> float:
     if outcome.end in (End.ERROR, End.TIMEOUT, End.CRASHED):
-        backoff = retry.wait(job.policy, job.failures + 1, random.random())
-    return job.finish(outcome, now, backoff=backoff)
+        return retry.wait(job.policy, job.failures + 1, random.random())
+    return 0.0

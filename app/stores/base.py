@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from app.clock import Instant
     from app.errors import Exit
+    from app.outcome import Outcome
 
 MEMO_LIFE = 24 * 3600 * SECOND
 """How long an idempotency key is good."""
@@ -90,12 +91,28 @@ class Claim(NamedTuple):
     spoiled: list[Job]
 
 
+class Ending(NamedTuple):
+    """An attempt that is over: its job as it ran, what came of it, when, and the seconds until another may follow."""
+
+    job: Job
+    outcome: Outcome
+    at: Instant
+    backoff: float = 0.0
+
+    @property
+    def after(self) -> Job:
+        """What it makes of the job. Of a success nobody asks for it but who polls: it is made for those who do."""
+        return self.job.finish(self.outcome, self.at, backoff=self.backoff)
+
+
 class Saved(NamedTuple):
     """Whether a job was saved; if not, the job that stood in the way (None: it is gone)."""
 
     is_saved: bool
     job: Job | None
 
+
+FINISHED = Saved(True, None)
 
 # A store has a method of the name `list`: behind it in the class the type cannot be said.
 Jobs = list[Job]
@@ -189,6 +206,10 @@ class Store(Protocol):
 
     async def save(self, jobs: Sequence[Job]) -> Verdicts:
         """Write each job whose stored version is the one before its own, and whose key is free if it comes alive."""
+        ...
+
+    async def finish(self, endings: Sequence[Ending]) -> Verdicts:
+        """End running jobs, each as `save` would write what comes after it; what came of a success need not be told."""
         ...
 
     async def delete(self, job: Job) -> bool:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from app.clock import Instant
     from app.errors import Exit
-    from app.stores.base import Group, Instants, Verdicts
+    from app.stores.base import Ending, Group, Instants, Verdicts
 
 
 class MemoryStore:
@@ -120,6 +120,9 @@ class MemoryStore:
 
     async def save(self, jobs: Sequence[Job]) -> Verdicts:
         return [self._save(job) for job in jobs]
+
+    async def finish(self, endings: Sequence[Ending]) -> Verdicts:
+        return [self._save(ending.after) for ending in endings]
 
     async def delete(self, job: Job) -> bool:
         stored = self._jobs.get(job.seq)

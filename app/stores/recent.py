@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Sequence
 
     from app.job import Job
 
@@ -43,10 +43,11 @@ class Recent:
         if len(self._young) >= MAX_JOBS:
             self._young, self._old = {}, self._young
 
-    def drop(self, seqs: Iterable[int]) -> None:
-        for seq in seqs:
-            self._young.pop(seq, None)
-            self._old.pop(seq, None)
+    def drop(self, seqs: Collection[int]) -> None:
+        for half in (self._young, self._old):
+            if not half.keys().isdisjoint(seqs):  # as of nearly all that are claimed
+                for seq in seqs:
+                    half.pop(seq, None)
 
     def drop_all(self) -> None:
         """Nothing is sure any more: a write failed, or nobody waited for its end."""

@@ -10,7 +10,7 @@ from app.job import Job, State
 from app.log import get_logger
 from app.stores import sqlite_schema as sql
 from app.stores.base import Claim, Fate, Glance, Glances, Memo, Offer, Override, Query, Receipt, Saved, glance_at
-from app.stores.recent import Recent
+from app.stores.recent import MAX_AT_ONCE, Recent
 from app.stores.sqlite_faults import as_exit
 from app.stores.sqlite_file import DatabaseFile
 from app.stores.sqlite_ledger import Ledger
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from app.clock import Instant
     from app.errors import Exit
     from app.metrics import GroupTimer
-    from app.stores.base import Group, Instants, Jobs, Verdicts
+    from app.stores.base import Ending, Group, Instants, Jobs, Verdicts
 
 T = TypeVar("T")
 
@@ -112,6 +112,16 @@ class SqliteStore:
         era = self._recent.era
         verdicts = await self._change(self._writes.save, jobs, split=_VERDICTS)
         self._recent.keep([job for job, verdict in zip(jobs, verdicts, strict=True) if verdict.is_saved], era=era)
+        return verdicts
+
+    async def finish(self, endings: Sequence[Ending]) -> Verdicts:
+        era = self._recent.era
+        verdicts = await self._change(self._writes.finish, endings, split=_VERDICTS)
+        if len(endings) > MAX_AT_ONCE:
+            self._recent.drop([ending.job.seq for ending in endings])
+        else:
+            ended = [ending for ending, verdict in zip(endings, verdicts, strict=True) if verdict.is_saved]
+            self._recent.keep([ending.after for ending in ended], era=era)
         return verdicts
 
     async def delete(self, job: Job) -> bool:

@@ -25,13 +25,10 @@ ROWS_AT_ONCE = (64, 8, 1)  # so that there are few statements to be kept prepare
 Row = tuple[Any, ...]
 
 
-changed_by_end = itemgetter(*map(PLACES.__getitem__, sql.ENDED))
-_kept = itemgetter(*(place for name, place in PLACES.items() if name not in sql.ENDED or name == "seq"))
 group_of = itemgetter(PLACES["queue"], PLACES["kind"], PLACES["state"])
 queue_and_kind_of = itemgetter(PLACES["queue"], PLACES["kind"])
 
 _STATES = tuple(State)
-_RUNNING = State.RUNNING  # to look up a member of an enum costs as much as to make a tuple of three
 _STATE, _DUE_AT, _CANCEL_REQUESTED, _RESULT_TRUNCATED, _ERROR = (
     FIELDS.index(name) for name in ("state", "due_at", "cancel_requested", "result_truncated", "error")
 )
@@ -54,11 +51,6 @@ _STAND_INS: dict[str, bytes | None] = {
 _OTHERS = ("labels", "result", "error", "attempts", "ended_leases")
 _others = itemgetter(*map(PLACES.__getitem__, _OTHERS))
 _NO_OTHERS = (None, None, None, NO_ATTEMPTS, NO_LEASES)
-
-
-def is_end(job: Job, running: Job | None) -> bool:
-    """Whether it is a running job with nothing new but what the end of its attempt has changed."""
-    return running is not None and job.version == running.version + 1 and _kept(job) == _kept(running)
 
 
 def write_jobs(connection: apsw.Connection, statement: Callable[[int], str], jobs: Sequence[Row]) -> None:
@@ -97,13 +89,6 @@ def read_job(row: Row) -> Job:
     """Make a job of a row; parts that cannot be read come out empty."""
     job = take_job(row)
     return job if flaw_of(job) is None else mend(job)
-
-
-def take_started(row: Row) -> Job:
-    """Make a job of a row that SELECT_CLAIMABLE has found: `take_job`, at a third of the cost."""
-    fields = list(row)
-    fields[_STATE], fields[_CANCEL_REQUESTED], fields[_RESULT_TRUNCATED] = _RUNNING, False, False
-    return tuple.__new__(Job, fields)
 
 
 def take_job(row: Row) -> Job:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from app.job import Job
+from app.job import PLACES, Job
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import apsw
 
 APPLICATION_ID = 0x65726C67  # "erlg"
@@ -110,25 +112,8 @@ CREATE INDEX memoed ON memos (created_at);
 """
 
 FIELDS = Job._fields
-_PLACE = {field: index for index, field in enumerate(FIELDS, 1)}
 _FIXED = {"queue", "key", "created_at", "token", "seq"}
 
-ENDED = (
-    "seq",
-    "state",
-    "due_at",
-    "attempt",
-    "failures",
-    "losses",
-    "started_at",
-    "finished_at",
-    "late_by",
-    "result",
-    "result_truncated",
-    "error",
-    "attempts",
-    "version",
-)
 COLUMNS = ", ".join(FIELDS)
 UNCLAIMED = "seq NOT IN (SELECT seq FROM claims)"
 STATE = f"iif({UNCLAIMED}, state, 1)"
@@ -143,17 +128,17 @@ _STARTED = {
 }
 
 
-def _columns(at: str, is_claimed: str = "", **others: str) -> str:
-    """All columns, of a job that was started `at` an instant, or only if it `is_claimed`; others as they are given."""
+def _columns(at: str, is_claimed: str = "", fields: Sequence[str] = FIELDS, **others: str) -> str:
+    """Columns of a job that was started `at` an instant, or only if it `is_claimed`; others as they are given."""
     started = {name: text.format(at=at) for name, text in _STARTED.items()}
     if is_claimed:
         started = {name: f"iif({is_claimed}, {text}, jobs.{name})" for name, text in started.items()}
-    return ", ".join((started | others).get(name, f"jobs.{name}") for name in FIELDS)
+    return ", ".join((started | others).get(name, f"jobs.{name}") for name in fields)
 
 
 _STANDING_COLUMNS = _columns("claims.started_at", "claims.seq")
 _BRIEF_COLUMNS = _columns("claims.started_at", "claims.seq", params="x'7B7D'", result="NULL", attempts="x'5B5D'")
-_STARTED_COLUMNS = _columns("?2")
+_STARTED_COLUMNS = _columns("?2", fields=FIELDS[: PLACES["state"]])  # the others are `job.begun`
 
 # All rows of a list of numbers by one statement, in its order: half the cost of one statement for each.
 _LISTED = "FROM carray(?1) AS listed CROSS JOIN jobs ON jobs.seq = listed.value"
@@ -258,17 +243,23 @@ def update(rows: int) -> str:
     """The statement that writes so many jobs over their rows; bound as for `insert`."""
     changed = [field for field in FIELDS if field not in _FIXED]
     if rows == 1:
-        sets = ", ".join(f"{field} = ?{_PLACE[field]}" for field in changed)
-        return f"UPDATE jobs SET {sets} WHERE seq = ?{_PLACE['seq']}"
-    sets = ", ".join(f"{field} = fresh.column{_PLACE[field]}" for field in changed)
-    return f"UPDATE jobs SET {sets} FROM (VALUES {_values(rows)}) AS fresh WHERE seq = fresh.column{_PLACE['seq']}"
+        sets = ", ".join(f"{field} = ?{PLACES[field] + 1}" for field in changed)
+        return f"UPDATE jobs SET {sets} WHERE seq = ?{PLACES['seq'] + 1}"
+    sets = ", ".join(f"{field} = fresh.column{PLACES[field] + 1}" for field in changed)
+    return f"UPDATE jobs SET {sets} FROM (VALUES {_values(rows)}) AS fresh WHERE seq = fresh.column{PLACES['seq'] + 1}"
 
 
 @cache
-def end(rows: int) -> str:
-    """The statement that writes what came of so many attempts; bound is, of one after another, what is `ENDED`."""
-    sets = ", ".join(f"{field} = fresh.column{place}" for place, field in enumerate(ENDED, 1) if field != "seq")
-    return f"UPDATE jobs SET {sets} FROM (VALUES {_values(rows, len(ENDED))}) AS fresh WHERE jobs.seq = fresh.column1"
+def succeed(rows: int) -> str:
+    """The statement that ends so many jobs well that are as they were claimed; bound is, of one after another, its
+    number, when it started and ended, its result and whether that was cut."""
+    return f"""
+    UPDATE jobs SET
+        state = 2, due_at = NULL, attempt = attempt + 1, started_at = fresh.column2, finished_at = fresh.column3,
+        late_by = (fresh.column2 - due_at) / 1e6, result = fresh.column4, result_truncated = fresh.column5,
+        version = version + 2
+    FROM (VALUES {_values(rows, 5)}) AS fresh WHERE jobs.seq = fresh.column1
+    """
 
 
 def _values(rows: int, columns: int = len(FIELDS)) -> str:

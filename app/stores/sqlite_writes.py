@@ -10,23 +10,20 @@ import orjson
 from app.conflict import settle
 from app.errors import IdempotencyMismatch
 from app.ids import parse_id
-from app.job import Job, State
+from app.job import Job, State, begun
 from app.log import get_logger
 from app.stores import sqlite_schema as sql
-from app.stores.base import MEMO_LIFE, Added, Claim, Fate, Memo, Offer, Override, Receipt, Saved
+from app.stores.base import FINISHED, MEMO_LIFE, Added, Claim, Ending, Fate, Memo, Offer, Override, Receipt, Saved
 from app.stores.sqlite_rows import (
     Row,
-    changed_by_end,
     flaw_of,
     group_of,
-    is_end,
     listed,
     mend,
     queue_and_kind_of,
     read_jobs,
     read_labels,
     select_rows,
-    take_started,
     write_jobs,
 )
 
@@ -94,7 +91,7 @@ class Writes:
 
     def _insert(self, jobs: Sequence[Job]) -> Sequence[Job]:
         first = self._ledger.take_numbers(len(jobs))
-        numbered = [tuple.__new__(Job, (*job[:-1], seq)) for seq, job in enumerate(jobs, first)]
+        numbered = [tuple.__new__(Job, (seq, *job[1:])) for seq, job in enumerate(jobs, first)]
         write_jobs(self._write, sql.insert, numbered)
         self._ledger.deltas.update(map(group_of, numbered))
         for job in numbered:
@@ -105,7 +102,9 @@ class Writes:
     def claim(self, seqs: Sequence[int], now: Instant) -> Claim:
         rows = select_rows(self._write, sql.SELECT_CLAIMABLE, dict.fromkeys(seqs), now)
         claim = Claim([], [], [])
-        for job in map(take_started, rows):
+        rest = begun(now)
+        for row in rows:
+            job = tuple.__new__(Job, row + rest)
             if (flaw := flaw_of(job)) is None:
                 claim.jobs.append(job)
             else:
@@ -135,22 +134,28 @@ class Writes:
         self._update(spoiled, job.group, job.labels)
         return spoiled
 
-    def save(self, jobs: Sequence[Job]) -> Verdicts:
+    def finish(self, endings: Sequence[Ending]) -> Verdicts:
+        """What succeeded and is as it was claimed, which is nearly all, needs no look at its row and few columns."""
+        verdicts, plain, others = [FINISHED] * len(endings), [], []
         running = self._ledger.running
-        if len({job.seq for job in jobs}) == len(jobs) and all(is_end(job, running.get(job.seq)) for job in jobs):
-            self._write_ends(jobs)
-            return [Saved(True, job) for job in jobs]
-        return self._save_any(jobs)
+        for place, (job, outcome, at, _) in enumerate(endings):
+            if running.pop(job.seq, None) is job and job.is_told_without(outcome):
+                plain.append((job, (job.seq, job.started_at, at, outcome.result, outcome.result_truncated)))
+            else:
+                others.append(place)
+        self._succeed(plain)
+        for place, verdict in zip(others, self.save([endings[place].after for place in others]), strict=True):
+            verdicts[place] = verdict
+        return verdicts
 
-    def _write_ends(self, jobs: Sequence[Job]) -> None:
-        """Write what came of attempts, of which nothing has been written since they were claimed."""
-        write_jobs(self._write, sql.end, [*map(changed_by_end, jobs)])
-        self._drop_claims([job.seq for job in jobs])
-        for (queue, kind, state), number in Counter(map(group_of, jobs)).items():
+    def _succeed(self, plain: Sequence[tuple[Job, Row]]) -> None:
+        write_jobs(self._write, sql.succeed, [row for _, row in plain])
+        self._drop_claims([row[0] for _, row in plain])
+        for (queue, kind), number in Counter(map(queue_and_kind_of, [job for job, _ in plain])).items():
             self._ledger.deltas[queue, kind, State.RUNNING] -= number
-            self._ledger.deltas[queue, kind, state] += number
+            self._ledger.deltas[queue, kind, State.SUCCEEDED] += number
 
-    def _save_any(self, jobs: Sequence[Job]) -> Verdicts:
+    def save(self, jobs: Sequence[Job]) -> Verdicts:
         """Write all that stand as they were read by few statements; the others one by one, in their turn."""
         rows = self._write.execute(sql.SELECT_STANDING, (listed(job.seq for job in jobs),))
         standing = {row[0]: row for row in rows}
@@ -189,8 +194,8 @@ class Writes:
     def _drop_claims(self, seqs: Sequence[int]) -> None:
         if seqs:
             self._write.execute(sql.DROP_CLAIMS, (listed(seqs),))
-        for seq in seqs:
-            self._ledger.running.pop(seq, None)
+            for seq in seqs:
+                self._ledger.running.pop(seq, None)
 
     def _update(self, job: Job, group: Group, labels: bytes | None) -> None:
         """Write a job over a row of which the group and labels are given."""

@@ -326,7 +326,7 @@ async def test_no_write_that_fails_loses_or_stops_anything(
 ) -> None:
     failed = await _sweep(clock, fault, is_crashing=is_crashing)
 
-    assert {*failed} == {"add", "claim", "save", "delete", "purge", "forget_memos", "override"}
+    assert {*failed} == {"add", "claim", "save", "finish", "delete", "purge", "forget_memos", "override"}
     assert len(failed) > 50
 
 
@@ -351,4 +351,4 @@ async def test_drain_with_a_store_that_fails_at_any_write_leaves_everything_to_t
         if not name:
             break
         failed.append(name)
-    assert {*failed} == {"add", "claim", "save"}
+    assert {*failed} == {"add", "claim", "finish"}

@@ -13,7 +13,7 @@ import pytest
 from app.conflict import OnConflict
 from app.job import SECOND, Job, State
 from app.outcome import End, Outcome
-from app.stores.base import Query
+from app.stores.base import Ending, Query
 from app.stores.sqlite import SqliteStore
 from tests.support.builders import ALL, NOW, count_both, make_ended, make_job, make_offer, make_running, put, put_one
 
@@ -52,6 +52,7 @@ async def test_job_with_json_of_another_shape_is_failed_when_its_time_comes(
     assert [(spoiled.seq, spoiled.state) for spoiled in claim.spoiled] == [(job.seq, State.FAILED)]
 
 
+@pytest.mark.parametrize("field", sorted({*DAMAGES, *TEXTS} - {"result"}))
 async def test_damaged_job_is_failed_when_its_time_comes_and_the_others_run(
     sqlite: SqliteStore, tmp_path: Path, field: str
 ) -> None:
@@ -70,6 +71,20 @@ async def test_damaged_job_is_failed_when_its_time_comes_and_the_others_run(
     }
     stored = (await sqlite.get([damaged.seq]))[damaged.seq]
     assert (stored.state, stored.error, stored.version) == (State.FAILED, spoiled.error, spoiled.version)
+
+
+@pytest.mark.parametrize("end", [End.SUCCEEDED, End.ERROR])
+async def test_result_that_a_waiting_job_cannot_have_is_written_over_by_its_attempt(
+    sqlite: SqliteStore, tmp_path: Path, end: End
+) -> None:
+    job = await put_one(sqlite)
+    damage(tmp_path, job, "result")
+
+    ((running,), _, _) = await sqlite.claim([job.seq], now=NOW)
+    await sqlite.finish([Ending(running, Outcome(end), NOW)])
+
+    assert running == job.start(NOW)
+    assert select(tmp_path, "SELECT result FROM jobs") == [(None,)]
 
 
 async def test_damaged_job_is_told_of_in_the_log(
@@ -232,6 +247,13 @@ def execute(folder: Path, statement: str, *values: Any) -> None:
     connection = apsw.Connection(str(folder / "erelong.db"))
     connection.execute(statement, values)
     connection.close()
+
+
+def select(folder: Path, statement: str) -> list[Any]:
+    connection = apsw.Connection(str(folder / "erelong.db"))
+    rows = connection.execute(statement).fetchall()
+    connection.close()
+    return rows
 
 
 def error_of(job: Job) -> dict[str, Any]:

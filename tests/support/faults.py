@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from app.clock import Instant
 from app.errors import Exit, StorageFull
 from app.job import Job
-from app.stores.base import Claim, Glances, Override, Query, Verdicts
+from app.stores.base import Claim, Ending, Glances, Override, Query, Verdicts
 from app.stores.memory import MemoryStore
 
 Hook = Callable[[str], Awaitable[None]]
@@ -28,7 +28,7 @@ class FaultyStore(MemoryStore):
 
     def fill_disk(self) -> None:
         """From now on nothing can be written."""
-        self.broken |= dict.fromkeys(("add", "claim", "save"), StorageFull("the disk is full"))
+        self.broken |= dict.fromkeys(("add", "claim", "save", "finish"), StorageFull("the disk is full"))
 
     def hold(self, method: str) -> asyncio.Event:
         """Keep the calls of a method waiting until the event is set."""
@@ -62,6 +62,12 @@ class FaultyStore(MemoryStore):
         await self._before("save")
         verdicts = await super().save(jobs)
         await self._after("save")
+        return verdicts
+
+    async def finish(self, endings: Sequence[Ending]) -> Verdicts:
+        await self._before("finish")
+        verdicts = await super().finish(endings)
+        await self._after("finish")
         return verdicts
 
     async def list(self, query: Query) -> list[Job]:

@@ -9,7 +9,7 @@ from typing import TypeVar
 from app.clock import Instant
 from app.errors import StorageFull, StoreUnavailable
 from app.job import Job, State
-from app.stores.base import Claim, Memo, Offer, Override, Receipt, Verdicts
+from app.stores.base import Claim, Ending, Memo, Offer, Override, Receipt, Verdicts
 from app.stores.memory import MemoryStore
 
 T = TypeVar("T")
@@ -57,6 +57,9 @@ class SweptStore(MemoryStore):
 
     async def save(self, jobs: Sequence[Job]) -> Verdicts:
         return await self._write("save", super().save(jobs))
+
+    async def finish(self, endings: Sequence[Ending]) -> Verdicts:
+        return await self._write("finish", super().finish(endings))
 
     async def delete(self, job: Job) -> bool:
         return await self._write("delete", super().delete(job))

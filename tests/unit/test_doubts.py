@@ -11,6 +11,8 @@ from app import doubts
 from app.errors import IdempotencyMismatch, StorageFull, StoreUnavailable
 from app.job import Job, State
 from app.metrics import Metrics
+from app.outcome import End, Outcome
+from app.stores.base import Ending
 from tests.support.builders import NOW, make_job, make_offer, make_running, put, put_one
 from tests.support.faults import FaultyStore
 
@@ -150,8 +152,9 @@ async def test_doubts_are_looked_into_a_moment_after_the_failure_and_again_until
 @pytest.mark.parametrize("error", [StorageFull("no room"), IdempotencyMismatch("another body")], ids=["full", "memo"])
 async def test_refusal_that_is_sure_to_have_changed_nothing_leaves_no_doubt(ground: Ground, error: Exception) -> None:
     job = make_running(seq=1)
-    ground.store.broken |= dict.fromkeys(("claim", "save"), error)
-    for call in (ground.doubted.claim([1], now=NOW), ground.doubted.save([job])):
+    ground.store.broken |= dict.fromkeys(("claim", "save", "finish"), error)
+    ending = Ending(job, Outcome(End.SUCCEEDED), NOW)
+    for call in (ground.doubted.claim([1], now=NOW), ground.doubted.save([job]), ground.doubted.finish([ending])):
         with pytest.raises(type(error)):
             await call
 

@@ -114,7 +114,7 @@ async def test_commit_that_does_not_end_is_told(clock: VirtualClock, monkeypatch
 
 async def test_outcomes_that_cannot_be_saved_are_told(clock: VirtualClock) -> None:
     async with Engine(clock=clock, workers=WorkersSection(max_unsaved=1)) as engine:
-        engine.store.broken["save"] = StoreUnavailable("not now")
+        engine.store.broken["finish"] = StoreUnavailable("not now")
         await engine.submit()
         await asyncio.sleep(2)
 

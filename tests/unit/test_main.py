@@ -59,7 +59,7 @@ async def test_outcomes_are_on_the_disk_before_the_store_is_closed(clock: Virtua
         job = await engine.submit()
         await engine.until(lambda: engine.handler.running == 1)
 
-    assert engine.store.calls[-2:] == ["save", "close"]
+    assert engine.store.calls[-2:] == ["finish", "close"]
     assert (await engine.read(job)).state is State.SUCCEEDED
 
 
@@ -146,7 +146,7 @@ async def test_stop_without_a_store_waits_for_nothing(clock: VirtualClock) -> No
     async with engine:
         await engine.submit()
         await engine.until(lambda: engine.handler.running == 1)
-        engine.store.broken |= dict.fromkeys(("save", "get", "list"), StoreUnavailable("gone"))
+        engine.store.broken |= dict.fromkeys(("finish", "save", "get", "list"), StoreUnavailable("gone"))
         began_at = clock.now()
 
         await engine.parts.finish(can_store=False)

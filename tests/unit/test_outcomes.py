@@ -233,7 +233,7 @@ async def test_full_disk_at_a_save_loses_no_outcome(clock: VirtualClock) -> None
 async def test_nothing_more_begins_while_too_many_outcomes_wait_for_the_disk(clock: VirtualClock) -> None:
     workers = WorkersSection(concurrency=10, max_unsaved=30)
     async with Engine(clock=clock, workers=workers) as engine:
-        engine.store.broken["save"] = RuntimeError("not now")
+        engine.store.broken["finish"] = RuntimeError("not now")
         jobs = await engine.submit_many(200)
         await asyncio.sleep(10)
         begun = len(engine.handler.attempts)

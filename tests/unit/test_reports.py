@@ -65,6 +65,7 @@ async def test_success_is_told_only_to_those_who_debug(clock: VirtualClock, capl
 
     ((level, fields),) = lines(caplog, "attempt_ended")
     assert (level, fields["job"], fields["outcome"], fields["state"]) == ("DEBUG", job.id, "succeeded", "succeeded")
+    assert engine.parts.metrics.finished.values == {("echo", "succeeded"): 2}
 
 
 async def test_handler_runs_as_its_attempt(clock: VirtualClock) -> None:

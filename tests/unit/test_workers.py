@@ -460,7 +460,7 @@ async def test_cancel_asked_for_while_the_outcome_waits_for_the_disk_does_not_un
 
 async def test_cancel_asked_for_while_a_failure_waits_for_the_disk_ends_the_job(clock: VirtualClock) -> None:
     async with Engine(clock=clock, handler=FakeHandler(raising(ValueError()))) as engine:
-        engine.store.broken["save"] = RuntimeError("not now")
+        engine.store.broken["finish"] = RuntimeError("not now")
         job = await engine.submit(retry=STEADY)
         await engine.until(lambda: len(engine.parts.outcomes) == 1)
         engine.store.broken.clear()
@@ -474,7 +474,7 @@ async def test_cancel_that_came_too_late_does_not_hit_the_next_life_of_the_job(c
     handler = FakeHandler(raising(ValueError(), None))
     async with Engine(clock=clock, handler=handler) as engine:
         handler_of_others = await engine.submit(delay=1)  # something always runs
-        engine.store.broken["save"] = RuntimeError("not now")
+        engine.store.broken["finish"] = RuntimeError("not now")
         job = await engine.submit(retry=STEADY)
         await engine.until(lambda: len(engine.parts.outcomes) == 1)
         handler.work = lasting(50)

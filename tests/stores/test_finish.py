@@ -1,0 +1,150 @@
+"""Finishing: what came of an attempt is stored as the job's own steps would have it."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.job import Job, State
+from app.outcome import End, Error, Outcome
+from app.stores.base import Ending, Saved, Store
+from app.stores.recent import MAX_AT_ONCE
+from tests.support.builders import ALL, NOW, count_both, make_failure, make_job, put, put_one
+
+pytestmark = pytest.mark.real_loop
+
+OUTCOMES = {
+    "with nothing to say": Outcome(End.SUCCEEDED),
+    "with a result": Outcome(End.SUCCEEDED, b'{"x":1.5}'),
+    "with a cut result": Outcome(End.SUCCEEDED, b'"cut"', result_truncated=True),
+    "with output": Outcome(End.SUCCEEDED, output="words"),
+    "failed": Outcome(End.ERROR, error=Error("exception", "it broke")),
+    "failed for good": Outcome(End.ERROR, error=Error("give_up", "no use", retryable=False)),
+    "timed out": Outcome(End.TIMEOUT),
+    "cancelled": Outcome(End.CANCELLED),
+    "released": Outcome(End.RELEASED),
+    "lost": Outcome(End.LOST),
+}
+WELL = OUTCOMES["with nothing to say"]
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES.values(), ids=OUTCOMES)
+async def test_attempt_that_is_over_leaves_its_job_as_its_steps_have_it(store: Store, outcome: Outcome) -> None:
+    ending = Ending(await begin(store), outcome, NOW + 12_345, backoff=7.5)
+
+    verdicts = await store.finish([ending])
+
+    assert [verdict.is_saved for verdict in verdicts] == [True]
+    assert await store.list(ALL) == [ending.after]
+    assert await store.get([ending.job.seq]) == {ending.job.seq: ending.after}
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES.values(), ids=OUTCOMES)
+async def test_second_attempt_keeps_the_history_of_the_first(store: Store, outcome: Outcome) -> None:
+    failed = Ending(await begin(store), make_failure(), NOW + 1)
+    await store.finish([failed])
+    (second,) = (await store.claim([failed.job.seq], now=NOW + 2_500_000)).jobs
+
+    await store.finish([ending := Ending(second, outcome, NOW + 3_000_000)])
+
+    assert await store.list(ALL) == [ending.after]
+    assert second == failed.after.start(NOW + 2_500_000)
+
+
+async def test_many_are_finished_in_one_call_each_by_its_own_outcome(store: Store) -> None:
+    jobs = await put(store, *(make_job(queue="ab"[number % 2]) for number in range(200)))
+    running = (await store.claim([job.seq for job in jobs], now=NOW + 5)).jobs
+    endings = [
+        Ending(job, list(OUTCOMES.values())[job.seq % 7], NOW + 5 + job.seq, backoff=float(job.seq)) for job in running
+    ]
+
+    verdicts = await store.finish(endings)
+
+    assert [verdict.is_saved for verdict in verdicts] == [True] * len(endings)
+    assert await store.list(ALL) == [ending.after for ending in endings[::-1]]
+    assert await store.get([job.seq for job in jobs]) == {ending.job.seq: ending.after for ending in endings}
+    counted, stored = await count_both(store)
+    assert counted == stored
+
+
+async def test_finished_job_is_not_running_any_more(store: Store) -> None:
+    job = await begin(store)
+
+    await store.finish([Ending(job, WELL, NOW)])
+
+    counts = store.counts()
+    assert (counts[job.queue, job.kind, State.RUNNING], counts[job.queue, job.kind, State.SUCCEEDED]) == (0, 1)
+    assert (await store.claim([job.seq], now=NOW)).jobs == []
+
+
+async def test_same_attempt_ends_once(store: Store) -> None:
+    ending = Ending(await begin(store), WELL, NOW + 1)
+
+    verdicts = await store.finish([ending, ending])
+
+    assert [verdict.is_saved for verdict in verdicts] == [True, False]
+    assert await store.finish([ending]) == [Saved(False, ending.after)]
+    counted, stored = await count_both(store)
+    assert counted == stored
+
+
+async def test_ending_is_refused_when_the_job_was_changed_meanwhile_and_shows_what_is(store: Store) -> None:
+    changed, gone, sound = [await begin(store) for _ in range(3)]
+    wanted = changed.cancel(NOW, "enough")
+    await store.save([wanted])
+    await store.delete(gone)
+    endings = [Ending(job, WELL, NOW + 1) for job in (changed, gone, sound)]
+
+    refused, missing, saved = await store.finish(endings)
+
+    assert (refused, missing, saved.is_saved) == (Saved(False, wanted), Saved(False, None), True)
+    assert await store.list(ALL) == [endings[2].after, wanted]
+
+
+async def test_ending_on_top_of_a_change_of_the_running_job_is_stored(store: Store) -> None:
+    wanted = (await begin(store)).cancel(NOW, "enough")
+    await store.save([wanted])
+
+    await store.finish([ending := Ending(wanted, WELL, NOW + 1)])
+
+    assert await store.list(ALL) == [ending.after]
+
+
+async def test_job_that_was_changed_while_it_ran_is_read_as_it_ended_beside_many_others(store: Store) -> None:
+    jobs = await put(store, *(make_job() for _ in range(MAX_AT_ONCE + 1)))
+    asked, *others = (await store.claim([job.seq for job in jobs], now=NOW)).jobs
+    await store.save([wanted := asked.cancel(NOW, "enough")])
+    endings = [Ending(job, WELL, NOW + 1) for job in (wanted, *others)]
+
+    await store.finish(endings)
+
+    assert await store.get([asked.seq]) == {asked.seq: endings[0].after}
+
+
+async def test_ending_of_an_earlier_attempt_does_not_end_the_one_that_runs(store: Store) -> None:
+    first = await begin(store)
+    await store.finish([Ending(first, Outcome(End.RELEASED), NOW + 1)])
+    (second,) = (await store.claim([first.seq], now=NOW + 2)).jobs
+
+    assert await store.finish([Ending(first, WELL, NOW + 3)]) == [Saved(False, second)]
+    assert await store.list(ALL) == [second]
+
+
+async def test_job_that_was_read_and_not_claimed_here_is_finished_too(store: Store) -> None:
+    running = await begin(store)
+    (read,) = await store.list(ALL)
+
+    await store.finish([ending := Ending(read, WELL, NOW + 1)])
+
+    assert read == running
+    assert await store.list(ALL) == [ending.after]
+
+
+async def test_finishing_nothing_is_no_error(store: Store) -> None:
+    assert await store.finish([]) == []
+
+
+async def begin(store: Store) -> Job:
+    """A job that runs, late by a bit."""
+    job = await put_one(store)
+    (running,) = (await store.claim([job.seq], now=NOW + 250_000)).jobs
+    return running
