@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from app.outcome import Outcome
     from app.stores.base import Store
 
-MAX_SAVE = 500
+MAX_SAVE = 1_000
 GATHER_TIME = 0.005  # nobody waits for these commits: fewer and larger ones halve their cost
 RUSH = 50  # outcomes of one commit; when they come so fast, the next ones gather for longer
 RUSH_TIME = 0.02
