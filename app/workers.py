@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from app.agenda import Agenda
     from app.clock import Instant, Now
     from app.config import WorkersSection
-    from app.handlers.base import Handler
+    from app.handlers.base import Attempt, Handler
     from app.job import Job
     from app.lane import Slot
     from app.lanes import Lanes
@@ -55,10 +55,6 @@ class Worker:
         self.began_at = self.deadline = 0.0
         self.reason: Reason | None = None
         self.is_lost = False
-
-    def begin(self, job: Job, slot: Slot, deadline: float) -> None:
-        self.job, self.slot, self.deadline, self.reason = job, slot, deadline, None
-        self.began_at = monotonic()  # the loop's own time stands still while a handler keeps the loop
 
 
 class Workers:
@@ -204,25 +200,39 @@ class Workers:
     # a worker's life
 
     async def _work(self, worker: Worker) -> None:
+        """Run one attempt after another; whatever a handler does, an outcome comes of it."""
         line, turns = self._claims.line, 0
         self._note_awake(worker)
         while True:
             if not line:
-                worker.job = worker.slot = None
-                worker.wake = self._loop.create_future()
-                self._idle.append(worker)
-                await worker.wake
-                self._note_awake(worker)
+                await self._rest(worker)
                 turns = 0
                 continue
             if len(line) > 1 and not self._waking:
                 self._wake_more()
-            await self._run(worker, *line.popleft())
+            job, slot = line.popleft()
+            handler = self._handlers.get(job.kind, UNKNOWN_KIND)
+            attempt = self._begin(worker, job, slot, handler.stop)
+            try:
+                outcome = succeeded(await handler.run(job.params, attempt), self._max_result)
+            except BaseException as error:  # SystemExit in a task would end the loop
+                if isinstance(error, GeneratorExit) and asyncio.current_task(self._loop) is not worker.task:
+                    raise  # nobody raised it: the coroutine is being thrown away
+                outcome = raised(error)
+            self._conclude(worker, job, slot, outcome)
             if worker.is_lost or worker.task.cancelling():
                 return
             turns += 1
             if turns % TURNS_BEFORE_YIELD == 0:
                 await asyncio.sleep(0)
+
+    async def _rest(self, worker: Worker) -> None:
+        worker.job = worker.slot = None
+        current_attempt.set(None)
+        worker.wake = self._loop.create_future()
+        self._idle.append(worker)
+        await worker.wake
+        self._note_awake(worker)
 
     def _note_awake(self, worker: Worker) -> None:
         worker.is_waking = False
@@ -235,22 +245,18 @@ class Workers:
         self._waking -= worker.is_waking
         self._wake_some()
 
-    async def _run(self, worker: Worker, job: Job, slot: Slot) -> None:
-        """Run one attempt; whatever its handler does, an outcome comes of it."""
-        handler = self._handlers.get(job.kind, UNKNOWN_KIND)
-        worker.begin(job, slot, self._deadline(handler.stop, job.timeout))
+    def _begin(self, worker: Worker, job: Job, slot: Slot, stop: Stop) -> Attempt:
+        worker.job, worker.slot, worker.reason = job, slot, None
+        worker.began_at = monotonic()  # the loop's own time stands still while a handler keeps the loop
+        worker.deadline = self._deadline(stop, job.timeout)
         self._busy[job.seq] = worker
         if worker.deadline < self._next_look:
             self._arm_look(worker.deadline)
         attempt = attempt_of(job)
         current_attempt.set(attempt)
-        try:
-            outcome = succeeded(await handler.run(job.params, attempt), self._max_result)
-        except BaseException as error:  # SystemExit in a task would end the loop
-            if isinstance(error, GeneratorExit) and asyncio.current_task(self._loop) is not worker.task:
-                raise  # nobody raised it: the coroutine is being thrown away
-            outcome = raised(error)
-        current_attempt.set(None)
+        return attempt
+
+    def _conclude(self, worker: Worker, job: Job, slot: Slot, outcome: Outcome) -> None:
         if worker.reason is not None:
             outcome = stopped(worker.reason, job)
             worker.task.uncancel()
