@@ -25,7 +25,7 @@ from app.handlers.base import AttemptFailed, Stop
 from app.handlers.egress import BlockedAddressError, Egress, may_show
 from app.handlers.faults import find_faults, invalid
 from app.handlers.http_client import Answer, Call, HttpClient
-from app.handlers.http_params import HttpParams
+from app.handlers.http_params import PARAMS_SCHEMA, HttpParams, content_of, read_params
 from app.handlers.http_secrets import Mask, Secrets
 from app.handlers.signing import Signer
 from app.outgoing import signing_key
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 MAX_RETRY_AFTER: Final = 86_400.0
 SHOWN_BODY: Final = 200
-
-_PARAMS_SCHEMA: Final = HttpParams.model_json_schema()
 
 
 class HttpHandler:
@@ -59,7 +57,7 @@ class HttpHandler:
 
     @property
     def params_schema(self) -> dict[str, Any]:
-        return _PARAMS_SCHEMA
+        return PARAMS_SCHEMA
 
     @property
     def result_schema(self) -> dict[str, Any]:
@@ -76,11 +74,11 @@ class HttpHandler:
 
     def check(self, params: bytes) -> None:
         try:
-            call = HttpParams.model_validate_json(params)
+            call = read_params(params)
         except ValidationError as error:
-            raise invalid("http", find_faults(error, params, _PARAMS_SCHEMA["properties"])) from None
-        faults = [Fault("/url", reason) for reason in self._egress.find_faults(call.url)]
-        faults += self._secrets.find_faults(call.headers, call.url)
+            raise invalid("http", find_faults(error, params, PARAMS_SCHEMA["properties"])) from None
+        faults = [Fault("/url", reason) for reason in self._egress.find_faults(call["url"])]
+        faults += self._secrets.find_faults(call.get("headers", {}), call["url"])
         if faults:
             raise invalid("http", faults)
 
@@ -99,23 +97,24 @@ class HttpHandler:
 
     async def run(self, params: bytes, attempt: Attempt) -> bytes:
         call = self._read_call(params)
+        url = call["url"]
         try:
-            headers, mask = self._secrets.fill(call.headers, call.url)
+            headers, mask = self._secrets.fill(call.get("headers", {}), url)
         except LookupError as error:
             raise AttemptFailed("exception", f"a header {error}", retryable=False) from None
-        answer = await self._exchange(call, headers, attempt, mask)
+        content = content_of(call)
+        lines = self._lines_of(attempt, headers, content[0] if content else b"")
+        answer = await self._send(Call(call.get("method", "POST"), url, headers, lines, content), mask)
         body = mask.body(answer.body, is_whole=answer.is_whole)
         if 200 <= answer.status < 300:
             return self._result(answer, body, mask)
-        raise _failure(call.url, answer, body if may_show(answer.peer) else b"", mask, self._now)
+        raise _failure(url, answer, body if may_show(answer.peer) else b"", mask, self._now)
 
-    async def _exchange(self, call: HttpParams, headers: dict[str, str], attempt: Attempt, mask: Mask) -> Answer:
+    async def _send(self, call: Call, mask: Mask) -> Answer:
         if self._client is None:
             raise RuntimeError("the http handler is not open")
-        content = call.content()
-        lines = self._lines_of(attempt, headers, content[0] if content else b"")
         try:
-            return await self._client.send(Call(call.method, call.url, headers, lines, content))
+            return await self._client.send(call)
         # UnicodeError: a host that the resolver cannot encode.
         except (ClientError, HttpProcessingError, OSError, UnicodeError) as error:
             raise _no_answer(call.url, error, mask) from None  # it holds the request, and so the secrets
@@ -123,12 +122,12 @@ class HttpHandler:
     def _read_call(self, params: bytes) -> HttpParams:
         """Read what was checked at submit, perhaps by an earlier version or under other settings."""
         try:
-            call = HttpParams.model_validate_json(params)
+            call = read_params(params)
         except ValidationError as error:
-            problem = invalid("http", find_faults(error, params, _PARAMS_SCHEMA["properties"]))
+            problem = invalid("http", find_faults(error, params, PARAMS_SCHEMA["properties"]))
             raise AttemptFailed("exception", problem.detail, retryable=False) from None
         if self._egress.proxy is not None:  # which would not be asked what it connects to
-            for reason in self._egress.find_faults(call.url):
+            for reason in self._egress.find_faults(call["url"]):
                 raise AttemptFailed("blocked_address", reason, retryable=False)
         return call
 
