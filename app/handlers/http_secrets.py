@@ -72,7 +72,7 @@ class Secrets:
 
     def fill(self, headers: dict[str, str], url: URL) -> tuple[dict[str, str], Mask]:
         """Put the secrets in, and make the mask that takes them out again; LookupError if one may not go there."""
-        if not any(_MARK in value for value in headers.values()):
+        if not headers or not any(_MARK in value for value in headers.values()):
             return headers, NO_MASK
         origin = str(url.origin())
         used: dict[str, str] = {}

@@ -142,11 +142,13 @@ async def test_https_call_goes_through_a_tunnel_to_who_has_the_certificate(
     proxy = Proxy()
     async with tls_server(receiver) as url, proxy.serve() as port:
         proxy.tunnel_to = int(url.rpartition(":")[2].strip("/"))
-        async with opened(through(port, allow_networks=list(LOOPBACK))) as http:
+        async with opened(through(port, "user:canary@", allow_networks=list(LOOPBACK))) as http:
             await http.run(b'{"url": "https://127.0.0.1/hook"}', make_attempt())
             failure = await failure_of(http, "https://app.example/hook")
 
     assert [seen.target for seen in receiver.seen] == ["/hook"]
+    assert "proxy-authorization" not in receiver.seen[0].headers
+    assert proxy.credentials == [f"Basic {b64encode(b'user:canary').decode()}"] * 2
     assert proxy.asked == ["CONNECT 127.0.0.1:443 HTTP/1.1", "CONNECT app.example:443 HTTP/1.1"]
     assert "certificate verify failed" in failure.message
 

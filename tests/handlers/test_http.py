@@ -270,9 +270,13 @@ async def test_connection_that_is_not_accepted_times_out(http: HttpHandler) -> N
         full.listen(0)
         first.connect(full.getsockname())
 
-        failure = await failure_of(http, f"http://127.0.0.1:{full.getsockname()[1]}/")
+        port = full.getsockname()[1]
+        failure = await failure_of(http, f"http://127.0.0.1:{port}/secret-path")
 
-    assert failure.type == "connection"
+    assert (failure.type, failure.message) == (
+        "connection",
+        f"no answer from 127.0.0.1:{port}: no connection within 5 s",
+    )
     assert asyncio.get_running_loop().time() == pytest.approx(5, abs=1)
 
 

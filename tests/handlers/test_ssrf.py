@@ -255,8 +255,8 @@ async def test_socket_is_not_opened_to_a_forbidden_address_whatever_the_resolver
     http: HttpHandler, listeners: Listeners, resolver: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resolver({"mixed.example": [["127.0.0.1", "::1", "127.0.0.2"]]})
-    assert http._session is not None
-    monkeypatch.setattr(http._session.connector, "_resolver", ThreadedResolver())
+    assert http._client is not None
+    monkeypatch.setattr(http._client._connector, "_resolver", ThreadedResolver())
 
     failure = await failure_of(http, f"http://mixed.example:{listeners.port}/")
 
