@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from operator import add, or_
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,6 +35,7 @@ T = TypeVar("T")
 log = get_logger(__name__)
 
 WRITTEN = (Fate.ADDED, Fate.CHANGED)
+_MAKE_GLANCE = partial(tuple.__new__, Glance)  # a named tuple's own way is a call of Python
 _GLANCES = Split(add, [])
 _VERDICTS = Split(add, [Saved(False, None)])
 _CLAIMS = Split(lambda one, other: Claim._make(map(add, one, other)), Claim([], [], []))
@@ -171,7 +173,7 @@ class SqliteStore:
         except UnicodeDecodeError:
             jobs = self._get(seqs).values()
             return [glance_at(job) for job in jobs if job.state is State.SCHEDULED]
-        return [Glance._make((*row[:-1], sound_labels(row[-1]))) for row in rows]
+        return [_MAKE_GLANCE(row if row[-1] is None else (*row[:-1], sound_labels(row[-1]))) for row in rows]
 
     def _list(self, query: Query) -> Jobs:
         return select_jobs(self._file.slow, query, self._ledger.counts)
