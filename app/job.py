@@ -150,6 +150,15 @@ class Job(NamedTuple):
             return None
         return due_at if expires_at is None else min(due_at, expires_at)
 
+    def alike(self, *, params: bytes, execute_at: Instant, now: Instant, token: str) -> Job:
+        """A new job that asks for what this one did when it was new, but for its params and its time."""
+        fields: list[Any] = list(self)
+        fields[_PARAMS], fields[_EXECUTE_AT], fields[_CREATED_AT], fields[_TOKEN] = params, execute_at, now, token
+        fields[_DUE_AT] = due_at = execute_at if execute_at > now else now
+        if self.expires_after is not None:
+            fields[_EXPIRES_AT] = _expiry(due_at, self.expires_after)
+        return tuple.__new__(Job, fields)
+
     # steps of a waiting job
 
     def start(self, now: Instant) -> Job:
@@ -346,9 +355,10 @@ class Job(NamedTuple):
 
 PLACES = {name: place for place, name in enumerate(Job._fields)}
 _RUNNING, _SUCCEEDED, _WELL = State.RUNNING, State.SUCCEEDED, End.SUCCEEDED  # by their classes they cost 0.05 µs each
-_STATE, _DUE_AT, _FINISHED_AT = PLACES["state"], PLACES["due_at"], PLACES["finished_at"]
+_PARAMS, _STATE, _EXECUTE_AT, _EXPIRES_AT = (PLACES[name] for name in ("params", "state", "execute_at", "expires_at"))
+_DUE_AT, _CREATED_AT, _FINISHED_AT = PLACES["due_at"], PLACES["created_at"], PLACES["finished_at"]
 _RESULT, _TRUNCATED, _ERROR = PLACES["result"], PLACES["result_truncated"], PLACES["error"]
-_ATTEMPTS, _LEASE, _VERSION = PLACES["attempts"], PLACES["lease"], PLACES["version"]
+_ATTEMPTS, _LEASE, _VERSION, _TOKEN = PLACES["attempts"], PLACES["lease"], PLACES["version"], PLACES["token"]
 _UNBEGUN = tuple(Job._field_defaults[name] for name in Job._fields[PLACES["started_at"] : PLACES["token"]])
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from app.access import Caller
     from app.api.bodies import Bodies
     from app.api.jobs import JobRoutes
+    from app.api.offers import Offers
     from app.clock import Instant, Now
     from app.config import ServerSection
     from app.service import Service
@@ -41,8 +42,11 @@ WRAPPING = 2  # levels of a JSON batch around a job
 class BatchRoutes:
     """What `/v1/jobs/batch` answers."""
 
-    def __init__(self, *, service: Service, bodies: Bodies, jobs: JobRoutes, limits: ServerSection, now: Now) -> None:
+    def __init__(
+        self, *, service: Service, offers: Offers, bodies: Bodies, jobs: JobRoutes, limits: ServerSection, now: Now
+    ) -> None:
         self._service = service
+        self._offers = offers
         self._bodies = bodies
         self._jobs = jobs
         self._limits = limits
@@ -55,7 +59,7 @@ class BatchRoutes:
         limit = self._limits.max_batch_body
         body = await self._bodies.json(request, max_size=limit, types=(JSON, NDJSON), wrapped=WRAPPING)
         now, caller = self._now(), caller_of(request)
-        offers = await self._offers(body, now, caller)
+        offers = await self._read_all(body, now, caller)
         memo = headers.idempotency_memo(request, body, caller)
         try:
             client = client_of(request)
@@ -73,7 +77,7 @@ class BatchRoutes:
             response.headers["Idempotency-Replayed"] = "true"
         return response
 
-    async def _offers(self, body: Any, now: Instant, caller: Caller) -> list[Offer]:
+    async def _read_all(self, body: Any, now: Instant, caller: Caller) -> list[Offer]:
         try:
             asked = BatchIn.model_validate(body)
         except ValidationError as error:
@@ -88,7 +92,7 @@ class BatchRoutes:
         for index, item in enumerate(asked.jobs):
             try:
                 self._refuse_large(item)
-                offers.append(self._jobs.offer(item, now, caller))
+                offers.append(self._offers.read(item, now, caller))
             except (Invalid, Forbidden) as problem:
                 refusal = Forbidden if isinstance(problem, Forbidden) else refusal
                 told = problem.faults if len(faults) < MANY_FAULTS else problem.faults[:1]
@@ -150,7 +154,7 @@ class BatchRoutes:
                 if text is None:
                     raise TooLarge(f"the line is longer than {self._limits.max_body} bytes")
                 if text.strip():
-                    lines.append(self._jobs.offer(self._bodies.parse(text), now, caller))
+                    lines.append(self._offers.read(self._bodies.parse(text), now, caller))
             except Problem as problem:
                 lines.append(problem)
         return lines
