@@ -86,10 +86,11 @@ class Service:
     def _take_in(self, entries: Sequence[Added]) -> None:
         """See to what follows from an add."""
         instants = []
-        submitted = self._metrics.submitted.values
+        submitted: dict[str, int] = {}
         for fate, job in entries:
             if fate is ADDED:
-                submitted[job.kind,] += 1
+                kind = job.kind
+                submitted[kind] = submitted.get(kind, 0) + 1
             elif fate is CHANGED:
                 self._lanes.discard(job.queue, job.seq)
                 self._watchers.tell(job.seq)
@@ -97,6 +98,8 @@ class Service:
                 continue
             if (wakes_at := job.wakes_at) is not None:
                 instants.append((wakes_at, job.seq))
+        for kind, number in submitted.items():
+            self._metrics.submitted.values[kind,] += number
         if len(instants) == 1:
             self._agenda.add(*instants[0])
         else:
