@@ -112,12 +112,15 @@ class Drafts:
         return Mould(job._replace(params=jobs.NOTHING), self._handlers[job.kind], self._lanes.settings(job.queue))
 
     def cast(self, mould: Mould, params: dict[str, Any] | None, execute_at: Instant, now: Instant) -> Job | None:
-        """Make a job like another; None if the mould is not good any more."""
+        """Make a job like another; None if the mould is not good any more, or the params do not fit."""
         job, handler, settings = mould
-        if self._lanes.settings(job.queue) is not settings:
-            return None
         text = orjson.dumps(params) if params else jobs.NOTHING
-        self._check_params(handler, text)
+        if len(text) > self._max_params or self._lanes.settings(job.queue) is not settings:
+            return None
+        try:
+            handler.check(text)
+        except Invalid:
+            return None
         return job.alike(params=text, execute_at=execute_at, now=now, token=next(self._tokens))
 
     def change(self, job: Job, change: Change, now: Instant) -> Job:

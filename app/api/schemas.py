@@ -161,8 +161,10 @@ def pop_time(body: dict[str, Any], now: Instant, max_horizon: float) -> Instant:
     """Take the time out of a body, and read it as `read_submission` would; raise ValueError if that would not."""
     if "execute_at" in body:  # a delay beside it stays, and is refused with the rest
         return parse_instant(body.pop("execute_at"), now, max_horizon)
-    delay = parse_duration(body.pop("delay", 0))
-    if delay > max_horizon:
+    delay = body.pop("delay", 0)
+    if type(delay) is not int or delay < 0:  # no bool; whole seconds are usual, and cost a third
+        delay = parse_duration(delay)
+    if delay > max_horizon:  # which is never more than what a duration may be
         raise ValueError("that is too far ahead")
     return now + round(delay * SECOND)
 
