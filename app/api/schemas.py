@@ -161,12 +161,11 @@ def pop_time(body: dict[str, Any], now: Instant, max_horizon: float) -> Instant:
     """Take the time out of a body, and read it as `read_submission` would; raise ValueError if that would not."""
     if "execute_at" in body:  # a delay beside it stays, and is refused with the rest
         return parse_instant(body.pop("execute_at"), now, max_horizon)
-    delay = body.pop("delay", 0)
-    if type(delay) is not int or delay < 0:  # no bool; whole seconds are usual, and cost a third
-        delay = parse_duration(delay)
-    if delay > max_horizon:  # which is never more than what a duration may be
+    delay = body.pop("delay", 0)  # whole seconds are usual, and cost a third if nobody asks what they mean; no bool
+    seconds: float = delay if type(delay) is int and delay >= 0 else parse_duration(delay)
+    if seconds > max_horizon:  # which is never more than a duration may be
         raise ValueError("that is too far ahead")
-    return now + round(delay * SECOND)
+    return now + round(seconds * SECOND)
 
 
 def read_change(body: Any, now: Instant, max_horizon: float) -> Change:
