@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 MAX_SEQ = 1 << 40
 
 _TOKEN_BYTES = 8
+_DRAWN = 512  # at a time
 _SEQ_DIGITS = 10
 _ID_DIGITS = _SEQ_DIGITS + 2 * _TOKEN_BYTES
 _LEASE_BYTES = 16
@@ -20,8 +21,7 @@ _LEASE_DIGITS = _SEQ_DIGITS + 2 * _LEASE_BYTES
 def draw_tokens() -> Iterator[str]:
     """Random parts of ids, drawn many at a time: asking the kernel costs more than all else of an id."""
     while True:
-        text = secrets.token_hex(256 * _TOKEN_BYTES)
-        yield from [text[at : at + 2 * _TOKEN_BYTES] for at in range(0, len(text), 2 * _TOKEN_BYTES)]
+        yield from secrets.token_bytes(_DRAWN * _TOKEN_BYTES).hex(" ", _TOKEN_BYTES).split(" ")
 
 
 def write_id(seq: int, token: str) -> str:

@@ -23,6 +23,7 @@ from app.backlog import Backlog
 from app.descriptors import Complaints, fitted
 from app.door import listen, refuse_open_door
 from app.doubts import DoubtedStore, Doubts
+from app.drafts import Drafts
 from app.errors import Exit, StoreFailed, StoreUnavailable
 from app.handlers import make_handlers
 from app.health import Health
@@ -149,6 +150,7 @@ class Parts:
 
     def _build_doors(self) -> None:
         """What can be asked."""
+        self.drafts = Drafts(lanes=self.lanes, handlers=self.handlers, config=self.config)
         self.service = Service(
             store=self.store,
             agenda=self.agenda,
@@ -156,8 +158,7 @@ class Parts:
             workers=self.workers,
             backlog=self.backlog,
             watchers=self.watchers,
-            handlers=self.handlers,
-            config=self.config,
+            drafts=self.drafts,
             metrics=self.metrics,
             now=self._now,
         )
@@ -215,6 +216,7 @@ class Parts:
     def _build_router(self) -> Router:
         return make_router(
             service=self.service,
+            drafts=self.drafts,
             queues=self.queues,
             leases=self.leases,
             handlers=self.handlers,

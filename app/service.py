@@ -3,79 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Required, TypedDict
+from typing import TYPE_CHECKING
 
-import orjson
-
-from app import job as jobs
 from app.access import ANYBODY, Caller
-from app.config import merged
-from app.errors import Draining, Fault, Invalid, JobNotFound, KeyTaken, VersionMismatch, WrongState
-from app.ids import draw_tokens, parse_id
+from app.errors import Draining, JobNotFound, KeyTaken, VersionMismatch, WrongState
+from app.ids import parse_id
 from app.job import Job, State
 from app.stores.base import ADDED, CHANGED, CONFLICT, Offer
 from app.watchers import STAYS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from app.agenda import Agenda
     from app.backlog import Backlog
     from app.clock import Instant, Now
-    from app.config import Config, QueueSettings, RetryPatch
-    from app.handlers.base import Handler
+    from app.drafts import Change, Drafts
     from app.lanes import Lanes
     from app.metrics import Metrics
     from app.stores.base import Added, Memo, Query, Receipt, Store
     from app.watchers import Client, Watchers
     from app.workers import Workers
 
-
 MAX_PAGE = 8_388_608  # bytes of params, results and attempts in one listing; a page that would have more is shorter
 PAGE_SLICE = 50
-
-
-class Submission(TypedDict, total=False):
-    """A job as somebody asks for it; what is absent or None falls to the kind, the queue, the defaults."""
-
-    kind: Required[str]
-    params: dict[str, Any] | None
-    queue: str | None
-    execute_at: Instant
-    delay: float
-    priority: int | None
-    timeout: float | None
-    retry: RetryPatch | None
-    expires_after: float | None
-    labels: dict[str, str] | None
-    key: str | None
-    on_conflict: str | None
-
-
-class Terms(NamedTuple):
-    """What a job of a kind gets where these settings hold, unless it asks for other."""
-
-    settings: QueueSettings
-    timeout: float
-    retry: bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """What a PATCH asks for: only the given names are touched; None clears what can be cleared."""
-
-    given: frozenset[str] = field(default_factory=frozenset)
-    execute_at: Instant | None = None
-    delay: float | None = None
-    priority: int = 0
-    params: bytes = jobs.NOTHING
-    labels: bytes | None = None
-    timeout: float | None = None
-    expires_after: float | None = None
-    retry: RetryPatch | None = None
 
 
 class Service:
@@ -90,8 +42,7 @@ class Service:
         workers: Workers,
         backlog: Backlog,
         watchers: Watchers,
-        handlers: Mapping[str, Handler],
-        config: Config,
+        drafts: Drafts,
         metrics: Metrics,
         now: Now,
     ) -> None:
@@ -101,42 +52,12 @@ class Service:
         self._workers = workers
         self._backlog = backlog
         self._watchers = watchers
-        self._handlers = handlers
-        self._config = config
-        self._max_params = config.server.max_params
+        self._drafts = drafts
         self._metrics = metrics
         self._now = now
-        self._made_terms: dict[tuple[str, int], Terms] = {}
-        self._tokens = draw_tokens()
         self.is_draining = False
 
     # submitting
-
-    def draft(self, asked: Submission, now: Instant) -> Job:
-        """Make a job of what is asked, or raise `Invalid` naming each field that cannot be."""
-        kind, queue = asked["kind"], queue_of(asked)
-        handler = self._handlers.get(kind)
-        if handler is None:
-            raise Invalid("the job cannot be taken", faults=[Fault("/kind", self._no_kind(kind))])
-        params = orjson.dumps(asked["params"]) if asked.get("params") else jobs.NOTHING
-        self._check_params(handler, params)
-        terms = self._terms(kind, self._lanes.settings(queue))
-        delay, timeout = asked.get("delay"), asked.get("timeout")
-        retry, labels = asked.get("retry"), asked.get("labels")
-        return jobs.new(
-            kind=kind,
-            queue=queue,
-            now=now,
-            execute_at=asked.get("execute_at", now) if delay is None else now + round(delay * jobs.SECOND),
-            timeout=terms.timeout if timeout is None else self._timeout(timeout),
-            retry=terms.retry if retry is None else self._policy(kind, terms.settings, retry),
-            params=params,
-            key=asked.get("key"),
-            labels=orjson.dumps(labels) if labels else None,
-            priority=asked.get("priority") or 0,
-            expires_after=asked.get("expires_after"),
-            token=next(self._tokens),
-        )
 
     async def add(
         self,
@@ -165,10 +86,11 @@ class Service:
     def _take_in(self, entries: Sequence[Added]) -> None:
         """See to what follows from an add."""
         instants = []
-        submitted = self._metrics.submitted.values
+        submitted: dict[str, int] = {}
         for fate, job in entries:
             if fate is ADDED:
-                submitted[job.kind,] += 1
+                kind = job.kind
+                submitted[kind] = submitted.get(kind, 0) + 1
             elif fate is CHANGED:
                 self._lanes.discard(job.queue, job.seq)
                 self._watchers.tell(job.seq)
@@ -176,6 +98,8 @@ class Service:
                 continue
             if (wakes_at := job.wakes_at) is not None:
                 instants.append((wakes_at, job.seq))
+        for kind, number in submitted.items():
+            self._metrics.submitted.values[kind,] += number
         if len(instants) == 1:
             self._agenda.add(*instants[0])
         else:
@@ -247,7 +171,7 @@ class Service:
 
     async def patch(self, id: str, change: Change, expect: frozenset[int] | None) -> Job:
         """Change a scheduled job; nothing given changes nothing."""
-        return await self._step(id, expect, lambda job, now: self._changed(job, change, now))
+        return await self._step(id, expect, lambda job, now: self._drafts.change(job, change, now))
 
     async def cancel(self, id: str, reason: str | None, expect: frozenset[int] | None) -> Job:
         """End a waiting job at once, ask a running one to stop."""
@@ -307,89 +231,6 @@ class Service:
         """See to what follows when a job does not wait any more; whether its lane had it."""
         self._backlog.left(job.queue)
         return self._lanes.discard(job.queue, job.seq)
-
-    def _changed(self, job: Job, change: Change, now: Instant) -> Job:
-        if job.state is not State.SCHEDULED:
-            raise WrongState(f"only a scheduled job can be changed; job {job.id} is {job.state.word}", job=job)
-        if not change.given:
-            return job
-        after = job.rewrite(**self._rewritten(job, change))
-        if "expires_after" in change.given:
-            after = after.expire_after(change.expires_after, now)
-        if change.execute_at is not None:
-            after = after.move(change.execute_at, now)
-        elif change.delay is not None:
-            after = after.move(now + round(change.delay * jobs.SECOND), now)
-        return after._replace(version=job.version + 1)
-
-    def _rewritten(self, job: Job, change: Change) -> dict[str, Any]:
-        given, terms = change.given, self._terms(job.kind, self._lanes.settings(job.queue))
-        if "params" in given:
-            self._check_params(self._handlers.get(job.kind), change.params)
-        timeout = terms.timeout if change.timeout is None else self._timeout(change.timeout)
-        return {
-            "params": change.params if "params" in given else job.params,
-            "labels": change.labels if "labels" in given else job.labels,
-            "priority": change.priority if "priority" in given else job.priority,
-            "timeout": timeout if "timeout" in given else job.timeout,
-            "retry": _changed_policy(job, terms, change.retry) if "retry" in given else job.retry,
-        }
-
-    # what is checked and filled in
-
-    def _check_params(self, handler: Handler | None, params: bytes) -> None:
-        limit = self._max_params
-        if len(params) > limit:
-            detail = (
-                f"{len(params)} bytes of JSON; at most {limit} are taken. Store large data elsewhere and pass its name"
-            )
-            raise Invalid("params are too large", faults=[Fault("/params", detail)])
-        if handler is None:
-            return
-        try:
-            handler.check(params)
-        except Invalid as invalid:
-            raise Invalid(invalid.detail, faults=[fault.under("/params") for fault in invalid.faults]) from None
-
-    def _no_kind(self, kind: str) -> str:
-        known = ", ".join(self._handlers)
-        close = difflib.get_close_matches(kind, self._handlers, n=1)
-        return f"no kind {kind!r}; known kinds: {known}" + (f". Did you mean {close[0]!r}?" if close else "")
-
-    def _terms(self, kind: str, settings: QueueSettings) -> Terms:
-        """Made once for all jobs of a kind under the same settings, and their policy is the same object."""
-        terms = self._made_terms.get((kind, id(settings)))
-        if terms is None:
-            declared = self._config.kinds.get(kind)
-            timeout = (declared.timeout if declared else None) or settings.timeout or self._config.jobs.timeout
-            terms = Terms(settings, timeout, self._policy(kind, settings, None))
-            self._made_terms[kind, id(settings)] = terms  # which keeps the id from being another's
-        return terms
-
-    def _timeout(self, asked: float) -> float:
-        limit = self._config.jobs.max_timeout
-        if asked > limit:
-            raise Invalid("the job cannot be taken", faults=[Fault("/timeout", f"{asked:g} s; at most {limit:g} s")])
-        return asked
-
-    def _policy(self, kind: str, settings: QueueSettings, asked: RetryPatch | None) -> bytes:
-        """The whole retry policy as JSON."""
-        declared = self._config.kinds.get(kind)
-        of_kind = declared.retry if declared else None
-        return merged(self._config.jobs.retry, settings.retry, of_kind, asked).model_dump_json().encode()
-
-
-def queue_of(asked: Submission) -> str:
-    return asked.get("queue") or "default"
-
-
-def _changed_policy(job: Job, terms: Terms, patch: RetryPatch | None) -> bytes:
-    """Lay a patch over the policy of a job; what it names as null goes back to what a new job would get."""
-    if patch is None:
-        return terms.retry
-    nulls = {name for name in patch.model_fields_set if getattr(patch, name) is None}
-    base = job.policy.model_copy(update=jobs.read_policy(terms.retry).model_dump(include=nulls))
-    return merged(base, patch).model_dump_json().encode()
 
 
 def _check_version(job: Job, expect: frozenset[int] | None) -> None:

@@ -16,6 +16,7 @@ from app.api.bodies import Bodies
 from app.api.errors import REQUEST_ID, STREAM, problem_line, problem_reply, request_id_of, stamp
 from app.api.jobs import JobRoutes
 from app.api.leases import LeaseRoutes
+from app.api.offers import Offers
 from app.api.openapi import document
 from app.api.ops import OpsRoutes
 from app.api.queues import QueueRoutes
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
 
     from app.clock import Now
     from app.config import Config
+    from app.drafts import Drafts
     from app.handlers.base import Handler
     from app.job import Job
     from app.leases import Leases
@@ -152,6 +154,7 @@ def routes(
 def make_router(
     *,
     service: Service,
+    drafts: Drafts,
     queues: Queues,
     leases: Leases,
     handlers: Mapping[str, Handler],
@@ -162,8 +165,9 @@ def make_router(
     tick: Callable[[], float],
 ) -> Router:
     bodies = Bodies(limits=config.server)
-    jobs = JobRoutes(service=service, bodies=bodies, config=config, now=now)
-    batches = BatchRoutes(service=service, bodies=bodies, jobs=jobs, limits=config.server, now=now)
+    offers = Offers(drafts=drafts, max_horizon=config.jobs.max_horizon)
+    jobs = JobRoutes(service=service, offers=offers, bodies=bodies, config=config, now=now)
+    batches = BatchRoutes(service=service, offers=offers, bodies=bodies, jobs=jobs, limits=config.server, now=now)
     queue_routes = QueueRoutes(queues=queues, bodies=bodies, config=config)
     text = cache(lambda: orjson.dumps(document(table, handlers)))
     gate = Gate(service=service, queues=queues, leases=leases, config=config, tick=tick)

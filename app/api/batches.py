@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -19,6 +21,7 @@ from app.api.reply import AnyReply, json_reply
 from app.api.schemas import BatchIn
 from app.api.views import ticket_view
 from app.errors import BacklogFull, BadHeader, Fault, Forbidden, Invalid, JobNotFound, KeyTaken, Problem, TooLarge
+from app.ids import write_id
 from app.stores.base import ADDED, CONFLICT, Added, Offer
 
 if TYPE_CHECKING:
@@ -27,22 +30,36 @@ if TYPE_CHECKING:
     from app.access import Caller
     from app.api.bodies import Bodies
     from app.api.jobs import JobRoutes
+    from app.api.offers import Offers
     from app.clock import Instant, Now
     from app.config import ServerSection
     from app.service import Service
     from app.watchers import Client
 
-MAX_LINES = 500  # a group: parsing more would keep others waiting
+MAX_GROUP = 1_000  # lines that are stored and answered together
+MAX_LINES = 250  # to read more at once would keep others waiting
+BREATH = 0.001  # seconds after a group with nothing to store: a loop that never waits starves the threads of the store
 MANY_FAULTS = 1_000  # told of a batch in full; of further jobs only the first
 MAX_UNREAD = 1 << 24  # bytes of answers kept for a client that reads none before it has sent all
 WRAPPING = 2  # levels of a JSON batch around a job
+
+_CREATED, _THERE = b'{"id":"%b","created":true}\n', b'{"id":"%b","created":false}\n'  # as JSON they take thrice as long
+
+Tell = Callable[[Problem], bytes]
+"""Makes the line that tells of a problem."""
+
+Told = dict[int, bytes]
+"""Lines that tell of problems, by their places among all answers."""
 
 
 class BatchRoutes:
     """What `/v1/jobs/batch` answers."""
 
-    def __init__(self, *, service: Service, bodies: Bodies, jobs: JobRoutes, limits: ServerSection, now: Now) -> None:
+    def __init__(
+        self, *, service: Service, offers: Offers, bodies: Bodies, jobs: JobRoutes, limits: ServerSection, now: Now
+    ) -> None:
         self._service = service
+        self._offers = offers
         self._bodies = bodies
         self._jobs = jobs
         self._limits = limits
@@ -55,7 +72,7 @@ class BatchRoutes:
         limit = self._limits.max_batch_body
         body = await self._bodies.json(request, max_size=limit, types=(JSON, NDJSON), wrapped=WRAPPING)
         now, caller = self._now(), caller_of(request)
-        offers = await self._offers(body, now, caller)
+        offers = await self._read_all(body, now, caller)
         memo = headers.idempotency_memo(request, body, caller)
         try:
             client = client_of(request)
@@ -73,7 +90,7 @@ class BatchRoutes:
             response.headers["Idempotency-Replayed"] = "true"
         return response
 
-    async def _offers(self, body: Any, now: Instant, caller: Caller) -> list[Offer]:
+    async def _read_all(self, body: Any, now: Instant, caller: Caller) -> list[Offer]:
         try:
             asked = BatchIn.model_validate(body)
         except ValidationError as error:
@@ -88,7 +105,7 @@ class BatchRoutes:
         for index, item in enumerate(asked.jobs):
             try:
                 self._refuse_large(item)
-                offers.append(self._jobs.offer(item, now, caller))
+                offers.append(self._offers.read(item, now, caller))
             except (Invalid, Forbidden) as problem:
                 refusal = Forbidden if isinstance(problem, Forbidden) else refusal
                 told = problem.faults if len(faults) < MANY_FAULTS else problem.faults[:1]
@@ -115,17 +132,18 @@ class BatchRoutes:
         if "Idempotency-Key" in request.headers:
             raise BadHeader("Idempotency-Key: a stream takes none; give its jobs keys, or send a JSON batch")
         request_id = request[REQUEST_ID]
+        tell: Tell = partial(problem_line, request_id=request_id, show=self._jobs.view)
         response = web.StreamResponse(headers={"Content-Type": NDJSON, "X-Request-Id": request_id, "Server": "erelong"})
         await response.prepare(request)
         request[STREAM] = response
         if request.transport is not None:
             request.transport.set_write_buffer_limits(high=MAX_UNREAD)
         async for texts in self._bodies.lines(request):
-            for start in range(0, len(texts), MAX_LINES):
-                lines = self._read(texts[start : start + MAX_LINES], caller_of(request))
-                answers = await self._take(lines, request_id, client_of(request))
+            for start in range(0, len(texts), MAX_GROUP):
+                offers, told = await self._read(texts[start : start + MAX_GROUP], caller_of(request), tell)
+                answers = await self._take(offers, told, tell, client_of(request))
                 await self._write(request, response, b"".join(answers))
-                await asyncio.sleep(0)
+                await asyncio.sleep(0 if offers else BREATH)
         await response.write_eof()
         if request.transport is not None:
             request.transport.set_write_buffer_limits(high=0)
@@ -141,25 +159,35 @@ class BatchRoutes:
                 request.transport.abort()
             raise ConnectionResetError(f"{MAX_UNREAD} bytes of answers wait and are not read") from None
 
-    def _read(self, texts: Sequence[bytes | None], caller: Caller) -> list[Offer | Problem]:
-        """What each line that is not empty asks for, or what is wrong with it."""
-        now = self._now()
-        lines: list[Offer | Problem] = []
+    async def _read(self, texts: Sequence[bytes | None], caller: Caller, tell: Tell) -> tuple[list[Offer], Told]:
+        """What the lines ask for that are not empty; and what is told of the others."""
+        offers: list[Offer] = []
+        told: Told = {}
+        for start in range(0, len(texts), MAX_LINES):
+            if start:
+                await asyncio.sleep(0)
+            self._read_some(texts[start : start + MAX_LINES], caller, tell, offers, told)
+        return offers, told
+
+    def _read_some(
+        self, texts: Sequence[bytes | None], caller: Caller, tell: Tell, offers: list[Offer], told: Told
+    ) -> None:
+        now, parse, read = self._now(), self._bodies.parse, self._offers.read
         for text in texts:
             try:
                 if text is None:
                     raise TooLarge(f"the line is longer than {self._limits.max_body} bytes")
                 if text.strip():
-                    lines.append(self._jobs.offer(self._bodies.parse(text), now, caller))
-            except Problem as problem:
-                lines.append(problem)
-        return lines
+                    offers.append(read(parse(text), now, caller))
+            except Problem as problem:  # kept, each would hold its frames until the garbage collector comes
+                told[len(offers) + len(told)] = tell(problem)
 
-    async def _take(self, lines: list[Offer | Problem], request_id: str, client: Client) -> list[bytes]:
+    async def _take(self, offers: list[Offer], told: Told, tell: Tell, client: Client) -> list[bytes]:
         """Store what can be, and say for each line what became of it, in order."""
-        offers = [line for line in lines if isinstance(line, Offer)]
-        answers = iter(await self._add(offers, client) if offers else ())
-        return [self._line_of(next(answers) if isinstance(line, Offer) else line, request_id) for line in lines]
+        answers = [_line_of(one, tell) for one in await self._add(offers, client)] if offers else []
+        for place, line in told.items():  # ascending, so those before it are in
+            answers.insert(place, line)
+        return answers
 
     async def _add(self, offers: list[Offer], client: Client) -> Sequence[Added | Problem | None]:
         try:
@@ -181,15 +209,15 @@ class BatchRoutes:
             answers.append(answer)
         return answers
 
-    def _line_of(self, answer: Added | Problem | None, request_id: str) -> bytes:
-        assert answer is not None  # None is for replays, and a stream has none
-        if isinstance(answer, Added):
-            fate, job = answer
-            if fate is not CONFLICT:
-                view = {"id": job.id, "created": fate is ADDED}
-                return orjson.dumps(view, option=orjson.OPT_APPEND_NEWLINE)
-            answer = taken(job)
-        return problem_line(answer, request_id, self._jobs.view)
+
+def _line_of(answer: Added | Problem | None, tell: Tell) -> bytes:
+    if isinstance(answer, Added):
+        fate, job = answer
+        if fate is not CONFLICT:
+            return (_CREATED if fate is ADDED else _THERE) % write_id(job.seq, job.token).encode()
+        answer = taken(job)
+    assert answer is not None  # None is for replays, and a stream has none
+    return tell(answer)
 
 
 def _refuse_conflicts(entries: Sequence[Added]) -> None:

@@ -9,24 +9,22 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from app.api import headers
-from app.api.auth import caller_of, refuse_strange
+from app.api.auth import caller_of
 from app.api.bodies import JSON, MERGE_PATCH
 from app.api.connection import client_of
 from app.api.errors import invalid
 from app.api.reply import Reply, json_reply
 from app.api.router import name_in
-from app.api.schemas import CancelIn, EmptyIn, ListIn, ReadIn, read_change, read_submission
+from app.api.schemas import CancelIn, EmptyIn, ListIn, ReadIn, read_change
 from app.api.views import job_view
-from app.conflict import OnConflict
 from app.errors import JobNotFound, KeyTaken
 from app.job import STATES, State
-from app.service import queue_of
-from app.stores.base import ADDED, CONFLICT, Offer, Order, Query
+from app.stores.base import ADDED, CONFLICT, Order, Query
 
 if TYPE_CHECKING:
-    from app.access import Caller
     from app.api.bodies import Bodies
-    from app.clock import Instant, Now
+    from app.api.offers import Offers
+    from app.clock import Now
     from app.config import Config
     from app.job import Job
     from app.service import Service
@@ -38,8 +36,9 @@ B = TypeVar("B", CancelIn, EmptyIn)
 class JobRoutes:
     """What `/v1/jobs` answers."""
 
-    def __init__(self, *, service: Service, bodies: Bodies, config: Config, now: Now) -> None:
+    def __init__(self, *, service: Service, offers: Offers, bodies: Bodies, config: Config, now: Now) -> None:
         self._service = service
+        self._offers = offers
         self._bodies = bodies
         self._max_wait, self._max_horizon = config.server.max_wait, config.jobs.max_horizon
         self._now = now
@@ -49,7 +48,7 @@ class JobRoutes:
         body = await self._bodies.json(request)
         now, caller = self._now(), caller_of(request)
         memo = headers.idempotency_memo(request, body, caller)
-        offer = self.offer(body, now, caller)
+        offer = self._offers.read(body, now, caller)
         receipt = await self._service.add([offer], now=now, memo=memo, client=client_of(request))
         (entry,) = receipt.entries
         if entry is None:
@@ -139,18 +138,6 @@ class JobRoutes:
     async def delete(self, request: web.Request) -> Reply:
         await self._service.delete(name_in(request), headers.expected_versions(request))
         return Reply(status=204)
-
-    def offer(self, body: Any, now: Instant, caller: Caller) -> Offer:
-        """The job that a body asks for, if the caller may have it made."""
-        try:
-            asked = read_submission(body, now, self._max_horizon)
-        except ValidationError as error:
-            raise invalid(error, "the job cannot be taken") from None
-        if caller.queues:
-            refuse_strange(caller, "/queue", queue_of(asked))
-        on_conflict = asked.get("on_conflict")
-        job = self._service.draft(asked, now)
-        return Offer(job, OnConflict(on_conflict)) if on_conflict else Offer(job)
 
     def view(self, job: Job) -> dict[str, Any]:
         return job_view(job, self._service.waiting_for(job, self._now()))

@@ -20,10 +20,10 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
-from app.clock import DURATION_SCHEMA, Duration, Instant, PositiveDuration, parse_instant, read_duration
+from app.clock import DURATION_SCHEMA, Duration, Instant, PositiveDuration, parse_duration, parse_instant, read_duration
 from app.config import Name, RetryPatch
-from app.job import NOTHING, STATES
-from app.service import Change, Submission
+from app.drafts import Change, Submission
+from app.job import NOTHING, SECOND, STATES
 
 MAX_LABELS = 16
 
@@ -155,6 +155,17 @@ def read_submission(body: Any, now: Instant, max_horizon: float) -> Submission:
     """What a body asks for; raises pydantic's `ValidationError`."""
     asked: Submission = _JOB_IN.validate_python(body, context={"now": now, "max_horizon": max_horizon})
     return asked
+
+
+def pop_time(body: dict[str, Any], now: Instant, max_horizon: float) -> Instant:
+    """Take the time out of a body, and read it as `read_submission` would; raise ValueError if that would not."""
+    if "execute_at" in body:  # a delay beside it stays, and is refused with the rest
+        return parse_instant(body.pop("execute_at"), now, max_horizon)
+    delay = body.pop("delay", 0)  # whole seconds are usual, and cost a third if nobody asks what they mean; no bool
+    seconds: float = delay if type(delay) is int and delay >= 0 else parse_duration(delay)
+    if seconds > max_horizon:  # which is never more than a duration may be
+        raise ValueError("that is too far ahead")
+    return now + round(seconds * SECOND)
 
 
 def read_change(body: Any, now: Instant, max_horizon: float) -> Change:

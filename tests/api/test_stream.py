@@ -129,6 +129,45 @@ async def test_more_lines_than_any_batch_may_have_are_taken(serve: Serve) -> Non
     assert len({line["id"] for line in answer.lines}) == 2_500
 
 
+async def test_bad_lines_keep_their_places_in_a_stream_of_many(service: Served) -> None:
+    bad = {0, 1, 498, 499, 500, 501, 998, 999, 1_000, 1_001, 1_500, 2_498, 2_499}
+    lines = [b"{}" if number in bad else b"" if number == 700 else LINE for number in range(2_500)]
+
+    answer = await service.stream(*lines)
+
+    expected = ["invalid" if number in bad else True for number in range(2_500) if number != 700]
+    ids = [line["id"] for line in answer.lines if "id" in line]
+    assert told(answer.lines) == expected
+    assert ids == sorted(set(ids))
+
+
+async def test_others_are_answered_while_many_lines_are_read(service: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr("app.api.batches.MAX_LINES", 10)
+    counting = asyncio.create_task(count())
+    await service.stream(*[JOB] * 1_000)
+    counting.cancel()
+
+    assert turns > 100
+
+
+async def test_threads_get_their_turn_between_lines_of_which_none_is_stored(service: Served) -> None:
+    before = service.clock.now()
+    await service.stream(*[{}] * 5_000)
+    refused = service.clock.now() - before
+    await service.stream(*[JOB] * 5_000)
+
+    assert refused >= 5_000
+    assert service.clock.now() - before == refused
+
+
 async def test_line_is_answered_while_the_stream_goes_on(service: Served) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
     writer.write(HEAD)

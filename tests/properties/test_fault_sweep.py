@@ -17,6 +17,7 @@ import pytest
 from app.askers import Ask
 from app.clock import format_instant
 from app.config import Config, QueueSettings, Retention, ServerSection
+from app.drafts import Change
 from app.errors import Problem, QueueNotFound, StorageFull, StoreUnavailable
 from app.handlers.base import Attempt, GiveUp
 from app.handlers.pull import make_pull_handler
@@ -24,7 +25,6 @@ from app.job import Job, State
 from app.leases import Leased
 from app.main import Parts
 from app.outcome import End, Error, Outcome
-from app.service import Change
 from app.stores.base import Memo, Offer
 from tests.support.builders import make_offer, make_retry
 from tests.support.kinds import FakeHandler, for_ever, lasting

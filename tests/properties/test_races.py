@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from app.clock import Instant, format_instant
 from app.config import LabelConcurrency, QueueSettings, WorkersSection
+from app.drafts import Change
 from app.errors import Problem
 from app.handlers.base import Attempt
 from app.ids import parse_id
 from app.job import SECOND, Job, State
-from app.service import Change
 from app.stores.base import Offer, Receipt
 from tests.support.builders import make_retry
 from tests.support.engine import Engine

@@ -1,0 +1,129 @@
+"""A body is read as if it were the first, whatever was read before it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from app.access import ANYBODY, Caller, Scope
+from app.api.offers import MAX_MOULDS, Offers
+from app.config import Config, QueueSettings
+from app.drafts import Drafts
+from app.errors import Forbidden, Invalid
+from app.handlers import make_handlers
+from app.lanes import Lanes
+from app.stores.base import Offer
+from tests.support.builders import NOW
+
+CONFIG = Config(queues={"mail": QueueSettings(timeout=7)})
+HANDLERS = make_handlers(CONFIG)
+LIMITED = Caller(name="mail", scopes=frozenset(Scope), queues=frozenset({"mail"}))
+SECONDS = NOW / 1_000_000
+
+# What is equal to Python and not to us stands side by side, what nobody may send among what they may.
+VALUES: dict[str, list[Any]] = {
+    "kind": ["echo", "http", "nope", None, 1],
+    "queue": ["mail", "default", None, "", 1],
+    "priority": [0, 0.0, -0.0, False, 1, 1.0, True, None, 101, "1"],
+    "timeout": [None, 5, 5.0, "5s", 0, 1e9, True],
+    "retry": [None, {}, {"max_attempts": 3}, {"max_attempts": 3.0}, {"max_attempts": True}],
+    "expires_after": [None, 60, 60.0, "PT1M", -1],
+    "labels": [None, {}, {"shop": "one"}, {"shop": 1}],
+    "key": [None, "k", "", 1],
+    "on_conflict": [None, "reject", "keep", "none"],
+    "params": [None, {}, {"sleep": 1}, {"sleep": -1}, {"text": "x" * 70_000}, [], "{}", False, {"a": {"b": [1.5]}}],
+    "delay": [0, 30, 30.5, "1m", None, True, -1, 2e9, 1e12, "soon", [], 1e-7],
+    "execute_at": [SECONDS, int(SECONDS) + 5, "2030-01-01T00:00:00Z", "2030-01-01", None, True, 1, 1e12, {}],
+    "stranger": [1],
+}
+USUAL = {"kind": "echo", "queue": "mail", "params": {"order": 1}, "delay": 30}
+BODIES = st.one_of(
+    st.fixed_dictionaries(
+        {"kind": st.sampled_from(VALUES["kind"][:2])},
+        optional={name: st.sampled_from(values) for name, values in VALUES.items() if name != "kind"},
+    ),
+    st.fixed_dictionaries({}, optional={name: st.sampled_from(values) for name, values in VALUES.items()}),
+    st.sampled_from(VALUES["params"]),
+)
+SINGLE = st.sampled_from([(name, value) for name, values in VALUES.items() for value in values]).map(
+    lambda field: {**USUAL, field[0]: field[1]}
+)
+
+
+def make_offers(lanes: Lanes) -> Offers:
+    return Offers(drafts=Drafts(lanes=lanes, handlers=HANDLERS, config=CONFIG), max_horizon=CONFIG.jobs.max_horizon)
+
+
+def make_lanes() -> Lanes:
+    return Lanes(config=CONFIG.queues, aging=1, tick=lambda: 0.0)
+
+
+def said(offers: Offers, body: Any, caller: Caller) -> Any:
+    """The offer without its random part, or the words of the refusal."""
+    sent = orjson.dumps(body)
+    read = orjson.loads(sent)
+    try:
+        offer = offers.read(read, NOW, caller)
+    except (Invalid, Forbidden) as problem:
+        return repr(problem), problem.detail, str(problem.faults)
+    assert orjson.dumps(read) == sent
+    return repr(offer._replace(job=offer.job._replace(token="")))  # by its text, as 1 is equal to 1.0 and to True
+
+
+@given(st.lists(st.tuples(BODIES | SINGLE, st.sampled_from([ANYBODY, LIMITED])), min_size=2, max_size=12))
+@example([(USUAL, ANYBODY), ({**USUAL, "delay": None}, ANYBODY)])
+@example([(USUAL, ANYBODY), ({**USUAL, "delay": 2e9}, ANYBODY)])
+@example([(USUAL, ANYBODY), ({**USUAL, "execute_at": SECONDS}, ANYBODY)])
+@example([(USUAL, ANYBODY), ({**USUAL, "params": []}, ANYBODY)])
+@example([(USUAL, ANYBODY), ({**USUAL, "params": {"sleep": -1}}, ANYBODY)])
+@example([({**USUAL, "priority": 1}, ANYBODY), ({**USUAL, "priority": True}, ANYBODY)])
+@example([({**USUAL, "queue": "default"}, ANYBODY), ({**USUAL, "queue": "default"}, LIMITED)])
+@example([({**USUAL, "expires_after": 60}, ANYBODY), ({**USUAL, "expires_after": 60, "delay": 90}, ANYBODY)])
+@example(2 * [({**USUAL, "key": "k", "on_conflict": "keep"}, ANYBODY)])
+def test_body_is_read_as_if_it_were_the_first(asked: list[tuple[Any, Caller]]) -> None:
+    lanes = make_lanes()
+    offers = make_offers(lanes)
+
+    read = [said(offers, body, caller) for body, caller in asked]
+
+    assert read == [said(make_offers(lanes), body, caller) for body, caller in asked]
+
+
+def test_what_is_set_for_a_queue_holds_for_the_next_body() -> None:
+    lanes = make_lanes()
+    offers = make_offers(lanes)
+    timeouts = []
+
+    for timeout in (None, 8.0, 9.0, None):
+        lanes.configure("mail", QueueSettings(timeout=timeout) if timeout else None)
+        timeouts += [offers.read(USUAL, NOW, ANYBODY).job.timeout for _ in range(2)]
+
+    assert timeouts == [7, 7, 8, 8, 9, 9, 7, 7]
+
+
+def test_each_job_has_a_token_of_its_own() -> None:
+    offers = make_offers(make_lanes())
+
+    tokens = {offers.read(USUAL, NOW, ANYBODY).job.token for _ in range(2_000)}
+
+    assert len(tokens) == 2_000
+
+
+def test_moulds_are_bounded_however_many_queues_are_named() -> None:
+    offers = make_offers(make_lanes())
+
+    for number in range(3 * MAX_MOULDS):
+        offers.read({**USUAL, "queue": f"q{number}"}, NOW, ANYBODY)
+
+    assert len(offers) <= MAX_MOULDS
+
+
+def test_conflict_without_a_key_is_left_to_the_default() -> None:
+    offers = make_offers(make_lanes())
+
+    first, second = (offers.read({**USUAL, "on_conflict": None}, NOW, ANYBODY) for _ in range(2))
+
+    assert first.on_conflict is second.on_conflict is Offer(first.job).on_conflict
