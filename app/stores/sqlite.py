@@ -84,7 +84,7 @@ class SqliteStore:
         receipt = await self._change(self._writes.add, offers, now, is_whole, memo)
         entries = [entry for entry in receipt.entries if entry is not None]
         if not (is_whole and any(entry.fate is Fate.CONFLICT for entry in entries)):  # which has undone the others
-            self._recent.keep([entry.job for entry in entries if entry.fate in WRITTEN], era=era)
+            self._recent.keep([job for fate, job in entries if fate in WRITTEN], era=era)
         return receipt
 
     async def recall(self, memo: Memo, *, now: Instant) -> Receipt | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
 import orjson
@@ -13,7 +14,20 @@ from app.ids import parse_id
 from app.job import Job, State, begun
 from app.log import get_logger
 from app.stores import sqlite_schema as sql
-from app.stores.base import FINISHED, MEMO_LIFE, Added, Claim, Ending, Fate, Memo, Offer, Override, Receipt, Saved
+from app.stores.base import (
+    ADDED,
+    FINISHED,
+    MEMO_LIFE,
+    Added,
+    Claim,
+    Ending,
+    Fate,
+    Memo,
+    Offer,
+    Override,
+    Receipt,
+    Saved,
+)
 from app.stores.sqlite_rows import (
     Row,
     flaw_of,
@@ -37,6 +51,8 @@ if TYPE_CHECKING:
     from app.stores.sqlite_file import DatabaseFile
     from app.stores.sqlite_ledger import Ledger
 
+_MAKE_ADDED = partial(tuple.__new__, Added)  # a named tuple's own way is a call of Python
+
 log = get_logger(__name__)
 
 
@@ -55,7 +71,7 @@ class Writes:
         if memo is not None and (receipt := recall(self._write, memo, now)) is not None:
             return receipt
         if all(offer.job.key is None for offer in offers):
-            entries = [Added(Fate.ADDED, job) for job in self._insert([offer.job for offer in offers])]
+            entries = [_MAKE_ADDED((ADDED, job)) for job in self._insert([offer.job for offer in offers])]
         else:
             entries = [*self._settle(offers, now, is_whole)]
         if memo is not None and not any(entry.fate is Fate.CONFLICT for entry in entries):
