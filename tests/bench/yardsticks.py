@@ -104,7 +104,7 @@ async def wake(instants: list[int]) -> None:
     """Print by how many microseconds each call came late."""
     loop = asyncio.get_running_loop()
     late: list[int] = []
-    apart = time.time() - loop.time()
+    apart = time.time() - time.monotonic()  # not the loop's own time, which uvloop reads once in a turn
     for instant in instants:
         loop.call_at(instant / 1e6 - apart, lambda at: late.append(time.time_ns() // 1000 - at), instant)
     await asyncio.sleep(max(instants) / 1e6 - time.time() + 0.5)
