@@ -220,6 +220,7 @@ class Workers:
                     raise  # nobody raised it: the coroutine is being thrown away
                 outcome = raised(error)
             self._conclude(worker, job, slot, outcome)
+            del job, slot, attempt, outcome  # or an idle worker would keep the params and the result of its last job
             if worker.is_lost or worker.task.cancelling():
                 return
             turns += 1

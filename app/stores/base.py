@@ -100,6 +100,10 @@ class Ending(NamedTuple):
     backoff: float = 0.0
 
     @property
+    def seq(self) -> int:
+        return self.job.seq
+
+    @property
     def after(self) -> Job:
         """What it makes of the job. Of a success nobody asks for it but who polls: it is made for those who do."""
         return self.job.finish(self.outcome, self.at, backoff=self.backoff)

@@ -122,7 +122,7 @@ class MemoryStore:
         return [self._save(job) for job in jobs]
 
     async def finish(self, endings: Sequence[Ending]) -> Verdicts:
-        return [self._save(ending.after) for ending in endings]
+        return [self._save(job) for job in [ending.after for ending in endings]]
 
     async def delete(self, job: Job) -> bool:
         stored = self._jobs.get(job.seq)

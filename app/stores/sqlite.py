@@ -120,7 +120,7 @@ class SqliteStore:
         era = self._recent.era
         verdicts = await self._change(self._writes.finish, endings, split=_VERDICTS)
         if len(endings) > MAX_AT_ONCE:
-            self._recent.drop([ending.job.seq for ending in endings])
+            self._recent.drop([ending.seq for ending in endings])
         else:
             ended = [ending for ending, verdict in zip(endings, verdicts, strict=True) if verdict.is_saved]
             self._recent.keep([ending.after for ending in ended], era=era)

@@ -159,8 +159,9 @@ class Writes:
                 plain.append((job, (job.seq, job.started_at, at, outcome.result, outcome.result_truncated)))
             else:
                 others.append(place)
+        after = [endings[place].after for place in others]  # which may be refused, and so comes before any write
         self._succeed(plain)
-        for place, verdict in zip(others, self.save([endings[place].after for place in others]), strict=True):
+        for place, verdict in zip(others, self.save(after), strict=True):
             verdicts[place] = verdict
         return verdicts
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from app.errors import WrongState
 from app.job import Job, State
 from app.outcome import End, Error, Outcome
 from app.stores.base import Ending, Saved, Store
@@ -127,6 +128,17 @@ async def test_ending_of_an_earlier_attempt_does_not_end_the_one_that_runs(store
 
     assert await store.finish([Ending(first, WELL, NOW + 3)]) == [Saved(False, second)]
     assert await store.list(ALL) == [second]
+
+
+async def test_ending_of_a_job_that_does_not_run_is_refused_before_others_are_stored(store: Store) -> None:
+    running, waiting = await begin(store), await put_one(store)
+
+    with pytest.raises(WrongState):
+        await store.finish([Ending(running, WELL, NOW + 1), Ending(waiting, WELL, NOW + 1)])
+
+    assert await store.list(ALL) == [waiting, running]
+    counted, stored = await count_both(store)
+    assert counted == stored
 
 
 async def test_job_that_was_read_and_not_claimed_here_is_finished_too(store: Store) -> None:

@@ -15,7 +15,7 @@ from app.errors import Problem, StorageFull, StoreFailed, StoreUnavailable
 from app.job import Job, State
 from app.outcome import End, Outcome
 from app.stores import sqlite_upkeep
-from app.stores.base import Memo, Query
+from app.stores.base import Ending, Memo, Query
 from app.stores.reserve import Reserve
 from app.stores.sqlite import SqliteStore
 from app.stores.threads import Call
@@ -484,6 +484,21 @@ async def test_outcome_on_a_damaged_page_is_dropped_and_the_others_are_stored(tm
     verdicts = await store.save(done)
 
     assert [verdict.is_saved for verdict in verdicts] == [False, True, True, True, True]
+    await store.close()
+
+
+async def test_ending_on_a_damaged_page_is_dropped_and_told_of_by_its_number_alone(
+    tmp_path: Path, jobs: list[Job], caplog: pytest.LogCaptureFixture
+) -> None:
+    store = await damaged(tmp_path, jobs, jobs[2])
+    claimed = (await store.claim([job.seq for job in jobs], now=NOW)).jobs
+    caplog.clear()
+
+    verdicts = await store.finish([Ending(job, Outcome(End.SUCCEEDED), NOW) for job in (jobs[2].start(NOW), *claimed)])
+
+    assert [verdict.is_saved for verdict in verdicts] == [False, True, True, True, True]
+    (told,) = [record.__dict__["fields"] for record in caplog.records if record.msg == "store_corrupt"]
+    assert told["jobs"] == [jobs[2].seq]
     await store.close()
 
 

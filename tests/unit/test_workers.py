@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Sequence
 
+import orjson
 import pytest
 
 from app.clock import Instant
@@ -98,10 +100,17 @@ async def test_each_of_many_attempts_that_begin_and_end_together_is_counted(cloc
 
 
 async def test_idle_worker_holds_on_to_no_job(clock: VirtualClock) -> None:
-    async with Engine(clock=clock) as engine:
-        await engine.until_final(await engine.submit(params={"big": "x" * 60_000}))
+    result = orjson.dumps("y" * 1_000)
+    alone = sys.getrefcount(result)
+    async with Engine(clock=clock, handler=FakeHandler(lasting(1, result))) as engine:
+        params = (await engine.submit(params={"big": "x" * 60_000})).params
+        await engine.until(lambda: engine.handler.running == 1)
+        engine.handler.work = for_ever
+        await engine.until(lambda: engine.store.calls[-1] == "finish")
+        await engine.store.purge("default", State.SUCCEEDED, before=clock.now() + SECOND, limit=1)
 
         assert {worker.job for worker in engine.parts.workers._workers} == {None}
+        assert (sys.getrefcount(params), sys.getrefcount(result)) == (alone, alone)
 
 
 async def test_job_that_cannot_be_read_is_told_of_and_counted_at_its_claim(clock: VirtualClock) -> None:
