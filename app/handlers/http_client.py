@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -16,6 +15,7 @@ from aiohttp import (
 )
 
 from app import __version__
+from app.handlers.http_params import CONTROL
 
 if TYPE_CHECKING:
     from asyncio import Transport
@@ -31,7 +31,6 @@ MAX_URLS: Final = 1_000  # remembered
 
 _HEADERS: Final = {"User-Agent": f"erelong/{__version__}", "Accept-Encoding": "identity"}
 _LINES: Final = {name.lower(): f"{name}: {value}\r\n" for name, value in (_HEADERS | {"Accept": "*/*"}).items()}
-_FORBIDDEN: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _TYPELESS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS"})  # when they have no body
 _LENGTHLESS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _IDEMPOTENT: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PUT"})
@@ -104,7 +103,7 @@ class HttpClient:
             body, is_whole = await self._read(content)
         finally:
             if transport.get_write_buffer_size():  # answered before it was sent whole: the next would have to wait
-                connection.close()
+                _drop(connection)
             else:
                 connection.release()  # which closes it unless the answer has come to its end
         return Answer(message.code, message.headers, body, is_whole, transport)
@@ -125,7 +124,7 @@ class HttpClient:
             while 100 <= message.code < 200 and message.code != 101:
                 message, content = await protocol.read()
         except BaseException:
-            connection.close()
+            _drop(connection)
             raise
         return connection, transport, message, content
 
@@ -147,6 +146,13 @@ class HttpClient:
         return _Way(asked, f" {target} HTTP/1.1\r\nHost: {url.host_port_subcomponent}\r\n")
 
 
+def _drop(connection: Connection) -> None:
+    """End a connection at once: to close it would first send what is left of a request, if need be for ever."""
+    if connection.transport is not None and connection.transport.get_write_buffer_size():
+        connection.transport.abort()
+    connection.close()
+
+
 def _written(call: Call, way: _Way) -> bytes:
     """The request as it goes over the wire; of headers whose names differ in case alone it has the last."""
     fields = _LINES.copy()
@@ -161,7 +167,7 @@ def _written(call: Call, way: _Way) -> bytes:
     if (credentials := way.asked.headers.get("Proxy-Authorization")) is not None:
         end += f"Proxy-Authorization: {credentials}\r\n"
     for name, value in call.headers.items():
-        if _FORBIDDEN.search(value):
+        if CONTROL.search(value):
             raise ValueError(f"the header {name} has a line break or control character: remove it")
         fields[name.lower()] = f"{name}: {value}\r\n"
     return f"{call.method}{way.opening}{''.join(fields.values())}{call.lines}{end}\r\n".encode() + body

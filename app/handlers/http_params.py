@@ -28,7 +28,7 @@ _FRAMES: Final = {"host", "content-length", "transfer-encoding", "connection", "
 _OURS: Final = frozenset({*_FRAMES, "expect", "accept-encoding"})
 _OUR_PREFIXES: Final = ("proxy-", "webhook-", "x-erelong-")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _NO_URL_CHARACTER: Final = re.compile(r"[\x00-\x20\x7f]")
 # Longer or empty labels get as far as the resolver and are a UnicodeError there.
 _HOST: Final = re.compile(r"([a-z0-9_-]{1,63}\.)*[a-z0-9_-]{1,63}\.?|.*:.*")
@@ -77,7 +77,7 @@ def _checked_name(name: str) -> str:
 
 
 def _checked_value(value: str) -> str:
-    if _CONTROL.search(value):
+    if CONTROL.search(value):
         raise refusal(f"has a line break or control character: remove it from {shown(value)}")
     return value
 

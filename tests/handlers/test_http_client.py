@@ -353,9 +353,11 @@ async def test_call_that_is_cancelled_closes_its_connection(size: int) -> None:
     async def never_answer(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         came.set()
-        while await reader.read(LARGE):
-            pass
-        ended.set()
+        try:
+            while await reader.read(LARGE):
+                pass
+        finally:
+            ended.set()
 
     async with serving(never_answer) as server, opened() as http:
         attempt = asyncio.ensure_future(call(http, server.url, body="x" * size))
@@ -364,6 +366,33 @@ async def test_call_that_is_cancelled_closes_its_connection(size: int) -> None:
         with pytest.raises(asyncio.CancelledError):
             await attempt
         await ended.wait()
+
+
+@pytest.mark.real_loop("asyncio", "uvloop")
+async def test_rest_of_a_call_that_is_cancelled_is_not_sent() -> None:
+    came, given_up, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    received = bytearray()
+
+    async def read_late(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        came.set()
+        await given_up.wait()
+        try:
+            while chunk := await reader.read(LARGE):
+                received.extend(chunk)
+        finally:
+            ended.set()
+
+    async with serving(read_late) as server, opened() as http:
+        attempt = asyncio.ensure_future(call(http, server.url, body="x" * LARGE))
+        await came.wait()
+        attempt.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await attempt
+        given_up.set()
+        await ended.wait()
+
+    assert len(received) < LARGE
 
 
 @pytest.mark.parametrize("answer", [b"", b"SSH-2.0\r\n\r\n", OK[:-1], OK, b"HTTP/1.1 500 No\r\n\r\n" + b"x" * 70_000])
