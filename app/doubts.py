@@ -70,7 +70,7 @@ class Doubts:
         self._has_some.set()
 
     def changed(self, jobs: Sequence[Job]) -> None:
-        """A save or a delete failed."""
+        """A save, a finish or a delete failed."""
         self._changed |= {job.seq: job.queue for job in jobs}
         self._has_some.set()
 

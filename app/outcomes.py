@@ -44,10 +44,10 @@ _MAKE_ENDING = partial(tuple.__new__, Ending)  # a named tuple's own way is a ca
 
 
 class Outcomes:
-    """Decides what an attempt's outcome makes of its job and stores that. A bounded number may wait for the disk:
+    """Stores what outcomes make of their jobs. A bounded number may wait for the disk:
 
     when it is full nothing more should begin, and `on_room` is called when that has passed. `on_change` hears of every
-    job stored.
+    job whose attempt is stored as over, as it was while it ran.
     """
 
     def __init__(

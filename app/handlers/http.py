@@ -1,4 +1,4 @@
-"""The http kind: one call with the one tuned client session, and what its answer means for the job."""
+"""The http kind: what is called and with what, and what the answer means for the job."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class Ending(NamedTuple):
 
     @property
     def after(self) -> Job:
-        """What it makes of the job. Of a success nobody asks for it but who polls: it is made for those who do."""
+        """What it makes of the job: made when it is asked for, which it never is of most successes."""
         return self.job.finish(self.outcome, self.at, backoff=self.backoff)
 
 
