@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from app.errors import IdempotencyMismatch, WrongState
 from app.job import SECOND, Job, State
 from app.outcome import End, Outcome
 from app.stores import sqlite_listing
-from app.stores.base import Memo, Offer, Order, Override, Query, Store
+from app.stores.base import Claim, Ending, Memo, Offer, Order, Override, Query, Saved, Store
 from app.stores.memory import MemoryStore
 from app.stores.sqlite import SqliteStore
 from tests.support.builders import ALL, NOW, count_both, make_failure, make_job, make_retry
@@ -40,6 +40,7 @@ class Twins:
     memory: Store
     sqlite: Store
     now: int = NOW
+    claimed: list[Job] = field(default_factory=list)  # the very jobs, which the embedded one knows again
 
     async def ask(self, question: Callable[[Store], Awaitable[object]]) -> None:
         expected, answer = await _answer(question, self.memory), await _answer(question, self.sqlite)
@@ -76,9 +77,40 @@ def claim(picks: list[int]) -> Step:
     async def step(twins: Twins) -> None:
         jobs = [await twins.pick(pick) for pick in picks]
         seqs = [job.seq for job in jobs if job] + [1_000]
-        await twins.ask(lambda store: store.claim(seqs, now=twins.now))
+
+        async def take(store: Store) -> Claim:
+            claim = await store.claim(seqs, now=twins.now)
+            twins.claimed += claim.jobs if store is twins.sqlite else []
+            return claim
+
+        await twins.ask(take)
 
     return step
+
+
+OUTCOMES = (
+    Outcome(End.SUCCEEDED),
+    Outcome(End.SUCCEEDED, result=b"1"),
+    Outcome(End.SUCCEEDED, output="words"),
+    make_failure(),
+    Outcome(End.LOST),
+    Outcome(End.RELEASED),
+)
+
+
+def finish(ends: list[tuple[int, Outcome]]) -> Step:
+    """Of attempts that were claimed, the latest first; they may be over, and their jobs changed or gone."""
+
+    async def step(twins: Twins) -> None:
+        jobs = twins.claimed[::-1]
+        endings = [Ending(jobs[pick % len(jobs)], outcome, twins.now, 1.0) for pick, outcome in ends if jobs]
+        await twins.ask(lambda store: _refused(store, endings))
+
+    return step
+
+
+async def _refused(store: Store, endings: list[Ending]) -> list[Saved | None]:
+    return [None if verdict.is_saved else verdict for verdict in await store.finish(endings)]
 
 
 CHANGES: dict[str, Callable[[Job, int], Job]] = {
@@ -197,7 +229,8 @@ STEPS = st.one_of(
     *(st.builds(add, st.lists(OFFERS, min_size=1, max_size=4), st.booleans(), st.none() | MEMOS) for _ in range(2)),
     *(st.builds(save, st.lists(st.tuples(PICKS, CHANGE), min_size=1, max_size=4), st.booleans()) for _ in range(3)),
     st.builds(wait, SECONDS | st.just(24 * 3600)),
-    st.builds(claim, st.lists(PICKS, max_size=4)),
+    *(st.builds(claim, st.lists(PICKS, max_size=4)) for _ in range(2)),
+    *(st.builds(finish, st.lists(st.tuples(PICKS, st.sampled_from(OUTCOMES)), max_size=4)) for _ in range(2)),
     st.builds(delete, PICKS, st.booleans()),
     st.builds(purge, QUEUES, st.sampled_from(State), SECONDS, st.integers(1, 2)),
     st.builds(forget_memos, SECONDS, st.integers(1, 2)),

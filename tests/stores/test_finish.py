@@ -99,6 +99,7 @@ async def test_ending_is_refused_when_the_job_was_changed_meanwhile_and_shows_wh
 
     assert (refused, missing, saved.is_saved) == (Saved(False, wanted), Saved(False, None), True)
     assert await store.list(ALL) == [endings[2].after, wanted]
+    assert [await store.get([job.seq]) for job in (changed, gone)] == [{changed.seq: wanted}, {}]
 
 
 async def test_ending_on_top_of_a_change_of_the_running_job_is_stored(store: Store) -> None:

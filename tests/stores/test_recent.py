@@ -8,7 +8,8 @@ import pytest
 
 from app.conflict import OnConflict
 from app.job import SECOND, State
-from app.stores.base import Receipt
+from app.outcome import End, Outcome
+from app.stores.base import Ending, Receipt
 from app.stores.recent import MAX_AT_ONCE, MAX_BYTES, MAX_JOBS, Recent
 from app.stores.sqlite import SqliteStore
 from tests.support.builders import NOW, make_ended, make_job, make_offer, put, put_one
@@ -45,6 +46,16 @@ def test_jobs_written_many_at_once_are_not_found_nor_as_they_were_before() -> No
     recent.keep([job.start(NOW) for job in jobs], era=0)
 
     assert [recent.find([job.seq]) for job in jobs] == [None] * len(jobs)
+
+
+def test_job_that_was_dropped_is_not_found_however_long_ago_it_was_kept() -> None:
+    recent, job = Recent(), make_job()
+    for seq in range(MAX_JOBS + 1):
+        recent.keep([job._replace(seq=seq)], era=0)
+
+    recent.drop([0, MAX_JOBS])
+
+    assert [recent.find([seq]) is None for seq in (0, 1, MAX_JOBS)] == [True, False, True]
 
 
 def test_a_bounded_number_is_kept_and_those_written_last_are_among_them() -> None:
@@ -85,6 +96,24 @@ async def test_job_is_never_older_than_a_write_that_overtook_its_own_and_was_giv
 
     (job,) = [entry.job for entry in receipt.entries if entry is not None]
     assert (await sqlite.get([job.seq]))[job.seq].priority == 9
+
+
+@pytest.mark.real_loop
+async def test_job_is_never_older_than_a_write_that_overtook_its_end_and_was_given_up(sqlite: SqliteStore) -> None:
+    job = await put_one(sqlite)
+    ((running,), _, _) = await sqlite.claim([job.seq], now=NOW)
+    ending = Ending(running, Outcome(End.CANCELLED), NOW)
+
+    writes = [
+        asyncio.ensure_future(sqlite.finish([ending])),
+        asyncio.ensure_future(sqlite.save([ending.after.again(NOW)])),
+    ]
+    await asyncio.sleep(0)
+    writes[1].cancel()
+    await asyncio.gather(*writes, return_exceptions=True)
+    await sqlite.save([])  # comes after both in the one writer
+
+    assert (await sqlite.get([job.seq]))[job.seq].state is State.SCHEDULED
 
 
 @pytest.mark.real_loop

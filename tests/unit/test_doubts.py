@@ -65,6 +65,17 @@ async def test_job_that_is_gone_is_looked_at_too(ground: Ground) -> None:
     assert ground.looked_at == {job.seq: job, 99: None}
 
 
+async def test_job_whose_end_may_not_be_stored_is_looked_at(ground: Ground) -> None:
+    (running,) = await put(ground.store, make_running())
+    ground.store.broken["finish"] = StoreUnavailable("not now")
+    with pytest.raises(StoreUnavailable):
+        await ground.doubted.finish([Ending(running, Outcome(End.SUCCEEDED), NOW)])
+
+    await ground.doubts.look()
+
+    assert ground.looked_at == {running.seq: running}
+
+
 async def test_new_jobs_are_found_by_their_numbers_however_many_there_are(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,6 +44,7 @@ async def test_failed_attempts_are_repeated_with_backoff_until_none_are_left(clo
 
     async with Engine(clock=clock, handler=handler) as engine:
         job = await engine.until_final(await engine.submit(retry=STEADY))
+        assert engine.parts.metrics.finished.values == {("echo", "failed"): 1}
 
     begun = [attempt.started_at - handler.attempts[0].started_at for attempt in handler.attempts]
     assert begun == pytest.approx([0, 10 * SECOND, 30 * SECOND], abs=10_000)
