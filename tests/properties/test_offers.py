@@ -35,8 +35,19 @@ VALUES: dict[str, list[Any]] = {
     "key": [None, "k", "", 1],
     "on_conflict": [None, "reject", "keep", "none"],
     "params": [None, {}, {"sleep": 1}, {"sleep": -1}, {"text": "x" * 70_000}, [], "{}", False, {"a": {"b": [1.5]}}],
-    "delay": [0, 30, 30.5, "1m", None, True, -1, 2e9, 1e12, "soon", [], 1e-7],
-    "execute_at": [SECONDS, int(SECONDS) + 5, "2030-01-01T00:00:00Z", "2030-01-01", None, True, 1, 1e12, {}],
+    "delay": [0, 30, 30.5, "1m", None, True, -1, 2e9, 1e12, "soon", [], 7e-7],
+    "execute_at": [
+        SECONDS,
+        SECONDS - 60,
+        int(SECONDS) + 5,
+        "2030-01-01T00:00:00Z",
+        "2030-01-01",
+        None,
+        True,
+        1,
+        1e12,
+        {},
+    ],
     "stranger": [1],
 }
 USUAL = {"kind": "echo", "queue": "mail", "params": {"order": 1}, "delay": 30}
@@ -77,6 +88,9 @@ def said(offers: Offers, body: Any, caller: Caller) -> Any:
 @example([(USUAL, ANYBODY), ({**USUAL, "delay": None}, ANYBODY)])
 @example([(USUAL, ANYBODY), ({**USUAL, "delay": 2e9}, ANYBODY)])
 @example([(USUAL, ANYBODY), ({**USUAL, "execute_at": SECONDS}, ANYBODY)])
+@example([(USUAL, ANYBODY), ({**USUAL, "delay": True}, ANYBODY)])
+@example([(USUAL, ANYBODY), ({**USUAL, "delay": 7e-7}, ANYBODY)])
+@example(2 * [({"kind": "echo", "execute_at": SECONDS - 60}, ANYBODY)])
 @example([(USUAL, ANYBODY), ({**USUAL, "params": []}, ANYBODY)])
 @example([(USUAL, ANYBODY), ({**USUAL, "params": {"sleep": -1}}, ANYBODY)])
 @example([({**USUAL, "priority": 1}, ANYBODY), ({**USUAL, "priority": True}, ANYBODY)])

@@ -87,6 +87,15 @@ async def test_result_that_a_waiting_job_cannot_have_is_written_over_by_its_atte
     assert select(tmp_path, "SELECT result FROM jobs") == [(None,)]
 
 
+async def test_glance_at_labels_that_cannot_be_read_shows_none(sqlite: SqliteStore, tmp_path: Path) -> None:
+    job = await put_one(sqlite, labels={"a": "b"})
+    damage(tmp_path, job, "labels")
+
+    (glance,) = await sqlite.glance([job.seq])
+
+    assert (glance.seq, glance.labels) == (job.seq, None)
+
+
 async def test_damaged_job_is_told_of_in_the_log(
     sqlite: SqliteStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -93,6 +93,7 @@ async def test_each_of_many_attempts_that_begin_and_end_together_is_counted(cloc
         await engine.until(lambda: not engine.parts.outcomes)
         metrics = engine.parts.metrics
 
+        assert metrics.submitted.values == {("echo",): 150}
         assert metrics.started.values == {("echo",): 150}
         assert metrics.ended.values == {("echo", "succeeded"): 150}
         assert metrics.finished.values == {("echo", "succeeded"): 150}
