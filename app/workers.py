@@ -229,7 +229,6 @@ class Workers:
 
     async def _rest(self, worker: Worker) -> None:
         worker.job = worker.slot = None
-        current_attempt.set(None)
         worker.wake = self._loop.create_future()
         self._idle.append(worker)
         await worker.wake
@@ -258,6 +257,7 @@ class Workers:
         return attempt
 
     def _conclude(self, worker: Worker, job: Job, slot: Slot, outcome: Outcome) -> None:
+        current_attempt.set(None)
         if worker.reason is not None:
             outcome = stopped(worker.reason, job)
             worker.task.uncancel()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from app.job import Job
 
 MAX_MOULDS = 1_000  # 1 KB each
-REJECT = OnConflict.REJECT  # an enum looks its members up in Python: 50 ns
+_REJECT = OnConflict.REJECT  # an enum looks its members up in Python: 50 ns
 
 
 class Offers:
@@ -56,7 +56,7 @@ class Offers:
         if mould is not None and (params is None or isinstance(params, dict)) and caller.may_use(mould.job.queue):
             job = self._drafts.cast(mould, params, execute_at, now)
             if job is not None:
-                return tuple.__new__(Offer, (job, REJECT))
+                return tuple.__new__(Offer, (job, _REJECT))
         offer = self._read_whole(body, now, caller)
         self._keep(text, offer.job)
         return offer

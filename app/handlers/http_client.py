@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from yarl import URL
 
 MAX_URLS: Final = 1_000  # remembered
+LARGE: Final = 65_536  # bytes of a body
 
 _HEADERS: Final = {"User-Agent": f"erelong/{__version__}", "Accept-Encoding": "identity"}
 _LINES: Final = {name.lower(): f"{name}: {value}\r\n" for name, value in (_HEADERS | {"Accept": "*/*"}).items()}
@@ -102,10 +103,10 @@ class HttpClient:
         try:
             body, is_whole = await self._read(content)
         finally:
-            if transport.get_write_buffer_size():  # answered before it was sent whole: the next would have to wait
-                _drop(connection)
-            else:
+            if _is_sent(call, transport):
                 connection.release()  # which closes it unless the answer has come to its end
+            else:  # it was answered before that: the next would have to wait
+                _drop(connection)
         return Answer(message.code, message.headers, body, is_whole, transport)
 
     async def _ask(self, call: Call) -> tuple[Connection, Transport, RawResponseMessage, StreamReader]:
@@ -116,7 +117,7 @@ class HttpClient:
             raise ConnectionTimeoutError(f"no connection within {self._timeout.sock_connect:g} s") from None
         try:
             protocol, transport = connection.protocol, connection.transport
-            if protocol is None or transport is None:
+            if protocol is None or transport is None or protocol.should_close:  # as when something came unasked for
                 raise ServerDisconnectedError
             protocol.set_response_params(skip_payload=call.method == "HEAD", read_until_eof=True, auto_decompress=False)
             transport.write(_written(call, way))
@@ -144,6 +145,12 @@ class HttpClient:
         asked = ClientRequest("GET", url, proxy=proxy, proxy_headers=None if proxy is None else _HEADERS)
         target = url.raw_path_qs if proxy is None or asked.is_ssl() else str(asked.url)
         return _Way(asked, f" {target} HTTP/1.1\r\nHost: {url.host_port_subcomponent}\r\n")
+
+
+def _is_sent(call: Call, transport: Transport) -> bool:
+    """Whether nothing is left of the request; what is left of a large one TLS may hide."""
+    size = 0 if call.content is None else len(call.content[0])
+    return transport.get_write_buffer_size() == 0 and (size <= LARGE or call.url.scheme == "http")
 
 
 def _drop(connection: Connection) -> None:

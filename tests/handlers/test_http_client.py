@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -60,9 +62,9 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(script: Script) -> AsyncIterator[Server]:
+async def serving(script: Script, ssl: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
     server = Server(script)
-    async with await asyncio.start_server(server.serve, "127.0.0.1", 0) as listener:
+    async with await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=ssl) as listener:
         server.port = listener.sockets[0].getsockname()[1]
         yield server
 
@@ -341,6 +343,49 @@ async def test_connection_is_not_used_again_when_the_answer_came_before_the_requ
     async with serving(answer_at_once) as server, opened() as http:
         for _ in range(2):
             assert (await call(http, server.url, body="x" * LARGE))["body"] == "ok"
+
+    assert server.connections == 2
+
+
+@pytest.mark.real_loop("asyncio", "uvloop")
+@pytest.mark.parametrize(("size", "connections"), [(1_000, 1), (LARGE, 3)])
+async def test_connection_over_tls_is_not_used_again_when_nobody_can_say_whether_the_request_was_sent(
+    size: int, connections: int
+) -> None:
+    is_over = asyncio.Event()
+
+    async def answer_at_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.readuntil(b"\r\n\r\n"):
+            writer.write(OK)
+            await (is_over.wait() if size == LARGE else reader.readexactly(size))
+
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(Path(__file__).parent / "self_signed.pem")
+    async with serving(answer_at_once, ssl=context) as server:
+        client = HttpClient(connector=TCPConnector(ssl=False), proxy=None, connect_timeout=5, max_response=9)
+        url = URL(server.url.replace("http:", "https:"))
+        for _ in range(3):
+            async with asyncio.timeout(5):
+                assert (await client.send(Call("POST", url, {}, "", (b"x" * size, "a/b")))).body == b"ok"
+        is_over.set()
+        await client.close()
+
+    assert server.connections == connections
+
+
+async def test_what_comes_without_a_call_is_not_the_answer_to_the_next() -> None:
+    async def say_more(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(OK)
+        await writer.drain()
+        await asyncio.sleep(1)
+        writer.write(b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")
+        await reader.read()
+
+    async with serving(say_more) as server, opened() as http:
+        for _ in range(2):
+            assert (await call(http, server.url, method="GET"))["status"] == 200
+            await asyncio.sleep(2)
 
     assert server.connections == 2
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from app.handlers.base import Attempt, GiveUp
+from app.lane import Slot
 from app.log import current_attempt
 from tests.support.engine import ONCE, STEADY, Engine
 from tests.support.kinds import FakeHandler, raising
@@ -66,6 +67,21 @@ async def test_success_is_told_only_to_those_who_debug(clock: VirtualClock, capl
     ((level, fields),) = lines(caplog, "attempt_ended")
     assert (level, fields["job"], fields["outcome"], fields["state"]) == ("DEBUG", job.id, "succeeded", "succeeded")
     assert engine.parts.metrics.finished.values == {("echo", "succeeded"): 2}
+
+
+async def test_what_follows_on_an_attempt_is_not_told_as_part_of_it(clock: VirtualClock) -> None:
+    seen: list[object] = []
+    async with Engine(clock=clock) as engine:
+        release = engine.parts.lanes.release
+
+        def note(*slots: Slot) -> None:
+            seen.append(current_attempt.get())
+            release(*slots)
+
+        engine.parts.lanes.release = note  # type: ignore[method-assign]
+        await engine.until_final(await engine.submit())
+
+    assert {*seen} == {None}
 
 
 async def test_handler_runs_as_its_attempt(clock: VirtualClock) -> None:
