@@ -81,17 +81,7 @@ class Workers:
         self._max_result = max_result
         self._metrics = metrics
         self._now = now
-        self._claims = Claims(
-            store=store,
-            lanes=lanes,
-            agenda=agenda,
-            metrics=metrics,
-            now=now,
-            room=self._free,
-            on_line=self._on_line,
-            on_unwanted=lambda job, slot, reason: self._end(job, slot, stopped(reason, job)),
-            on_change=on_change,
-        )
+        self._claims = self._make_claims(store, agenda, on_change)
         self._idle: list[Worker] = []
         self._busy: dict[int, Worker] = {}
         self._lost: set[Worker] = set()
@@ -106,6 +96,19 @@ class Workers:
         self._is_stopping = False
         self._look: asyncio.TimerHandle | None = None
         self._next_look = math.inf
+
+    def _make_claims(self, store: Store, agenda: Agenda, on_change: Callable[[*tuple[Job, ...]], None]) -> Claims:
+        return Claims(
+            store=store,
+            lanes=self._lanes,
+            agenda=agenda,
+            metrics=self._metrics,
+            now=self._now,
+            room=self._free,
+            on_line=self._on_line,
+            on_unwanted=lambda job, slot, reason: self._end(job, slot, stopped(reason, job)),
+            on_change=on_change,
+        )
 
     # life
 

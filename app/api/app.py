@@ -58,7 +58,7 @@ from app.errors import (
 from app.log import current_request, get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from pydantic import BaseModel
 
@@ -187,11 +187,14 @@ def make_router(
         ops=ops,
         open_metrics=config.auth.open_metrics,
     )
+    return _routed(table, gate, metrics, jobs.view)
+
+
+def _routed(table: Sequence[Route], gate: Gate, metrics: Metrics, show: Callable[[Job], dict[str, Any]]) -> Router:
     router = Router(metrics=metrics)
     for route in table:
         methods = ("GET", "HEAD") if route.method == "GET" else (route.method,)
-        answer = _bounded(route, gate, metrics, jobs.view)
-        router.add(methods, Way(route.path, answer, gate.greet(route.scope)))
+        router.add(methods, Way(route.path, _bounded(route, gate, metrics, show), gate.greet(route.scope)))
     return router
 
 

@@ -37,10 +37,6 @@ class Offers:
         self._max_horizon = max_horizon
         self._moulds: dict[bytes, Mould] = {}
 
-    def __len__(self) -> int:
-        """How many moulds are kept."""
-        return len(self._moulds)
-
     def read(self, body: Any, now: Instant, caller: Caller) -> Offer:
         """The job that a body asks for, if the caller may have it made."""
         if not isinstance(body, dict) or "key" in body or "labels" in body:  # whose rest is hardly ever like another's

@@ -69,7 +69,7 @@ def listed(seqs: Iterable[int]) -> apsw.CArrayBinding:
 
 
 def select_rows(connection: apsw.Connection, statement: str, seqs: Iterable[int], *arguments: int) -> list[Row]:
-    """Run a statement that answers with whole rows for a list of numbers.
+    """Run a statement that answers with jobs, or the first fields of them, for a list of numbers.
 
     A text that is no longer UTF-8 must not keep the rows beside it from being read: it comes with a mark in it.
     """

@@ -237,17 +237,22 @@ async def test_answer_without_a_length_ends_with_its_connection() -> None:
 # The connection
 
 
-@pytest.mark.real_loop("asyncio", "uvloop")
-@pytest.mark.parametrize("method", ["DELETE", "GET", "HEAD", "OPTIONS", "PUT"])
-async def test_call_that_may_be_repeated_is_sent_again_when_its_kept_connection_is_dead(method: str) -> None:
-    methods = []
+def answering_once(methods: list[str]) -> Script:
+    """Answers the first request of each connection, and closes it at the second."""
 
     async def answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for answer in (EMPTY, b""):
             methods.append((await read_request(reader)).split(b" ")[0].decode())
             writer.write(answer)
 
-    async with serving(answer_once) as server, opened() as http:
+    return answer_once
+
+
+@pytest.mark.real_loop("asyncio", "uvloop")
+@pytest.mark.parametrize("method", ["DELETE", "GET", "HEAD", "OPTIONS", "PUT"])
+async def test_call_that_may_be_repeated_is_sent_again_when_its_kept_connection_is_dead(method: str) -> None:
+    methods: list[str] = []
+    async with serving(answering_once(methods)) as server, opened() as http:
         results = [await call(http, server.url, method=method) for _ in range(2)]
 
     assert [result["status"] for result in results] == [200, 200]
@@ -258,14 +263,8 @@ async def test_call_that_may_be_repeated_is_sent_again_when_its_kept_connection_
 @pytest.mark.real_loop("asyncio", "uvloop")
 @pytest.mark.parametrize("method", ["PATCH", "POST"])
 async def test_call_that_may_not_be_repeated_fails_when_its_kept_connection_is_dead(method: str) -> None:
-    methods = []
-
-    async def answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        for answer in (EMPTY, b""):
-            methods.append((await read_request(reader)).split(b" ")[0].decode())
-            writer.write(answer)
-
-    async with serving(answer_once) as server, opened() as http:
+    methods: list[str] = []
+    async with serving(answering_once(methods)) as server, opened() as http:
         await call(http, server.url, method=method)
         with pytest.raises(AttemptFailed, match="Server disconnected") as failure:
             await call(http, server.url, method=method)

@@ -132,7 +132,7 @@ def test_moulds_are_bounded_however_many_queues_are_named() -> None:
     for number in range(3 * MAX_MOULDS):
         offers.read({**USUAL, "queue": f"q{number}"}, NOW, ANYBODY)
 
-    assert len(offers) <= MAX_MOULDS
+    assert len(offers._moulds) <= MAX_MOULDS
 
 
 def test_conflict_without_a_key_is_left_to_the_default() -> None:
