@@ -176,7 +176,7 @@ class SqliteStore:
         return [_MAKE_GLANCE(row if row[-1] is None else (*row[:-1], sound_labels(row[-1]))) for row in rows]
 
     def _list(self, query: Query) -> Jobs:
-        return select_jobs(self._file.slow, query, self._ledger.counts)
+        return select_jobs(self._file.slow, query)
 
     def _due(self, after: tuple[Instant, int], before: Instant, limit: int) -> Instants:
         return [(at, seq) for at, seq in self._file.slow.execute(sql.SELECT_DUE, (*after, before, limit))]

@@ -10,8 +10,6 @@ from app.stores.base import Order
 from app.stores.sqlite_rows import read_job, select_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import apsw
 
     from app.stores.base import Group, Query
@@ -27,13 +25,21 @@ CLAIMED = "claims CROSS JOIN jobs USING (seq)"
 Part = tuple[str, list[Any]]
 
 
-def select_jobs(connection: apsw.Connection, query: Query, counts: Mapping[Group, int]) -> list[Job]:
-    """Find the numbers along an index, then read those rows."""
-    counted = {group: jobs for group, jobs in dict(counts).items() if jobs > 0}
-    groups = [group for group in counted if _is_wanted(group, query)]
-    waiting = sum(jobs for (_, _, state), jobs in counted.items() if state == State.SCHEDULED)
-    statement, values = _choose(query, groups, sum(map(counted.__getitem__, groups)), waiting)
-    with connection:  # one view of both
+def select_jobs(connection: apsw.Connection, query: Query) -> list[Job]:
+    """Find the numbers along an index, then read those rows.
+
+    Which ranges of it have any is told by the counts on disk: those in memory are a moment older or younger than what
+    is seen here, and would have jobs that begin just now passed over.
+    """
+    with connection:  # one view of all
+        counted = {
+            (queue, kind, State(state)): jobs
+            for queue, kind, state, jobs in connection.execute(sql.SELECT_COUNTS)
+            if jobs
+        }
+        groups = [group for group in counted if _is_wanted(group, query)]
+        waiting = sum(jobs for (_, _, state), jobs in counted.items() if state is State.SCHEDULED)
+        statement, values = _choose(query, groups, sum(map(counted.__getitem__, groups)), waiting)
         seqs = [seq for (seq,) in connection.execute(statement, values)]
         rows = select_rows(connection, sql.SELECT if query.is_full else sql.SELECT_BRIEF, seqs)
     return [read_job(row) for row in rows]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from itertools import count, product
 from typing import Any
@@ -13,8 +14,8 @@ import pytest_asyncio
 from app.job import SECOND, Job, State
 from app.outcome import End, Outcome
 from app.stores import sqlite_listing
-from app.stores.base import Order, Query, Store
-from tests.support.builders import NOW, make_ended, make_failure, make_job, make_running, put
+from app.stores.base import Ending, Order, Query, Store
+from tests.support.builders import NOW, make_ended, make_failure, make_job, make_running, put, put_one
 
 pytestmark = pytest.mark.real_loop
 
@@ -167,3 +168,14 @@ async def _pages(store: Store, query: Query) -> list[Job]:
         found += page
         query = replace(query, after=(page[-1].due_at or 0, page[-1].seq))
     return found
+
+
+async def test_job_that_begins_while_it_is_listed_is_not_passed_over(store: Store) -> None:
+    live = Query(states=frozenset({State.SCHEDULED, State.RUNNING}))
+    for _ in range(200):
+        job = await put_one(store)
+
+        listed, claim = await asyncio.gather(store.list(live), store.claim([job.seq], now=NOW))
+
+        assert [found.seq for found in listed] == [job.seq]
+        await store.finish([Ending(claim.jobs[0], Outcome(End.SUCCEEDED), NOW)])
