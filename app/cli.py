@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from app import __version__, config, log
 from app.access import Scope, fingerprint_of, new_key
 from app.errors import Exit
+from app.shapes import NAME, NAME_CHARACTERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -65,8 +66,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _name(text: str) -> str:
-    if not re.fullmatch(config.NAME, text):
-        raise argparse.ArgumentTypeError(f"{text!r} cannot be a name: take 1 to 100 of A-Z a-z 0-9 . _ -")
+    if not re.fullmatch(NAME, text):
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be a name: take {NAME_CHARACTERS}")
     return text
 
 

@@ -7,8 +7,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import NoneType
-from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
@@ -17,17 +16,16 @@ from app.access import Caller, Scope, is_fingerprint, redacted
 from app.clock import Duration, PositiveDuration
 from app.errors import Exit
 from app.outgoing import NetworkSetting, Origin, Proxy, SecretText, SigningSecrets
+from app.shapes import FUNCTION, NAME, TEXT, VARIABLE, in_words, names_at
 from app.sources import Sources
 
 DEFAULT_FILE: Final = Path("config.toml")
 BUILT_IN_KINDS: Final = frozenset({"echo", "http"})
 SECRETS: Final = (("http", "proxy"), ("http", "secrets"), ("http", "signing_secrets"))
 
-NAME: Final = r"^[A-Za-z0-9._-]{1,100}$"
-
 Name = Annotated[str, Field(pattern=NAME)]
 Count = Annotated[int, Field(ge=1)]
-Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+Variable = Annotated[str, Field(pattern=VARIABLE)]
 
 
 class ConfigError(Exit):
@@ -184,14 +182,14 @@ class HttpSection(Section):
 class Kind(Section):
     """How jobs of one kind are run; which key is given says by what."""
 
-    python: str | None = Field(None, pattern=r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_.]*$")
+    python: str | None = Field(None, pattern=FUNCTION)
     isolation: Literal["async", "thread", "process"] | None = None
     command: list[Annotated[str, Field(min_length=1)]] | None = Field(None, min_length=1)
     params: dict[Variable, str] | None = None
     pull: bool | None = None
     params_schema: dict[str, Any] | Annotated[Path, Field(strict=False)] | None = None
     directory: Path | None = Field(None, strict=False)
-    environment: dict[Variable, Annotated[str, Field(pattern=r"^[^\x00]*$")]] | None = None
+    environment: dict[Variable, Annotated[str, Field(pattern=TEXT)]] | None = None
     memory: int | None = Field(None, ge=16_777_216)
     timeout: PositiveDuration | None = None
     retry: RetryPatch | None = None
@@ -366,7 +364,8 @@ def _problem(fault: ErrorDetails, sources: Sources) -> str:
     is_secret = sources.is_secret(place) or place[-1:] == ("sha256",) or _is_secret(place)
     is_told = fault["type"] == "duration"  # by the clock itself
     given = "" if is_secret or is_told or value is None or isinstance(value, dict) else f" = {_shown(value)}"
-    return f"{where}{given}: {fault['msg'].removeprefix('Input ')}"
+    wish = in_words(fault["ctx"]["pattern"]) if fault["type"] == "string_pattern_mismatch" else None
+    return f"{where}{given}: {wish or fault['msg'].removeprefix('Input ')}"
 
 
 def _is_secret(place: tuple[str, ...]) -> bool:
@@ -379,18 +378,9 @@ def _dotted(place: tuple[str, ...]) -> str:
 
 
 def _advice(place: tuple[str, ...]) -> str:
-    table: Any = Config
-    for part in place[:-1]:
-        is_named = get_origin(table) is dict
-        table = get_args(table)[1] if is_named else _without_none(table.model_fields[part].annotation)
-    known = list(table.model_fields)
+    known = names_at(Config, place[:-1])
     close = difflib.get_close_matches(place[-1], known, n=2)
     return (f"; did you mean {' or '.join(close)}?" if close else ";") + f" known here: {', '.join(known)}"
-
-
-def _without_none(annotation: Any) -> Any:
-    choices = [choice for choice in get_args(annotation) if choice is not NoneType]
-    return choices[0] if NoneType in get_args(annotation) else annotation
 
 
 def _shown(value: object) -> str:

@@ -94,7 +94,7 @@ class BatchRoutes:
         try:
             asked = BatchIn.model_validate(body)
         except ValidationError as error:
-            raise invalid(error, "the batch cannot be taken") from None
+            raise invalid(error, BatchIn, "the batch cannot be taken") from None
         limit = self._limits.max_batch_jobs
         if len(asked.jobs) > limit:
             detail = f"{len(asked.jobs)} jobs; at most {limit} in a JSON batch, a stream of lines has no limit"

@@ -14,6 +14,7 @@ from multidict import istr
 from app.api.reply import Reply
 from app.errors import Fault, Invalid, Problem
 from app.job import Job
+from app.shapes import in_words, names_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +30,6 @@ STREAM = web.RequestKey("stream", web.StreamResponse)  # the answer to a request
 MAX_FAULTS = 20  # of one job: of a batch all jobs are named, and one body can hold thousands of unknown names
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_SENTENCES = {"extra_forbidden": "no such field", "missing": "this field is needed"}
 _WISHES = {"model_type": "should be an object", "dict_type": "should be an object"}
 
 
@@ -83,12 +83,13 @@ def problem_line(problem: Problem, request_id: str, show: Show) -> bytes:
     return orjson.dumps({"problem": problem_body(problem, request_id, show)}, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def invalid(error: ValidationError, what: str = "the request cannot be taken") -> Invalid:
-    return Invalid(what, faults=faults_of(error.errors(include_url=False)))
+def invalid(error: ValidationError, shape: type, what: str = "the request cannot be taken") -> Invalid:
+    return Invalid(what, faults=faults_of(error.errors(include_url=False), shape))
 
 
-def faults_of(details: Sequence[ErrorDetails], prefix: str = "") -> list[Fault]:
-    return [Fault(prefix + _pointer(detail), _sentence(detail)) for detail in details[:MAX_FAULTS]]
+def faults_of(details: Sequence[ErrorDetails], shape: type) -> list[Fault]:
+    """What is wrong with a value that should have had this shape."""
+    return [Fault(_pointer(detail), _sentence(detail, shape)) for detail in details[:MAX_FAULTS]]
 
 
 def _pointer(detail: ErrorDetails) -> str:
@@ -96,14 +97,23 @@ def _pointer(detail: ErrorDetails) -> str:
     return "".join(f"/{part}" for part in parts)
 
 
-def _sentence(detail: ErrorDetails) -> str:
-    sentence = _SENTENCES.get(detail["type"])
-    if sentence is not None:
-        return sentence
-    message = _WISHES.get(detail["type"]) or detail["msg"].removeprefix("Input ").removeprefix("Value error, ")
-    if detail["type"] in ("instant", "duration", "field"):  # these name the value themselves
-        return message
-    return f"{_shown(detail['input'])}: {message}"
+def _sentence(detail: ErrorDetails, shape: type) -> str:
+    match detail["type"]:
+        case "missing":
+            return "this field is needed"
+        case "extra_forbidden":
+            known = ", ".join(names_at(shape, detail["loc"][:-1]))
+            return f"no such field; known here: {known or 'none'}"
+        case "instant" | "duration" | "field":  # these name the value themselves
+            return detail["msg"]
+    return f"{_shown(detail['input'])}: {_wish(detail)}"
+
+
+def _wish(detail: ErrorDetails) -> str:
+    if detail["type"] == "string_pattern_mismatch" and (words := in_words(detail["ctx"]["pattern"])):
+        return words
+    wish = _WISHES.get(detail["type"]) or detail["msg"]
+    return wish.removeprefix("Input ").removeprefix("String ").removeprefix("Value error, ")
 
 
 def _shown(value: object) -> str:

@@ -103,7 +103,7 @@ def read_query(request: web.Request, model: type[M], *, context: dict[str, Any] 
     try:
         checked = model.model_validate(values, context=context)
     except ValidationError as error:
-        faults += faults_of(error.errors(include_url=False))
+        faults += faults_of(error.errors(include_url=False), model)
     if faults:
         raise Invalid("the query cannot be understood", faults=faults[:MAX_FAULTS])
     return checked

@@ -15,7 +15,7 @@ from app.api.connection import client_of
 from app.api.errors import invalid
 from app.api.reply import Reply, json_reply
 from app.api.router import name_in
-from app.api.schemas import CancelIn, EmptyIn, ListIn, ReadIn, read_change
+from app.api.schemas import CancelIn, EmptyIn, ListIn, PatchIn, ReadIn, read_change
 from app.api.views import job_view
 from app.errors import JobNotFound, KeyTaken
 from app.job import STATES, State
@@ -116,7 +116,7 @@ class JobRoutes:
         try:
             change = read_change(body, self._now(), self._max_horizon)
         except ValidationError as error:
-            raise invalid(error, "the job cannot be changed so") from None
+            raise invalid(error, PatchIn, "the job cannot be changed so") from None
         return self.answer(await self._service.patch(name_in(request), change, expect))
 
     async def cancel(self, request: web.Request) -> Reply:
@@ -151,7 +151,7 @@ def read_body(model: type[B], body: Any) -> B:
     try:
         return model.model_validate(body)
     except ValidationError as error:
-        raise invalid(error) from None
+        raise invalid(error, model) from None
 
 
 def taken(job: Job) -> KeyTaken:

@@ -76,4 +76,4 @@ class LeaseRoutes:
         try:
             return model.model_validate(await self._bodies.json_if_any(request, max_size=max_size))
         except ValidationError as error:
-            raise invalid(error) from None
+            raise invalid(error, model) from None

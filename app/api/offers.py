@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from app.api.auth import refuse_strange
 from app.api.errors import invalid
-from app.api.schemas import pop_time, read_submission
+from app.api.schemas import JobIn, pop_time, read_submission
 from app.conflict import OnConflict
 from app.drafts import queue_of
 from app.stores.base import Offer
@@ -61,7 +61,7 @@ class Offers:
         try:
             asked = read_submission(body, now, self._max_horizon)
         except ValidationError as error:
-            raise invalid(error, "the job cannot be taken") from None
+            raise invalid(error, JobIn, "the job cannot be taken") from None
         if caller.queues:
             refuse_strange(caller, "/queue", queue_of(asked))
         on_conflict = asked.get("on_conflict")

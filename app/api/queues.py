@@ -17,13 +17,14 @@ from app.api.schemas import EmptyIn
 from app.api.views import queue_view
 from app.config import QueueSettings
 from app.errors import Fault, Invalid
+from app.shapes import NAME, NAME_CHARACTERS
 
 if TYPE_CHECKING:
     from app.api.bodies import Bodies
     from app.config import Config
     from app.queues import Queues
 
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_NAME = re.compile(NAME)
 
 
 class QueueRoutes:
@@ -46,7 +47,7 @@ class QueueRoutes:
         try:
             settings = QueueSettings.model_validate(_without_nulls(body))
         except ValidationError as error:
-            raise invalid(error, "these settings cannot be taken") from None
+            raise invalid(error, QueueSettings, "these settings cannot be taken") from None
         limit = self._config.jobs.max_timeout
         if settings.timeout is not None and settings.timeout > limit:
             fault = Fault("/timeout", f"{settings.timeout:g} s; at most {limit:g} s")
@@ -88,6 +89,6 @@ def _without_nulls(body: Any) -> Any:
 def _new_name(request: web.Request) -> str:
     name = name_in(request)
     if not _NAME.fullmatch(name):
-        fault = Fault("", f"{name!r} cannot be a queue; take 1 to 100 of A-Z a-z 0-9 . _ -")
+        fault = Fault("", f"{name!r} cannot be a queue; take {NAME_CHARACTERS}")
         raise Invalid("the queue cannot have this name", faults=[fault])
     return name

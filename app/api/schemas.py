@@ -24,6 +24,7 @@ from app.clock import DURATION_SCHEMA, Duration, Instant, PositiveDuration, pars
 from app.config import Name, RetryPatch
 from app.drafts import Change, Submission
 from app.job import NOTHING, SECOND, STATES
+from app.shapes import KEY
 
 MAX_LABELS = 16
 
@@ -71,7 +72,7 @@ LabelValue = Annotated[str, Field(max_length=64)]
 Labels = Annotated[
     dict[Name, LabelValue], BeforeValidator(_few), Field(description="Up to 16 names with values, to find jobs by.")
 ]
-Key = Annotated[str, Field(pattern=r"^[\x20-\x7e]{1,255}$", description="Names a live job, unique in its queue.")]
+Key = Annotated[str, Field(pattern=KEY, description="Names a live job, unique in its queue.")]
 ExpiresAfter = Annotated[
     Duration, Field(description="Counted from the later of execute_at and now: not begun by then, it is `expired`.")
 ]

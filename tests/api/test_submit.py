@@ -238,6 +238,59 @@ async def test_body_that_is_no_object_is_told_so(service: Served, body: bytes) -
     assert "should be an object" in answer.json["errors"][0]["detail"]
 
 
+OF_A_POLICY = "max_attempts, delay, factor, max_delay, jitter"
+OF_A_CHANGE = "execute_at, delay, priority, params, labels, timeout, expires_after, retry"
+OF_A_JOB = "execute_at, delay, kind, params, queue, priority, timeout, retry, expires_after, labels, key, on_conflict"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "pointer", "known"),
+    [
+        ("POST", "/v1/jobs", {"kind": "echo", "quue": "mail"}, "/quue", OF_A_JOB),
+        ("POST", "/v1/jobs", {"kind": "echo", "retry": {"max": 3}}, "/retry/max", OF_A_POLICY),
+        ("POST", "/v1/jobs/batch", {"jobs": [{"kind": "echo", "dely": 3}]}, "/jobs/0/dely", OF_A_JOB),
+        ("POST", "/v1/jobs/batch", {"jobs": [{"kind": "echo"}], "job": {}}, "/job", "jobs"),
+        ("PATCH", "/v1/jobs/{id}", {"key": "new"}, "/key", OF_A_CHANGE),
+        ("POST", "/v1/jobs/{id}/cancel", {"why": "paid"}, "/why", "reason"),
+        ("POST", "/v1/jobs/{id}/run", {"now": True}, "/now", "none"),
+        ("PUT", "/v1/queues/mail", {"rate": {"per_second": 1, "each": 5}}, "/rate/each", "per_second, burst"),
+        ("POST", "/v1/leases", {"kinds": ["echo"], "ttl": 5}, "/ttl", "kinds, queues, max, wait, lease"),
+        ("POST", "/v1/leases/x/fail", {"error": {"text": "no"}}, "/error/text", "type, message"),
+    ],
+)
+async def test_unknown_name_comes_with_those_that_are_known_at_its_place(
+    service: Served, method: str, path: str, body: dict[str, Any], pointer: str, known: str
+) -> None:
+    job = await service.submit(delay=100)
+
+    answer = await service.call(method, path.format(id=job["id"]), body)
+
+    assert (answer.status, answer.code) == (422, "invalid")
+    assert answer.json["errors"] == [{"pointer": pointer, "detail": f"no such field; known here: {known}"}]
+
+
+@pytest.mark.parametrize(
+    ("body", "value"),
+    [
+        ({"kind": "no good"}, "no good"),
+        ({"queue": "ä"}, "ä"),
+        ({"queue": ""}, ""),
+        ({"labels": {"x" * 101: ""}}, f"{'x' * 76}..."),
+    ],
+)
+async def test_name_that_cannot_be_one_is_refused_in_words(service: Served, body: dict[str, Any], value: str) -> None:
+    answer = await service.post("/v1/jobs", {"kind": "echo", **body})
+
+    detail = answer.json["errors"][0]["detail"]
+    assert detail.replace('"', "") == f"{value}: should be 1 to 100 of A-Z a-z 0-9 . _ -"
+
+
+async def test_key_that_cannot_be_one_is_refused_in_words(service: Served) -> None:
+    answer = await service.post("/v1/jobs", {"kind": "echo", "key": "ä"})
+
+    assert answer.json["errors"][0]["detail"] == '"ä": should be 1 to 255 printable ASCII characters'
+
+
 async def test_unknown_kind_comes_with_the_known_ones_and_a_guess(service: Served) -> None:
     answer = await service.post("/v1/jobs", {"kind": "ecko"})
 

@@ -106,7 +106,7 @@ def test_one_signing_secret_needs_no_brackets(tmp_path: Path) -> None:
             "secrets.crm = { value = 'canary12', origins = ['https://h'], valeu = 'canary' }",
             "secrets.crm.valeu: no such",
         ),
-        ("secrets.'a b' = { value = 'canary12', origins = ['https://h'] }", 'secrets."a b": String should match'),
+        ("secrets.'a b' = { value = 'canary12', origins = ['https://h'] }", 'secrets."a b": should be 1 to 100 of A-Z'),
         ("signing_secret = ['whsec_canary']", "signing_secret: no such setting; did you mean signing_secrets"),
     ],
 )
