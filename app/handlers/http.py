@@ -8,14 +8,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
-from aiohttp import (
-    ClientConnectorError,
-    ClientError,
-    ClientHttpProxyError,
-    ClientPayloadError,
-    ClientProxyConnectionError,
-    ClientResponseError,
-)
+from aiohttp import ClientConnectorError, ClientError
 from aiohttp.http import HttpProcessingError
 from pydantic import ValidationError
 
@@ -27,6 +20,7 @@ from app.handlers.faults import find_faults, invalid
 from app.handlers.http_client import Answer, Call, HttpClient
 from app.handlers.http_params import PARAMS_SCHEMA, HttpParams, content_of, read_params
 from app.handlers.http_secrets import Mask, Secrets
+from app.handlers.http_silence import reason_of
 from app.handlers.signing import Signer
 from app.outgoing import signing_key
 
@@ -164,22 +158,9 @@ class HttpHandler:
 
 
 def _no_answer(url: URL, error: Exception, mask: Mask) -> AttemptFailed:
-    match error:
-        case ClientConnectorError(os_error=BlockedAddressError() as blocked):
-            return AttemptFailed("blocked_address", f"{url.authority} was not called: {blocked}", retryable=False)
-        case ClientHttpProxyError():
-            reason = f"the proxy answered {error.status} {error.message}"
-        case ClientProxyConnectionError():  # its text says where the proxy is
-            reason = "the proxy does not answer"
-        case ClientResponseError() | HttpProcessingError() | ClientPayloadError() if (
-            mask
-        ):  # their texts have bytes that came, escaped anyhow
-            reason = "what it sent is not HTTP"
-        case ClientResponseError() | HttpProcessingError():  # the text of the first has the whole URL
-            reason = f"what it sent is not HTTP: {error.message}"
-        case _:
-            reason = str(error) or type(error).__name__
-    return AttemptFailed("connection", f"no answer from {url.authority}: {mask.text(reason)}")
+    if isinstance(error, ClientConnectorError) and isinstance(error.os_error, BlockedAddressError):
+        return AttemptFailed("blocked_address", f"{url.authority} was not called: {error.os_error}", retryable=False)
+    return AttemptFailed("connection", f"no answer from {url.authority}: {mask.text(reason_of(error))}")
 
 
 def _failure(url: URL, answer: Answer, body: bytes, mask: Mask, now: Now) -> AttemptFailed:
