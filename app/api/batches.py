@@ -178,7 +178,7 @@ class BatchRoutes:
                 if text is None:
                     raise TooLarge(f"the line is longer than {self._limits.max_body} bytes")
                 if text.strip():
-                    offers.append(read(parse(text), now, caller))
+                    offers.append(read(parse(text, 0, "line"), now, caller))
             except Problem as problem:  # kept, each would hold its frames until the garbage collector comes
                 told[len(offers) + len(told)] = tell(problem)
 

@@ -53,16 +53,17 @@ class Bodies:
         """The body as JSON; none as an empty object."""
         return await self.json(request, max_size=max_size) if request.body_exists else {}
 
-    def parse(self, body: bytes, wrapped: int = 0) -> Any:
+    def parse(self, body: bytes, wrapped: int = 0, what: str = "body") -> Any:
+        """A body or a `what`, as JSON."""
         if len(body) > MAX_VALUES and body.count(b",") > MAX_VALUES:
-            raise TooLarge(f"the body has more than {MAX_VALUES} commas, and so values; send it in parts")
+            raise TooLarge(f"the {what} has more than {MAX_VALUES} commas, and so values; send it in parts")
         try:
             value = orjson.loads(body)
         except orjson.JSONDecodeError as error:
-            raise MalformedJson(f"the body is not JSON: {error}") from None
+            raise MalformedJson(f"the {what} is not JSON: {error.msg} at {_place(error)}") from None
         limit = self._max_depth + wrapped
         if body.count(b"{") + body.count(b"[") > limit and _is_deeper(value, limit):
-            raise MalformedJson(f"the body is nested more than {limit} deep")
+            raise MalformedJson(f"the {what} is nested more than {limit} deep")
         if len(body) > MAX_NARROW:
             refuse_wide(value)
         return value
@@ -163,6 +164,12 @@ def _unreadable(request: web.Request, error: Exception) -> MalformedJson:
     request.content.feed_eof()  # or the library reads on after the answer, meets the error again and logs it
     detail = f"the body cannot be read: {type(error).__name__}; is its encoding what the headers say?"
     return MalformedJson(detail, headers=CLOSE)
+
+
+def _place(error: orjson.JSONDecodeError) -> str:
+    """Where the parser stopped. In one line by its column alone: a line of a stream is not the first of that."""
+    column = f"column {error.colno}"
+    return column if error.lineno == 1 else f"line {error.lineno}, {column}"
 
 
 def _is_deeper(value: Any, limit: int) -> bool:

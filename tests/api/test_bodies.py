@@ -34,6 +34,16 @@ async def test_what_is_not_json_is_malformed(service: Served, body: bytes) -> No
     assert (answer.status, answer.code) == (400, "malformed_json")
 
 
+@pytest.mark.parametrize(
+    ("body", "place"), [(b'{"kind": echo}', "at column 10"), (b'{"kind":\n"echo",}', "at line 2, column 7")]
+)
+async def test_what_is_not_json_is_told_with_its_place(service: Served, body: bytes, place: str) -> None:
+    detail = (await service.post("/v1/jobs", data=body)).json["detail"]
+
+    assert detail.startswith("the body is not JSON: ")
+    assert detail.endswith(place)
+
+
 @pytest.mark.parametrize("method_and_path", ["POST /v1/jobs", "POST /v1/jobs/batch", "PUT /v1/queues/mail"])
 async def test_missing_body_is_not_an_empty_object(service: Served, method_and_path: str) -> None:
     answer = await service.call(*method_and_path.split())

@@ -65,6 +65,16 @@ async def test_bad_line_is_a_problem_of_that_line_only(service: Served) -> None:
     assert await stored(service) == 2
 
 
+async def test_place_in_a_line_is_not_one_in_the_stream(service: Served) -> None:
+    deep = b'{"kind":"echo","params":' + b'{"a":' * 40 + b"1" + b"}" * 41
+    answer = await service.stream(JOB, b'{"kind": echo}', deep)
+
+    details = [line["problem"]["detail"] for line in answer.lines[1:]]
+    assert details[0].startswith("the line is not JSON: ")
+    assert details[0].endswith(" at column 10")
+    assert details[1] == "the line is nested more than 32 deep"
+
+
 async def test_blank_lines_are_ignored_and_the_last_needs_no_end(service: Served) -> None:
     with_end = await service.stream(b"", JOB, b"  ", b"\r", JOB, b"\t", b"", b"")
     without_end = await service.stream(JOB, JOB)
