@@ -42,7 +42,7 @@ class Sources:
         try:
             self.tree = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            self.problems.append(f"{path}:{_line_of(error, text)}: is not TOML: {error}")
+            self.problems.append(f"{path}:{_line_of(error, text)}: is not TOML: {error}{_remedy(error)}")
             return
         self._places = {(): str(path)} | {key: f"{path}:{line}" for key, line in _lines(text)}
 
@@ -156,6 +156,12 @@ def _lines(text: str) -> Iterator[tuple[Key, int]]:
 
 def _parts(dotted: str) -> Key:
     return tuple(part.strip("\"'") for part in re.findall(_PART, dotted))
+
+
+def _remedy(error: tomllib.TOMLDecodeError) -> str:
+    if not str(error).startswith(("Cannot declare", "Cannot overwrite")):
+        return ""
+    return "; a table may stand there only once, and each name in it: put what you add under the one that is there"
 
 
 def _line_of(error: tomllib.TOMLDecodeError, text: str) -> int:

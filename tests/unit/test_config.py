@@ -145,6 +145,14 @@ def test_file_that_is_not_toml_names_the_line(write: Write, text: str, line: int
     assert "is not TOML" in problem
 
 
+@pytest.mark.parametrize("text", ["[http]\n[log]\n[http]\nper_host = 1\n", "[http]\nper_host = 1\nper_host = 2\n"])
+def test_table_that_stands_there_twice_is_told_with_the_remedy(write: Write, text: str) -> None:
+    (problem,) = problems(write(text))
+
+    assert problem.startswith("config.toml:3: is not TOML: Cannot ")
+    assert "a table may stand there only once, and each name in it: put what you add under the one" in problem
+
+
 def test_file_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_bytes(b'[server]\nhost = "\xff"\n')
