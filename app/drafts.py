@@ -126,7 +126,7 @@ class Drafts:
     def change(self, job: Job, change: Change, now: Instant) -> Job:
         """Lay a change over a scheduled job; nothing given changes nothing."""
         if job.state is not State.SCHEDULED:
-            raise WrongState(f"only a scheduled job can be changed; job {job.id} is {job.state.word}", job=job)
+            raise WrongState(f"cannot change job {job.id}", state=job.state.word, job=job)
         if not change.given:
             return job
         after = job.rewrite(**self._rewritten(job, change))

@@ -143,9 +143,22 @@ class LeaseLost(Problem):
 
 
 class WrongState(Problem):
-    """The job is in a state in which this cannot be done to it."""
+    """The job is in a state in which this cannot be done to it; the text names what can."""
 
     status, code, title = 409, "wrong_state", "Wrong state"
+
+    _AFRESH = "retry starts it afresh, DELETE forgets it"
+    _FITTING: ClassVar[Mapping[str, str]] = {
+        "scheduled": "PATCH changes it, run makes it due now, cancel ends it, DELETE forgets it",
+        "running": "cancel it, or wait until it has ended",
+        "succeeded": "to have it done again submit another; DELETE forgets it",
+        "failed": _AFRESH,
+        "cancelled": _AFRESH,
+        "expired": _AFRESH,
+    }
+
+    def __init__(self, what: str, *, state: str, job: object) -> None:
+        super().__init__(f"{what}: it is {state}; {self._FITTING[state]}", job=job)
 
 
 class KeyTaken(Problem):

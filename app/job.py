@@ -348,7 +348,7 @@ class Job(NamedTuple):
             raise self._wrong(verb)
 
     def _wrong(self, verb: str) -> WrongState:
-        return WrongState(f"cannot {verb} job {self.id}: it is {self.state.word}", job=self)
+        return WrongState(f"cannot {verb} job {self.id}", state=self.state.word, job=self)
 
 
 PLACES = {name: place for place, name in enumerate(Job._fields)}

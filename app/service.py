@@ -194,7 +194,7 @@ class Service:
             job = await self.get(id)
             _check_version(job, expect)
             if job.state is State.RUNNING:
-                raise WrongState(f"job {id} is running; cancel it first", job=job)
+                raise WrongState(f"cannot delete job {id}", state=job.state.word, job=job)
             if await self._store.delete(job):
                 self._left(job)
                 self._watchers.tell(job.seq)

@@ -50,7 +50,18 @@ async def test_step_is_taken_or_refused_by_the_state(service: Served, name: str,
         assert answer.code == "wrong_state"
         assert answer.json["job"] == await service.job(job["id"])
         assert answer.json["job"]["version"] == job["version"]
-        assert state in answer.json["detail"]
+        assert f" job {job['id']}: it is {state}; " in answer.json["detail"]
+
+
+@pytest.mark.parametrize("state", STATES)
+async def test_step_that_is_refused_names_those_that_are_taken(service: Served, state: str) -> None:
+    job = await service.submit_into(state)
+    refused = next(name for name in STEPS if (name, state) not in TAKEN)
+    taken = [name for name in STEPS if (name, state) in TAKEN and (name, state) != ("cancel", "cancelled")]
+
+    told = (await step(service, refused, job["id"])).json["detail"].partition("; ")[2].lower()
+
+    assert [name for name in STEPS if name in told] == taken
 
 
 @pytest.mark.parametrize("state", STATES)
