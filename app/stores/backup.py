@@ -45,6 +45,8 @@ def back_up(path: Path, target: Path) -> Copy:
         raise Exit(f"there is no store at {path}; name its folder with --data, or its settings with --config")
     if target.exists():
         raise Exit(f"{target} exists and is left as it is; name a file that does not")
+    if not target.parent.is_dir():
+        raise Exit(f"there is no folder {target.parent}; make it, or name a file in one that is there")
     partial = target.with_name(f"{target.name}.partial-{os.getpid()}")
     with _told(f"{path} cannot be copied to {target}"):
         try:
@@ -163,7 +165,8 @@ def _put_aside(path: Path, mark: Path) -> Path | None:
     """Rename the store and what belongs to it: a log that was left would be taken for that of the copy."""
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")  # of two within a second the other must not be written over
     aside = path.with_name(f"{path.name}.before-restore-{now}")
-    shutil.copyfile(mark, aside.with_name(f"{aside.name}.mark"))
+    if path.exists():
+        shutil.copyfile(mark, aside.with_name(f"{aside.name}.mark"))
     for suffix in ("", *COMPANIONS):
         with suppress(FileNotFoundError):
             path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))

@@ -140,6 +140,19 @@ async def test_copy_is_put_where_the_store_was_lost(path: Path, copy: Path, lost
         assert len(await store.list(ALL)) == 3
 
 
+@pytest.mark.parametrize("has_mark", [False, True])
+async def test_where_no_store_was_nothing_is_kept_of_it(path: Path, copy: Path, has_mark: bool) -> None:
+    await fill(path, 3)
+    back_up(path, copy)
+    path.unlink()  # noqa: ASYNC240
+    if not has_mark:
+        path.with_name(f"{path.name}.mark").unlink()
+
+    assert restore(path, copy).aside is None
+
+    assert [name for name in names(path.parent) if "before" in name] == []
+
+
 async def test_log_of_the_old_store_is_not_taken_for_that_of_the_copy(path: Path, copy: Path) -> None:
     await fill(path, 3)
     back_up(path, copy)
@@ -251,6 +264,17 @@ async def test_commands_say_what_they_did(path: Path, copy: Path, capsys: pytest
     assert told[1] == f"{path} holds the 3 jobs of {copy}"
     assert ".before-restore-" in told[2]
     assert "may run again" in told[3]
+
+
+async def test_copy_is_not_made_into_a_folder_that_is_not_there(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await fill(path, 1)
+
+    assert run(["backup", str(tmp_path / "none" / "copy.db"), "--data", str(path.parent)]) == 1
+
+    assert f"there is no folder {tmp_path / 'none'}; make it" in capsys.readouterr().err
+    assert names(tmp_path) == ["data"]
 
 
 @pytest.mark.parametrize(
