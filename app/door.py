@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
@@ -51,5 +52,8 @@ def listen(host: str, port: int) -> socket.socket:
             door.close()
             raise
     except OSError as error:
-        raise Exit(f"cannot listen on {host} port {port}: {error.strerror}; name another with --port") from error
+        remedy = "name another with --port"
+        if error.errno == errno.EADDRINUSE:
+            remedy = f"wait for the service that has it, if it drains, or {remedy}"
+        raise Exit(f"cannot listen on {host} port {port}: {error.strerror}; {remedy}") from error
     return door
