@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from app.attempts import Reason
 from app.errors import Problem
-from app.job import SECOND
+from app.job import PLACES, SECOND
 from app.log import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from app.agenda import Agenda
     from app.clock import Instant, Now
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 MAX_CLAIM = 200
 STORE_PAUSE = 0.5
+
+_seq_of = itemgetter(PLACES["seq"])
 
 log = get_logger(__name__)
 
@@ -58,7 +61,7 @@ class Claims:
         self._on_unwanted = on_unwanted
         self._on_change = on_change
         self.line: deque[tuple[Job, Slot]] = deque()
-        self._under_way: frozenset[int] = frozenset()
+        self._under_way: Mapping[int, Slot] = {}
         self._unwanted: set[int] = set()  # of those that are being claimed
         self._has_ended = False
         self._ready = asyncio.Event()
@@ -117,30 +120,28 @@ class Claims:
             await asyncio.sleep(STORE_PAUSE)
             self._ready.set()
 
-    async def _claim(self, slots: list[Slot]) -> None:
-        now, seqs = self._now(), [slot.seq for slot in slots]
-        self._under_way, self._unwanted = frozenset(seqs), set()
+    async def _claim(self, slots: dict[int, Slot]) -> None:
+        now = self._now()
+        self._under_way, self._unwanted = slots, set()
         try:
-            claim = await self._store.claim(seqs, now=now)
+            claim = await self._store.claim(list(slots), now=now)
         except BaseException:
-            self._under_way = frozenset()
+            self._under_way = {}
             self._put_back(slots, now + round(STORE_PAUSE * SECOND))
             raise
-        self._under_way = frozenset()
+        self._under_way = {}
         self._take_in(claim, slots)
 
-    def _put_back(self, slots: list[Slot], due_at: Instant) -> None:
+    def _put_back(self, slots: dict[int, Slot], due_at: Instant) -> None:
         """Let the scheduler look again at what could not be claimed."""
-        self._agenda.extend([(due_at, slot.seq) for slot in slots])
-        self._lanes.release(*slots)
+        self._agenda.extend([(due_at, seq) for seq in slots])
+        self._lanes.release(*slots.values())
         self._on_line()
 
-    def _take_in(self, claim: Claim, slots: list[Slot]) -> None:
+    def _take_in(self, claim: Claim, slots: dict[int, Slot]) -> None:
         """Put in line what was claimed; what was not gives its slot back."""
-        taken = {job.seq: job for job in claim.jobs}
-        self.line += [(taken[slot.seq], slot) for slot in slots if slot.seq in taken]
-        if len(taken) < len(slots):
-            self._lanes.release(*[slot for slot in slots if slot.seq not in taken])
+        self.line += zip(claim.jobs, map(slots.pop, map(_seq_of, claim.jobs)), strict=True)
+        self._lanes.release(*slots.values())
         self._note_starts(claim.jobs)
         for seq in self._unwanted:
             self.withdraw(seq)

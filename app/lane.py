@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from functools import partial
 from heapq import heapify, heappop, heappush
-from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
@@ -32,14 +30,10 @@ RECENT_STEP = math.log(1.25)
 
 
 class Slot(NamedTuple):
-    """Leave to start one job; to be given back."""
+    """Leave to start one job, to be given back; those taken of a strand together look the same."""
 
     queue: str
     label: str
-    seq: int
-
-
-_MAKE_SLOT = partial(tuple.__new__, Slot)  # a named tuple's own way is a call of Python
 
 
 class Recent:
@@ -207,15 +201,15 @@ class Lane:
         strand = self._next(taker, tick)
         return None if strand is None else strand.first() // MAX_SEQ
 
-    def pop(self, taker: str, tick: float, limit: int) -> list[Slot]:
-        """Leave for the next jobs that may start, at most so many, counted as running from now on."""
-        slots: list[Slot] = []
+    def pop(self, taker: str, tick: float, limit: int) -> dict[int, Slot]:
+        """Leave for the next jobs that may start, by `seq`, at most so many, counted as running from now on."""
+        slots: dict[int, Slot] = {}
         while len(slots) < limit and (strand := self._next(taker, tick)) is not None:
             turns = self.turns[taker]
             turns.popleft()
             strand.has_turn = False
             seqs = strand.pop(1 if turns else min(limit - len(slots), self._room(strand.label)))
-            slots += map(_MAKE_SLOT, zip(repeat(self.name), repeat(strand.label), seqs))
+            slots |= dict.fromkeys(seqs, Slot(self.name, strand.label))
             self._start(strand, seqs)
         return slots
 

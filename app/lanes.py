@@ -105,35 +105,35 @@ class Lanes:
         lane = self._lanes.get(queue)
         return lane is not None and lane.discard(seq)
 
-    def take(self, limit: int) -> list[Slot]:
-        """Leave for at most `limit` jobs to start here, the queues in turn."""
+    def take(self, limit: int) -> dict[int, Slot]:
+        """Leave for at most `limit` jobs to start here, by `seq`, the queues in turn."""
         tick = self._tick()
-        slots: list[Slot] = []
+        slots: dict[int, Slot] = {}
         while self._ready and len(slots) < limit:
             lane = self._ready.popleft()
             taken = lane.pop(INSIDE, tick, 1 if self._ready else limit - len(slots))
             if taken:
-                slots += taken
+                slots |= taken
                 self._ready.append(lane)
             else:
                 lane.is_listed = False
         return slots
 
-    def take_for(self, kinds: Collection[str], queues: Collection[str], limit: int) -> list[Slot]:
-        """Leave for at most `limit` jobs of pull kinds, first in rank over all of these queues (none named: all)."""
+    def take_for(self, kinds: Collection[str], queues: Collection[str], limit: int) -> dict[int, Slot]:
+        """Leave for at most `limit` jobs of pull kinds, by `seq`, first in rank over all these queues (none: all)."""
         tick = self._tick()
         lent = [(lane, kind) for kind in kinds for lane in self._lenders(kind, queues)]
         firsts = [
             (rank, lane.name, kind) for lane, kind in lent if (rank := lane.first(kind, tick)) is not None
         ]  # a heap; an entry that is not true any more is skipped, a true one has been put in since
         heapify(firsts)
-        slots: list[Slot] = []
+        slots: dict[int, Slot] = {}
         while firsts and len(slots) < limit:
             rank, queue, kind = heappop(firsts)
             lane = self._lanes[queue]
             if lane.first(kind, tick) != rank:
                 continue
-            slots += lane.pop(kind, tick, 1)
+            slots |= lane.pop(kind, tick, 1)
             for other in kinds:  # one that starts may take the room, the token or the turn of the lane's others
                 if (rank_now := lane.first(other, tick)) is not None:
                     heappush(firsts, (rank_now, queue, other))
@@ -144,11 +144,11 @@ class Lanes:
         lane = self._lane(job.queue)
         label = lane.label_of(job)
         lane.occupy(label)
-        return Slot(job.queue, label, job.seq)
+        return Slot(job.queue, label)
 
     def release(self, *slots: Slot) -> None:
         """Give leave back: the attempts are over, or never began."""
-        for (queue, label), number in Counter([slot[:2] for slot in slots]).items():
+        for (queue, label), number in Counter(slots).items():
             lane = self._lanes[queue]
             lane.release(label, number)
             if not lane.is_listed or INSIDE not in lane.due_for or len(lane.due_for) > 1:

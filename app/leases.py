@@ -160,7 +160,7 @@ class Leases:
         return len(self._held)
 
     async def _take(self, ask: Ask) -> list[Leased]:
-        slots = {slot.seq: slot for slot in self._lanes.take_for(ask.kinds, ask.queues, ask.max)}
+        slots = self._lanes.take_for(ask.kinds, ask.queues, ask.max)
         if not slots:
             return []
         now = self._now()
@@ -168,7 +168,7 @@ class Leases:
             claim = await self._store.claim(list(slots), now=now)
         except BaseException:
             self._agenda.extend([(now + round(STORE_PAUSE * SECOND), seq) for seq in slots])
-            self._give_back(slots)
+            self._lanes.release(*slots.values())
             raise
         self._agenda.extend(claim.early)
         for job in claim.spoiled:
@@ -177,7 +177,7 @@ class Leases:
         try:
             return await self._lend_out(claim.jobs, slots, ask.seconds)
         finally:
-            self._give_back(slots)
+            self._lanes.release(*slots.values())
 
     async def _lend_out(self, jobs: Sequence[Job], slots: dict[int, Slot], seconds: float) -> list[Leased]:
         """Write down who has what; a job that could not be written down goes back, uncounted."""
@@ -197,10 +197,6 @@ class Leases:
             self._note_start(lease.job)
             self._on_change(lease.job)
         return leased
-
-    def _give_back(self, slots: dict[int, Slot]) -> None:
-        for slot in slots.values():
-            self._lanes.release(slot)
 
     def look(self, seq: int, job: Job | None) -> None:
         """Forget a lease that turns out to be over."""

@@ -205,7 +205,10 @@ class Store(Protocol):
         ...
 
     async def claim(self, seqs: Sequence[int], *, now: Instant) -> Claim:
-        """Start those that wait, are due and have not expired; a claim survives the process, not a power cut."""
+        """Start those that wait, are due and have not expired, in this order.
+
+        A claim survives the process, not a power cut.
+        """
         ...
 
     async def save(self, jobs: Sequence[Job]) -> Verdicts:

@@ -142,10 +142,10 @@ class LanesMachine(RuleBasedStateMachine):
             else:
                 assert not model.startable() or model.bucket.least < 1 + 1e-6
 
-    def note_starts(self, taken: list[Slot]) -> None:
-        for slot in taken:
+    def note_starts(self, taken: dict[int, Slot]) -> None:
+        for seq, slot in taken.items():
             model = self.models[slot.queue]
-            begun = model.waiting[slot.seq]
+            begun = model.waiting[seq]
             rivals = [job for job in model.startable() if model.label_of(job) == slot.label]
             assert begun in rivals
             assert model.label_of(begun) == slot.label
@@ -153,7 +153,7 @@ class LanesMachine(RuleBasedStateMachine):
             if model.settings.rate is not None:
                 assert model.bucket.most >= 1 - 1e-6
                 model.bucket.take()
-            del model.waiting[slot.seq]
+            del model.waiting[seq]
             model.running.append(slot)
             model.note_passing(slot.label)
 

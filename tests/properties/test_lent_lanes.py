@@ -47,4 +47,4 @@ def test_many_at_once_are_those_that_would_be_taken_one_by_one(
     lanes = make_lanes(asked)
     one_by_one = [slot for _ in range(limit) for slot in lanes.take_for(kinds, queues, 1)]
 
-    assert together == one_by_one
+    assert list(together) == one_by_one

@@ -21,6 +21,15 @@ async def test_claimed_job_runs_from_now_on(store: Store) -> None:
     assert await store.list(ALL) == claim.jobs
 
 
+async def test_jobs_are_claimed_in_the_order_in_which_they_are_asked_for(store: Store) -> None:
+    jobs = await put(store, *(make_job() for _ in range(5)))
+    order = [jobs[place].seq for place in (3, 0, 4, 2, 1)]
+
+    claim = await store.claim(order, now=NOW)
+
+    assert [job.seq for job in claim.jobs] == order
+
+
 async def test_job_is_claimed_at_its_time_not_a_microsecond_before(store: Store) -> None:
     job = await put_one(store, delay=1)
 

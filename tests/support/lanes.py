@@ -24,7 +24,7 @@ class Bench:
         self.calls = 0
         self.lanes = Lanes(config=queues, aging=aging, tick=lambda: self.tick)
         self.lanes.on_ready = self._count
-        self.running: list[Slot] = []
+        self.running: dict[int, Slot] = {}
         self._last_seq = 0
 
     def _count(self) -> None:
@@ -40,24 +40,22 @@ class Bench:
     def take(self, limit: int = 1_000_000) -> list[int]:
         """Start what may start; their numbers."""
         slots = self.lanes.take(limit)
-        self.running += slots
-        return [slot.seq for slot in slots]
+        self.running |= slots
+        return list(slots)
 
     def release(self, seq: int) -> None:
-        (slot,) = [slot for slot in self.running if slot.seq == seq]
-        self.running.remove(slot)
-        self.lanes.release(slot)
+        self.lanes.release(self.running.pop(seq))
 
     def release_all(self) -> None:
-        while self.running:
-            self.lanes.release(self.running.pop())
+        self.lanes.release(*self.running.values())
+        self.running.clear()
 
     def run_dry(self) -> list[int]:
         """Start one after another, each ending before the next starts."""
         begun: list[int] = []
         while slots := self.lanes.take(1):
-            begun += [slot.seq for slot in slots]
-            self.lanes.release(slots[0])
+            begun += slots
+            self.lanes.release(*slots.values())
         return begun
 
     def assert_empty(self) -> None:

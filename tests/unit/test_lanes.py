@@ -89,7 +89,7 @@ def test_job_that_is_put_again_with_another_label_counts_under_that_one() -> Non
     bench.lanes.put(glance_at(make_job(labels={"tenant": "b"}, seq=job.seq)))
 
     assert bench.lanes.due("default") == 1
-    assert [slot.label for slot in bench.lanes.take(10)] == ["b"]
+    assert [slot.label for slot in bench.lanes.take(10).values()] == ["b"]
 
 
 def test_discarded_job_does_not_start() -> None:
