@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from enum import StrEnum
+from operator import itemgetter
 from typing import TYPE_CHECKING, assert_never
 
 import orjson
 
 from app.handlers.base import Attempt, AttemptFailed, GiveUp, Result, Stop
+from app.job import PLACES
 from app.outcome import End, Error, Outcome, storable
 
 if TYPE_CHECKING:
@@ -17,6 +19,11 @@ if TYPE_CHECKING:
 MAX_DELAY = 86_400.0  # seconds a handler may put off the next attempt
 _WELL = Outcome(End.SUCCEEDED)
 ENDS = {"timeout": End.TIMEOUT, "crashed": End.CRASHED}
+
+
+_told_of = itemgetter(
+    *[PLACES[name] for name in ("seq", "token", "kind", "queue", "attempt", "due_at", "started_at", "timeout")]
+)
 
 
 class Reason(StrEnum):
@@ -29,16 +36,15 @@ class Reason(StrEnum):
 
 def attempt_of(job: Job) -> Attempt:
     """What the handler of a running job is told."""
-    told = (job.id, job.kind, job.queue, job.attempt, job.due_at or 0, job.started_at or 0, job.timeout, None)
-    return tuple.__new__(Attempt, told)  # a named tuple's own way is a call of Python
+    return tuple.__new__(Attempt, (*_told_of(job), None))  # a named tuple's own way is a call of Python
 
 
 def succeeded(result: bytes | Result | None, max_result: int) -> Outcome:
     """A result that is too long is kept as text, cut off."""
-    if isinstance(result, Result):
-        return succeeded(result.json, max_result)._replace(output=result.output)
     if result is None:
         return _WELL
+    if isinstance(result, Result):
+        return succeeded(result.json, max_result)._replace(output=result.output)
     if len(result) <= max_result:
         return Outcome(End.SUCCEEDED, result)
     text = result[:max_result].decode(errors="ignore")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from app.ids import write_id
+
 if TYPE_CHECKING:
     from app.clock import Instant
 
@@ -22,12 +24,13 @@ class Stop(StrEnum):
 
 
 class Attempt(NamedTuple):
-    """One try at a job, as its handler sees it. The id is the same on every try.
+    """One try at a job, as its handler sees it. The id is the same on every try; it is made for who asks.
 
     `traceparent` names the span of the attempt for those whom it calls, where traces are configured.
     """
 
-    id: str
+    seq: int
+    token: str
     kind: str
     queue: str
     number: int
@@ -35,6 +38,10 @@ class Attempt(NamedTuple):
     started_at: Instant
     timeout: float
     traceparent: str | None = None
+
+    @property
+    def id(self) -> str:
+        return write_id(self.seq, self.token)
 
 
 class Result(NamedTuple):

@@ -5,14 +5,25 @@ from __future__ import annotations
 from app.config import Config, Kind
 from app.handlers import make_handlers
 from app.handlers.base import Attempt, Handler
+from app.ids import write_id
 from tests.support.virtual import EPOCH
 
 FUNCTIONS = "tests.handlers.functions"
 
 
+ID = write_id(1, "token")
+
+
 def make_attempt(*, number: int = 1, due_at: int = EPOCH, started_at: int = EPOCH, timeout: float = 60.0) -> Attempt:
     return Attempt(
-        id="job_1", kind="call", queue="default", number=number, due_at=due_at, started_at=started_at, timeout=timeout
+        seq=1,
+        token="token",
+        kind="call",
+        queue="default",
+        number=number,
+        due_at=due_at,
+        started_at=started_at,
+        timeout=timeout,
     )
 
 

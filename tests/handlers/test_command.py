@@ -15,7 +15,7 @@ from app.config import Config, ConfigError, Kind
 from app.errors import Invalid
 from app.handlers import make_handlers
 from app.handlers.base import Result, Stop
-from tests.handlers.attempts import make_attempt
+from tests.handlers.attempts import ID, make_attempt
 from tests.handlers.process_runs import OpenKind, failure, run, until
 from tests.support.alive import alive, written
 
@@ -56,7 +56,7 @@ async def test_environment_is_clean_but_for_what_is_chosen_and_who_it_is(
 
     lines = (await run(handler)).output.splitlines()
 
-    assert {"MODE=x=y", "LANG=C", "ERELONG_JOB_ID=job_1", "ERELONG_ATTEMPT=4"} <= set(lines)
+    assert {"MODE=x=y", "LANG=C", f"ERELONG_JOB_ID={ID}", "ERELONG_ATTEMPT=4"} <= set(lines)
     assert not any(line.startswith("SECRET") for line in lines)
 
 

@@ -14,7 +14,7 @@ from app import __version__
 from app.handlers.addresses import Addresses
 from app.handlers.base import AttemptFailed
 from app.handlers.http import HttpHandler
-from tests.handlers.attempts import make_attempt
+from tests.handlers.attempts import ID, make_attempt
 from tests.handlers.receiver import LOOPBACK, Receiver, raw_server
 from tests.support.virtual import EPOCH
 
@@ -78,7 +78,7 @@ async def test_attempt_is_told_to_the_receiver(http: HttpHandler, receiver: Rece
     await http.run(text, make_attempt(number=3, due_at=EPOCH + 1_500_001, started_at=EPOCH + 2_999_999))
 
     headers = receiver.seen[0].headers
-    assert headers["webhook-id"] == "job_1"
+    assert headers["webhook-id"] == ID
     assert headers["webhook-timestamp"] == str(EPOCH // 1_000_000 + 2)
     assert headers["x-erelong-attempt"] == "3"
     assert headers["x-erelong-due-at"] == "2026-01-01T00:00:01.501Z"

@@ -21,7 +21,7 @@ from app.config import HttpSection
 from app.handlers.base import AttemptFailed
 from app.handlers.http import HttpHandler
 from app.handlers.http_client import Call, HttpClient
-from tests.handlers.attempts import make_attempt
+from tests.handlers.attempts import ID, make_attempt
 from tests.handlers.receiver import LOOPBACK, raw_server
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -33,7 +33,7 @@ LARGE = 8_000_000  # more than the sockets of both sides hold
 
 OPENING = f"User-Agent: erelong/{__version__}|Accept-Encoding: identity|Accept: */*"
 ATTEMPT = (
-    "webhook-id: job_1|webhook-timestamp: 1767225600|X-Erelong-Attempt: 1|X-Erelong-Due-At: 2026-01-01T00:00:00.000Z"
+    f"webhook-id: {ID}|webhook-timestamp: 1767225600|X-Erelong-Attempt: 1|X-Erelong-Due-At: 2026-01-01T00:00:00.000Z"
 )
 
 Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

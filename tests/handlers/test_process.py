@@ -15,7 +15,7 @@ from app.config import Config, ConfigError
 from app.errors import Invalid
 from app.handlers import make_handlers
 from app.handlers.base import Result, Stop
-from tests.handlers.attempts import FUNCTIONS, make_attempt
+from tests.handlers.attempts import FUNCTIONS, ID, make_attempt
 from tests.handlers.process_runs import OpenKind, OpenKinds, failure, in_process, run, until
 from tests.support.alive import written
 
@@ -35,7 +35,7 @@ async def test_function_gets_typed_arguments_and_its_result_is_json(open_kinds: 
 
 
 async def test_function_is_told_of_its_attempt(open_function: OpenKind) -> None:
-    assert (await run(await open_function("number"))).json == b'{"id":"job_1","number":4}'
+    assert (await run(await open_function("number"))).json == b'{"id":"%b","number":4}' % ID.encode()
 
 
 async def test_function_that_returns_nothing_has_no_result(open_function: OpenKind) -> None:

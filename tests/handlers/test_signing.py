@@ -21,7 +21,7 @@ from app import clock
 from app.config import HttpSection
 from app.handlers.http import HttpHandler
 from app.handlers.signing import Signer
-from tests.handlers.attempts import make_attempt
+from tests.handlers.attempts import ID, make_attempt
 from tests.handlers.receiver import LOOPBACK, Receiver
 from tests.support import ROOT
 
@@ -82,7 +82,7 @@ async def test_without_a_secret_nothing_is_signed(receiver: Receiver) -> None:
     _, headers = await call(receiver, json=1)
 
     assert "webhook-signature" not in headers
-    assert headers["webhook-id"] == "job_1"
+    assert headers["webhook-id"] == ID
 
 
 @given(st.binary(min_size=24, max_size=200), st.binary())

@@ -212,7 +212,8 @@ def test_broken_stream_does_not_end_the_writer() -> None:
 
 
 def attempt(**given: object) -> Attempt:
-    fields = {"id": "j1", "kind": "echo", "queue": "q", "number": 3, "due_at": 0, "started_at": 0, "timeout": 1.0}
+    asked = {"seq": 1, "token": "j1", "kind": "echo", "queue": "q"}
+    fields = asked | {"number": 3, "due_at": 0, "started_at": 0, "timeout": 1.0}
     return Attempt(**fields | given)  # type: ignore[arg-type]  # as the fields are
 
 

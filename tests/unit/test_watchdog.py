@@ -15,7 +15,7 @@ from app.log import current_attempt
 from app.metrics import Metrics
 from app.watchdog import Watchdog
 
-ATTEMPT = Attempt(id="j1", kind="slow", queue="q", number=2, due_at=0, started_at=0, timeout=1.0)
+ATTEMPT = Attempt(seq=1, token="j1", kind="slow", queue="q", number=2, due_at=0, started_at=0, timeout=1.0)
 
 pytestmark = pytest.mark.real_loop("asyncio", "uvloop")
 
@@ -45,7 +45,7 @@ async def test_attempt_that_blocks_is_named_with_the_stack_and_when_it_is_over(
 
     (blocked, about), (over, after) = told(caplog)
     assert (blocked, over) == ("loop_blocked", "loop_turns_again")
-    named = {"task": "worker-1", "job": "j1", "kind": "slow", "queue": "q", "attempt": 2}
+    named = {"task": "worker-1", "job": ATTEMPT.id, "kind": "slow", "queue": "q", "attempt": 2}
     assert about.items() >= named.items()
     assert about["stack"].split(" < ")[0].endswith(" block")
     assert " run_blocking" in about["stack"]
@@ -72,7 +72,7 @@ async def test_task_that_an_attempt_began_is_named_by_it(caplog: pytest.LogCaptu
         await asyncio.create_task(run())
         await asyncio.sleep(0.02)
 
-    assert told(caplog)[0][1]["job"] == "j1"
+    assert told(caplog)[0][1]["job"] == ATTEMPT.id
 
 
 async def test_what_blocks_without_a_job_is_named_by_its_stack(caplog: pytest.LogCaptureFixture) -> None:
