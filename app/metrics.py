@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -62,8 +62,12 @@ class Spread:
         counts = self._counts.get(of)
         if counts is None:
             counts = self._counts[of] = [0] * (len(self._bounds) + 1)
-        for value in values:
-            counts[bisect_left(self._bounds, value)] += 1
+        ranked, begin = sorted(values), 0
+        while begin < len(ranked):
+            place = bisect_left(self._bounds, ranked[begin])
+            end = bisect_right(ranked, self._bounds[place], begin) if place < len(self._bounds) else len(ranked)
+            counts[place] += end - begin
+            begin = end
         self._sums[of] += sum(values)  # type: ignore[assignment]  # a Counter adds floats as well
 
     def collect(self) -> Metric:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
@@ -75,6 +77,21 @@ def test_spread_sums_and_counts_by_its_label() -> None:
     assert found["erelong_attempt_seconds_sum", "a"] == 1.0
     assert found["erelong_attempt_seconds_count", "a"] == 3
     assert found["erelong_attempt_seconds_count", "b"] == 1
+
+
+@given(st.lists(st.floats(0, 400) | st.sampled_from(LATENESS_BOUNDS)))
+def test_values_noted_together_count_as_if_noted_one_by_one(noted: list[float]) -> None:
+    together, alone = Metrics(), Metrics()
+
+    together.late.note("echo", *noted)
+    for value in noted:
+        alone.late.note("echo", value)
+
+    counted = [
+        [sample.value for sample in samples(metrics, "erelong_late_seconds") if "le" in sample.labels]
+        for metrics in (together, alone)
+    ]
+    assert noted == [] or counted[0] == counted[1]
 
 
 def test_strange_label_values_do_not_break_the_page() -> None:
