@@ -280,9 +280,11 @@ class Parts:
         self.leases.drain()
 
     def _on_change(self, *jobs: Job) -> None:
-        self.watchers.tell(*[job.seq for job in jobs])
-        for queue in {job.queue for job in jobs}:
-            self.backlog.left(queue)
+        if self.watchers:
+            self.watchers.tell(*[job.seq for job in jobs])
+        if self.backlog:
+            for queue in {job.queue for job in jobs}:
+                self.backlog.left(queue)
 
     def _look_again(self, queue: str, seq: int, job: Job | None) -> None:
         """A write failed, and this is what the store has of the job: it may have been done all the same."""

@@ -10,7 +10,20 @@ from app.errors import IdempotencyMismatch
 from app.job import Job, State
 from app.log import get_logger
 from app.stores import sqlite_schema as sql
-from app.stores.base import Claim, Fate, Glance, Glances, Memo, Offer, Override, Query, Receipt, Saved, glance_at
+from app.stores.base import (
+    FINISHED,
+    Claim,
+    Fate,
+    Glance,
+    Glances,
+    Memo,
+    Offer,
+    Override,
+    Query,
+    Receipt,
+    Saved,
+    glance_at,
+)
 from app.stores.recent import MAX_AT_ONCE, Recent
 from app.stores.sqlite_faults import as_exit
 from app.stores.sqlite_file import DatabaseFile
@@ -120,7 +133,9 @@ class SqliteStore:
         era = self._recent.era
         verdicts = await self._change(self._writes.finish, endings, split=_VERDICTS)
         if len(endings) > MAX_AT_ONCE:
-            self._recent.drop([ending.seq for ending in endings])
+            # Of what is as it was claimed nothing was kept since, as the claim has dropped it.
+            pairs = zip(endings, verdicts, strict=True)
+            self._recent.drop([ending.job.seq for ending, verdict in pairs if verdict is not FINISHED])
         else:
             ended = [ending for ending, verdict in zip(endings, verdicts, strict=True) if verdict.is_saved]
             self._recent.keep([ending.after for ending in ended], era=era)

@@ -117,6 +117,18 @@ async def test_job_is_never_older_than_a_write_that_overtook_its_end_and_was_giv
 
 
 @pytest.mark.real_loop
+async def test_job_that_was_changed_while_it_ran_is_found_as_it_ended_with_many_others(sqlite: SqliteStore) -> None:
+    jobs = [await put_one(sqlite), *await put(sqlite, *(make_job() for _ in range(MAX_AT_ONCE)))]
+    claim = await sqlite.claim([job.seq for job in jobs], now=NOW)
+    changed = claim.jobs[0].cancel(NOW)
+    await sqlite.save([changed])
+
+    await sqlite.finish([Ending(job, Outcome(End.SUCCEEDED), NOW) for job in [changed, *claim.jobs[1:]]])
+
+    assert [(await sqlite.get([job.seq]))[job.seq].state for job in jobs] == [State.SUCCEEDED] * len(jobs)
+
+
+@pytest.mark.real_loop
 async def test_job_that_was_purged_is_gone_at_once(sqlite: SqliteStore) -> None:
     (job,) = await put(sqlite, make_ended(State.SUCCEEDED))
 
