@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import defaultdict, deque
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -154,9 +154,9 @@ class Claims:
         self._on_line()
 
     def _note_starts(self, jobs: list[Job]) -> None:
-        lates: dict[tuple[str, str], list[float]] = {}
+        lates: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
         for job in jobs:
-            lates.setdefault((job.kind, job.queue), []).append(job.late_by or 0.0)
+            lates[job.kind, job.queue].append(job.late_by or 0.0)
         for (kind, queue), group in lates.items():
             self._metrics.started.values[kind,] += len(group)
             self._metrics.late.note(kind, *group)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect
 from collections import Counter, deque
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 NO_LABEL = ""
 INSIDE = ""  # who takes jobs that are run here; jobs of a pull kind are taken by those who ask for the kind
 PLAIN = (INSIDE, NO_LABEL)
+SEQ_DIGITS = MAX_SEQ - 1  # a mask: the remainder costs twice as much
 NEARLY = 1e-9  # of a token: what sums of floats may lack
 MIN_STALE = 64
 CARRY = 1 - 1e-6  # less than a token: what a late timer would lose, but never one job more at once
@@ -89,16 +91,14 @@ class Strand:
 
     def put(self, packed: Mapping[int, int]) -> int:
         """Take in jobs, by `seq` their rank with that in its last digits; how many were not there."""
-        row, waiting = self.row, self.waiting
+        waiting = self.waiting
         before = len(waiting)
-        for seq, entry in packed.items():
-            if waiting.get(seq) == entry:
-                continue
-            waiting[seq] = entry
-            if not row or entry > row[-1]:
-                row.append(entry)
-            else:
-                heappush(self.heap, entry)
+        fresh = sorted([entry for seq, entry in packed.items() if waiting.get(seq) != entry])
+        waiting.update(packed)
+        passing = bisect(fresh, self.row[-1]) if self.row else 0
+        for entry in fresh[:passing]:
+            heappush(self.heap, entry)
+        self.row += fresh[passing:]
         return len(waiting) - before
 
     def discard(self, seq: int) -> None:
@@ -123,7 +123,7 @@ class Strand:
         waiting = self.waiting
         while waiting and len(seqs) < number:
             packed = self._take() if self.heap else self.row.popleft()
-            seq = packed % MAX_SEQ
+            seq = packed & SEQ_DIGITS
             if waiting.get(seq) == packed:
                 del waiting[seq]
                 seqs.append(seq)
@@ -136,7 +136,7 @@ class Strand:
         return bool(self.heap) and not (self.row and self.row[0] < self.heap[0])
 
     def _is_true(self, packed: int) -> bool:
-        return self.waiting.get(packed % MAX_SEQ) == packed
+        return self.waiting.get(packed & SEQ_DIGITS) == packed
 
 
 class Lane:

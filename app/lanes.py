@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
@@ -88,10 +88,10 @@ class Lanes:
 
     def put(self, *jobs: Glance) -> None:
         """Take in due jobs; one that is there already only changes its rank."""
-        groups: dict[tuple[str, str], list[Glance]] = {}
+        groups: defaultdict[tuple[str, str], list[Glance]] = defaultdict(list)
         for job in jobs:
             taker = job.kind if job.kind in self._pull_kinds else INSIDE
-            groups.setdefault((job.queue, taker), []).append(job)
+            groups[job.queue, taker].append(job)
         for (queue, taker), group in groups.items():
             lane = self._lane(queue)
             lane.put(taker, group, self._lift)
