@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from app.alarm import Wake
@@ -35,6 +36,8 @@ MANY_STALE = 100_000  # 1.6 MB
 TIDY_AFTER = 60 * SECOND
 MEMO_LIFE = 24 * 3600 * SECOND
 FOREVER = 1 << 62
+
+_seq_of = itemgetter(1)
 
 log = get_logger(__name__)
 
@@ -152,7 +155,7 @@ class Scheduler:
         """Jobs that are due go to their lanes; what was cancelled or moved meanwhile is dropped."""
         self.is_handing_over = True
         try:
-            expired = self._sort_out(await self._store.glance(list(dict.fromkeys(seq for _, seq in popped))), now)
+            expired = self._sort_out(await self._store.glance(list(dict.fromkeys(map(_seq_of, popped)))), now)
             if expired:
                 await self._expire(expired, now)
         except BaseException:

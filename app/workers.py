@@ -251,7 +251,7 @@ class Workers:
     def _begin(self, worker: Worker, job: Job, slot: Slot, stop: Stop) -> Attempt:
         worker.job, worker.slot, worker.reason = job, slot, None
         worker.began_at = monotonic()  # the loop's own time stands still while a handler keeps the loop
-        worker.deadline = self._deadline(stop, job.timeout)
+        worker.deadline = self._loop.time() + (math.inf if stop is _KILL else job.timeout)
         self._busy[job.seq] = worker
         if worker.deadline < self._next_look:
             self._arm_look(worker.deadline)
@@ -291,10 +291,6 @@ class Workers:
 
     # stopping attempts
 
-    def _deadline(self, stop: Stop, seconds: float) -> float:
-        """When to step in; never for a handler that is sure to end what it runs by itself."""
-        return math.inf if stop is _KILL else self._loop.time() + seconds
-
     def _arm_look(self, at: float) -> None:
         if self._look is not None:
             self._look.cancel()
@@ -320,7 +316,7 @@ class Workers:
             return
         worker.reason = reason
         handler = self._handlers.get(worker.job.kind, UNKNOWN_KIND)
-        worker.deadline = self._deadline(handler.stop, self._config.grace)
+        worker.deadline = self._loop.time() + (math.inf if handler.stop is _KILL else self._config.grace)
         worker.task.cancel()
         if worker.deadline < self._next_look:
             self._arm_look(worker.deadline)

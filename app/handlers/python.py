@@ -98,7 +98,7 @@ class AsyncHandler(FunctionHandler):
                 raise
             # SystemExit would end the loop, and a CancelledError that nobody asked for is a failure.
             raise AttemptFailed("exception", f"{type(error).__name__}: {error}") from error
-        return self._signature.dump(value)
+        return None if value is None else self._signature.dump(value)
 
 
 class ThreadHandler(FunctionHandler):
