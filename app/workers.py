@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections import defaultdict
 from contextlib import suppress
+from contextvars import Context
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -260,7 +261,6 @@ class Workers:
         return attempt
 
     def _conclude(self, worker: Worker, job: Job, slot: Slot, outcome: Outcome) -> None:
-        current_attempt.set(None)
         if worker.reason is not None:
             outcome = stopped(worker.reason, job)
             worker.task.uncancel()
@@ -271,7 +271,7 @@ class Workers:
     def _end(self, job: Job, slot: Slot, outcome: Outcome, seconds: float = 0.0) -> None:
         """See to an attempt that is over, with all the others that this turn of the loop has ended."""
         if not self._ended:
-            self._loop.call_soon(self._settle)
+            self._loop.call_soon(self._settle, context=Context())  # of no attempt
         self._ended.append((job, outcome, self._now()))
         self._slots.append(slot)
         self._lasted[job.kind, outcome.end].append(seconds)

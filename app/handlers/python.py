@@ -61,14 +61,15 @@ class FunctionHandler:
     async def open(self) -> None:
         pass
 
-    def _arguments(self, params: bytes, attempt: Attempt) -> tuple[list[Any], dict[str, Any]]:
+    def _call(self, params: bytes, attempt: Attempt) -> Any:
         if params == NOTHING and self._signature.is_bare:
-            return [], {}
+            return self._function()
         try:
             values = self._signature.check(params)
         except ValidationError as error:  # the function has changed since the submit
             raise AttemptFailed("exception", self._invalid(error, params).detail, retryable=False) from None
-        return self._signature.arguments(values, attempt)
+        positional, named = self._signature.arguments(values, attempt)
+        return self._function(*positional, **named)
 
     def _invalid(self, error: ValidationError, params: bytes) -> Invalid:
         known = self._signature.params_schema.get("properties", ())
@@ -86,9 +87,8 @@ class AsyncHandler(FunctionHandler):
         pass
 
     async def run(self, params: bytes, attempt: Attempt) -> bytes | None:
-        positional, named = self._arguments(params, attempt)
         try:
-            value = await self._function(*positional, **named)
+            value = await self._call(params, attempt)
         except (AttemptFailed, GiveUp, GeneratorExit):
             raise
         except Exception as error:
@@ -120,12 +120,11 @@ class ThreadHandler(FunctionHandler):
 
     async def run(self, params: bytes, attempt: Attempt) -> bytes | None:
         context = copy_context()  # so that what the function logs names its job
-        return await self._threads.run(lambda: context.run(self._call, params, attempt))
+        return await self._threads.run(lambda: context.run(self._run, params, attempt))
 
-    def _call(self, params: bytes, attempt: Attempt) -> bytes | None:
-        positional, named = self._arguments(params, attempt)
+    def _run(self, params: bytes, attempt: Attempt) -> bytes | None:
         try:
-            value = self._function(*positional, **named)
+            value = self._call(params, attempt)
         except (AttemptFailed, GiveUp):
             raise
         except Exception as error:
