@@ -32,7 +32,7 @@ RECENT_STEP = math.log(1.25)
 
 
 class Slot(NamedTuple):
-    """Leave to start one job, to be given back; those taken of a strand together look the same."""
+    """Leave to start one job, to be given back; those taken of a strand together are one object."""
 
     queue: str
     label: str

@@ -271,7 +271,7 @@ class Leases:
         deadline = round((self._loop.time() + max(seconds, 0.0)) * SECOND)
         before = self._held.get(seq)
         self._held[seq] = Held(slot, deadline)
-        if before is not None and before.slot is not slot:
+        if before is not None and before.slot is not slot:  # one of an earlier lease, which may look the same
             self._lanes.release(before.slot)
         if before is not None and before.deadline <= deadline:
             return  # what is on the agenda comes early, and is put there again

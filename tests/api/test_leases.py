@@ -10,6 +10,7 @@ import pytest
 from app.config import QueueSettings
 from app.errors import StoreUnavailable
 from app.handlers.pull import make_pull_handler
+from app.ids import seq_of_lease
 from app.job import MAX_ENDED_LEASES
 from tests.support.served import Answer, Serve, Served
 from tests.support.virtual import VirtualClock
@@ -128,6 +129,19 @@ async def test_queue_limits_hold_for_workers_outside(serve: Serve) -> None:
 
     assert [lease["job"]["labels"]["tenant"] for lease in leases] == ["x", "y", "z"]
     assert len(more) == 1
+
+
+async def test_lease_that_follows_on_another_of_its_job_gives_back_the_slot_of_that(serve: Serve) -> None:
+    service = await pulled(serve)
+    await service.submit(kind="resize")
+    lease = await lend_one(service)
+    (job,) = (await service.store.get([seq_of_lease(lease["token"]) or 0])).values()
+    lanes, leases = service.parts.lanes, service.parts.leases
+
+    leases._hold(job.seq, lanes.occupy(job), 30)  # as when the end of the first was not heard of
+    await say(service, lease, "extend", {"lease": 30})
+
+    assert lanes._lanes["default"].running == 1
 
 
 async def test_rate_holds_for_a_worker_that_waits(serve: Serve, clock: VirtualClock) -> None:

@@ -231,6 +231,19 @@ async def test_full_disk_at_a_save_loses_no_outcome(clock: VirtualClock) -> None
         assert len(engine.handler.attempts) == 700
 
 
+async def test_outcome_that_comes_while_others_are_saved_is_saved_after_them(clock: VirtualClock) -> None:
+    async with Engine(clock=clock) as engine:
+        go_on = engine.store.hold("finish")
+        first = await engine.submit()
+        await engine.until(lambda: "finish" in engine.store.calls)
+        second = await engine.submit()
+        await engine.until(lambda: len(engine.parts.outcomes) == 2)
+        go_on.set()
+
+        assert (await engine.until_final(first, within=2)).state is State.SUCCEEDED
+        assert (await engine.until_final(second, within=2)).state is State.SUCCEEDED
+
+
 async def test_nothing_more_begins_while_too_many_outcomes_wait_for_the_disk(clock: VirtualClock) -> None:
     workers = WorkersSection(concurrency=10, max_unsaved=30)
     async with Engine(clock=clock, workers=workers) as engine:
