@@ -72,17 +72,19 @@ def main() -> int:
     if asked.most:
         below = tuple(number for number in size.waiting if number < asked.most)
         size = replace(size, waiting=below, most=asked.most)
-    with Ground(folder=asked.folder, rounds=size.rounds) as ground:
+    with Ground(folder=asked.folder, rounds=size.rounds, cpu=asked.cpu) as ground:
         found = asyncio.run(_measure(ground, size, asked.only))
     measures = [measure for findings in found for measure in findings.measures]
-    print(f"\nerelong {__version__}, Python {platform.python_version()}, {os.cpu_count()} cores")
+    title = f"erelong {__version__}, Python {platform.python_version()}, {os.cpu_count()} cores"
+    if asked.cpu is not None:
+        title += f", the service on CPU {asked.cpu}"
+    print(f"\n{title}")
     print(f"{time.monotonic() - began:.0f} s{', quick: take the figures as hints' if asked.quick else ''}\n")
     print(table(measures))
     if asked.json:
         figures = [asdict(measure) | {"verdict": measure.verdict} for measure in measures]
         asked.json.write_bytes(orjson.dumps(figures, option=orjson.OPT_INDENT_2))
     if asked.plot:
-        title = f"erelong {__version__}, Python {platform.python_version()}, {os.cpu_count()} cores"
         asked.plot.write_text(plot(title, [line for findings in found for line in findings.series]))
     return int(any(measure.verdict == "MISSED" for measure in measures))
 
@@ -94,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw lateness and costs here, as SVG")
     parser.add_argument("--most", type=_number, metavar="N", help="go up to so many waiting jobs, such as 1e7")
     parser.add_argument("--folder", type=Path, metavar="DIR", help="where the stores are put (default: the system's)")
+    parser.add_argument("--cpu", type=int, metavar="N", help="hold the service to this one CPU")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="measure only these parts", default=list(PARTS))
     return parser
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 import tempfile
@@ -26,9 +27,10 @@ YARDSTICKS = [sys.executable, "-m", "tests.bench.yardsticks"]
 class Ground(AbstractContextManager["Ground"]):
     """Owns every process of the benchmark; on leaving they are gone, and so is what they wrote."""
 
-    def __init__(self, *, folder: Path | None, rounds: int) -> None:
+    def __init__(self, *, folder: Path | None, rounds: int, cpu: int | None) -> None:
         self.rounds = rounds
         self._folder = folder
+        self._cpu = cpu
         self._open = ExitStack()
 
     def __enter__(self) -> Ground:
@@ -47,11 +49,22 @@ class Ground(AbstractContextManager["Ground"]):
         folder.mkdir()
         (folder / "bench_functions.py").write_text(FUNCTIONS)
         service = ServiceProcess(folder=folder, config=CONFIG)
-        service.start()
+        with self._on_cpu():
+            service.start()
         try:
             yield service
         finally:
             service.kill()
+
+    @contextmanager
+    def _on_cpu(self) -> Iterator[None]:
+        """Hold what is started meanwhile to the CPU that was asked for."""
+        usual = os.sched_getaffinity(0)
+        try:
+            os.sched_setaffinity(0, usual if self._cpu is None else {self._cpu})
+            yield
+        finally:
+            os.sched_setaffinity(0, usual)
 
     def bare_client(self, number: int) -> float:
         """The CPU microseconds of a call to the sink by a bare client."""
