@@ -21,7 +21,7 @@ from app.stores.sqlite_file import open_connection
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-COMPANIONS = ("-wal", "-shm", "-journal")
+COMPANIONS = ("-wal", "-shm", "-journal", ".claims")
 
 
 class Copy(NamedTuple):
@@ -167,6 +167,8 @@ def _put_aside(path: Path, mark: Path) -> Path | None:
     aside = path.with_name(f"{path.name}.before-restore-{now}")
     if path.exists():
         shutil.copyfile(mark, aside.with_name(f"{aside.name}.mark"))
+    else:
+        path.with_name(f"{path.name}.claims").unlink(missing_ok=True)
     for suffix in ("", *COMPANIONS):
         with suppress(FileNotFoundError):
             path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))

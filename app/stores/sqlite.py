@@ -28,8 +28,9 @@ from app.stores.recent import MAX_AT_ONCE, Recent
 from app.stores.sqlite_faults import as_exit
 from app.stores.sqlite_file import DatabaseFile
 from app.stores.sqlite_ledger import Ledger
-from app.stores.sqlite_listing import select_jobs
-from app.stores.sqlite_rows import Row, listed, read_jobs, sound_labels
+from app.stores.sqlite_listing import select_due, select_jobs
+from app.stores.sqlite_rows import Row, listed, sound_labels
+from app.stores.sqlite_running import Running
 from app.stores.sqlite_threads import SqliteThreads
 from app.stores.sqlite_writes import Writes, recall
 from app.stores.threads import Split
@@ -61,7 +62,8 @@ class SqliteStore:
         self, *, path: Path, durability: str = "full", reserve: int = 0, timer: GroupTimer | None = None
     ) -> None:
         self._file = DatabaseFile(path=path, durability=durability, reserve=reserve)
-        self._ledger = Ledger()
+        self._running = Running(file=self._file.claims)
+        self._ledger = Ledger(running=self._running)
         self._recent = Recent()
         self._writes = Writes(file=self._file, ledger=self._ledger)
         self._threads = SqliteThreads(file=self._file, ledger=self._ledger, growing=self._writes.add, timer=timer)
@@ -71,6 +73,7 @@ class SqliteStore:
     async def open(self) -> None:
         self._file.open()
         try:
+            self._running.load(self._file.write)
             self._ledger.load(self._file.write, last_seq=self._file.floor)
         except Exception as error:
             self._file.close()
@@ -119,7 +122,7 @@ class SqliteStore:
         return await self._lister.call(self._due, after, before, limit)
 
     async def claim(self, seqs: Sequence[int], *, now: Instant) -> Claim:
-        claim = await self._change(self._writes.claim, seqs, now, is_soft=True, split=_CLAIMS)
+        claim = await self._change(self._writes.claim, seqs, now, split=_CLAIMS)
         self._recent.drop(seqs)
         return claim
 
@@ -177,24 +180,28 @@ class SqliteStore:
     # what the reader threads do
 
     def _recall(self, memo: Memo, now: Instant) -> Receipt | None:
-        return recall(self._file.quick, memo, now)
+        return recall(self._file.quick, self._running, memo, now)
 
     def _get(self, seqs: Sequence[int]) -> dict[int, Job]:
-        return read_jobs(self._file.quick, seqs)
+        return self._running.read(self._file.quick, seqs)
 
     def _glance(self, seqs: Sequence[int]) -> Glances:
         try:
+            if self._running.find(seqs):
+                return self._glance_closely(seqs)
             rows: list[Row] = self._file.quick.execute(sql.SELECT_GLANCE, (listed(seqs),)).fetchall()
         except UnicodeDecodeError:
-            jobs = self._get(seqs).values()
-            return [glance_at(job) for job in jobs if job.state is State.SCHEDULED]
+            return self._glance_closely(seqs)
         return [_MAKE_GLANCE(row if row[-1] is None else (*row[:-1], sound_labels(row[-1]))) for row in rows]
 
+    def _glance_closely(self, seqs: Sequence[int]) -> Glances:
+        return [glance_at(job) for job in self._get(seqs).values() if job.state is State.SCHEDULED]
+
     def _list(self, query: Query) -> Jobs:
-        return select_jobs(self._file.slow, query)
+        return select_jobs(self._file.slow, self._running, query)
 
     def _due(self, after: tuple[Instant, int], before: Instant, limit: int) -> Instants:
-        return [(at, seq) for at, seq in self._file.slow.execute(sql.SELECT_DUE, (*after, before, limit))]
+        return select_due(self._file.slow, self._running, after, before, limit)
 
     def _overrides(self) -> dict[str, Override]:
         rows = self._file.quick.execute(sql.SELECT_OVERRIDES)

@@ -12,6 +12,7 @@ import apsw.sqlite_extra
 from app.errors import StoreCorrupt
 from app.log import get_logger
 from app.stores import sqlite_schema as sql
+from app.stores.claim_file import ClaimFile
 from app.stores.file_systems import refuse_network
 from app.stores.mark import Mark, MarkFile
 from app.stores.ownership import Ownership
@@ -37,6 +38,7 @@ class DatabaseFile:
         self.path = path
         self.synchronous = "FULL" if durability == "full" else "NORMAL"
         self.mark = MarkFile(path=path.with_name(path.name + ".mark"))
+        self.claims = ClaimFile(path=path.with_name(path.name + ".claims"))
         self.reserve = Reserve(path=path.with_name(path.name + ".reserve"), size=reserve)
         self.identity = ""
         self.floor = 0
@@ -99,6 +101,8 @@ class DatabaseFile:
         self.quick, self.slow = self._new_connection(), self._new_connection()
         self._configure(self.quick)
         self._configure(self.slow)
+        self.slow.execute(sql.CLAIMS)
+        self.claims.open(self.identity)
 
     def _new_connection(self) -> apsw.Connection:
         connection = open_connection(self.path)
@@ -114,8 +118,9 @@ class DatabaseFile:
             with suppress(apsw.Error):  # closing brings the log home; what cannot be brought is there the next time
                 connection.close(True)
         self._connections.clear()
-        with suppress(OSError):
-            self.mark.close()
+        for beside in (self.mark, self.claims):
+            with suppress(OSError):
+                beside.close()
 
     def _hold_reserve(self) -> None:
         if not self.reserve.hold():

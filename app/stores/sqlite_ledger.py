@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from app.job import State
@@ -13,21 +14,23 @@ if TYPE_CHECKING:
 
     import apsw
 
-    from app.job import Job
     from app.stores.base import Group
+    from app.stores.sqlite_running import Running
 
 
 class Ledger:
-    """Counts as they are on disk, and in `deltas` what the transaction under way will make of them.
+    """Counts of jobs, and in `deltas` what the transaction under way will make of those on disk.
 
-    `running` has jobs as they were claimed; of one that is in it nothing has been written since. It may lack some.
+    They differ by what is `running`: on disk it waits still, and `moves` are what the transaction changes of that.
     The loop's thread may look at `counts` at any time; the rest is the writer's.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, running: Running) -> None:
+        self.running = running
         self._counts: dict[Group, int] = {}
         self.deltas: Counter[Group] = Counter()
-        self.running: dict[int, Job] = {}
+        self.moves: Counter[Group] = Counter()
+        self._is_in_doubt = False
         self._emptied: list[tuple[str, str]] = []
         self.commits = 0
         self.last_seq = self._stored_seq = 0
@@ -38,10 +41,15 @@ class Ledger:
 
     def load(self, connection: apsw.Connection, *, last_seq: int) -> None:
         """Read it all; numbers go on from the highest that was ever given, though its job may be gone."""
-        rows = connection.execute(sql.SELECT_COUNTS)
-        self._counts = {(queue, kind, State(state)): jobs for queue, kind, state, jobs in rows}
-        self.running.clear()
         entry = sql.read_ledger(connection)
+        if self._is_in_doubt and entry.commits > self.commits:
+            self.running.redo()
+        rows = connection.execute(sql.SELECT_COUNTS)
+        counts = Counter({(queue, kind, State(state)): jobs for queue, kind, state, jobs in rows})
+        for job in self.running.all().values():
+            counts[job.group] += 1
+            counts[job._replace(state=State.SCHEDULED).group] -= 1
+        self._counts = {**counts}
         self.commits, self._stored_seq = entry.commits, entry.last_seq
         self.last_seq = max(last_seq, entry.last_seq, connection.execute(sql.LAST_SEQ).get)
 
@@ -54,10 +62,15 @@ class Ledger:
     def begin(self) -> None:
         """A transaction begins."""
         self.deltas.clear()
+        self.moves.clear()
+        self._emptied = []
+        self.running.begin()
+        self._is_in_doubt = False
 
     def undo(self) -> None:
-        """The transaction has failed."""
-        self.running.clear()
+        """The transaction has failed, or seems to have."""
+        self.running.undo()
+        self._is_in_doubt = True
 
     def write(self, connection: apsw.Connection) -> None:
         """Put it into the transaction, as its last statements."""
@@ -69,14 +82,16 @@ class Ledger:
         self._emptied = self._find_emptied()
         connection.executemany(sql.DROP_COUNTS, self._emptied)
 
-    def settle(self) -> None:
+    def settle(self, *, has_written: bool) -> None:
         """The transaction is committed."""
-        self.commits += 1
-        self._stored_seq = self.last_seq
-        counts, deltas = self._counts, {group: number for group, number in self.deltas.items() if number}
-        if self._emptied or not all(group in counts for group in deltas):
+        if has_written:
+            self.commits += 1
+            self._stored_seq = self.last_seq
+        self.running.settle()
+        counts = self._counts
+        if self._emptied or not (counts.keys() >= self.deltas.keys() and counts.keys() >= self.moves.keys()):
             counts = counts.copy()  # the loop's thread may be going over it: it must not grow or shrink under its feet
-        for (queue, kind, state), number in deltas.items():
+        for (queue, kind, state), number in chain(self.deltas.items(), self.moves.items()):
             group = (queue, kind, State(state))
             counts[group] = counts.get(group, 0) + number
         for queue, kind in self._emptied:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import apsw
 
 from app.job import Job, State
 from app.stores import sqlite_schema as sql
 from app.stores.base import Order
-from app.stores.sqlite_rows import read_job, select_rows
+from app.stores.sqlite_faults import Ill, diagnose
+from app.stores.sqlite_rows import group_of, listed, read_job, select_rows
+from app.stores.sqlite_running import unreadable, waiting_still
 
 if TYPE_CHECKING:
-    import apsw
+    from collections.abc import Callable, Mapping
 
     from app.stores.base import Group, Query
+    from app.stores.sqlite_running import Running
 
 FEW_JOBS = 20_000
 MANY_GROUPS = 100
@@ -23,26 +29,78 @@ WAITS = f"state = 0 AND {sql.UNCLAIMED}"
 CLAIMED = "claims CROSS JOIN jobs USING (seq)"
 
 Part = tuple[str, list[Any]]
+T = TypeVar("T")
 
 
-def select_jobs(connection: apsw.Connection, query: Query) -> list[Job]:
+def select_jobs(connection: apsw.Connection, running: Running, query: Query) -> list[Job]:
     """Find the numbers along an index, then read those rows.
 
     Which ranges of it have any is told by the counts on disk: those in memory are a moment older or younger than what
     is seen here, and would have jobs that begin just now passed over.
     """
-    with connection:  # one view of all
-        counted = {
-            (queue, kind, State(state)): jobs
-            for queue, kind, state, jobs in connection.execute(sql.SELECT_COUNTS)
-            if jobs
-        }
+
+    def look(claimed: Mapping[int, Job]) -> list[Job]:
+        counted = _count(connection, claimed)
         groups = [group for group in counted if _is_wanted(group, query)]
         waiting = sum(jobs for (_, _, state), jobs in counted.items() if state is State.SCHEDULED)
         statement, values = _choose(query, groups, sum(map(counted.__getitem__, groups)), waiting)
         seqs = [seq for (seq,) in connection.execute(statement, values)]
-        rows = select_rows(connection, sql.SELECT if query.is_full else sql.SELECT_BRIEF, seqs)
-    return [read_job(row) for row in rows]
+        jobs = map(read_job, select_rows(connection, sql.SELECT if query.is_full else sql.SELECT_BRIEF, seqs))
+        return [_as_claimed(job, claimed[job.seq], query) if job.seq in claimed else job for job in jobs]
+
+    return _view(connection, running, look)
+
+
+def select_due(
+    connection: apsw.Connection, running: Running, after: tuple[int, int], before: int, limit: int
+) -> list[tuple[int, int]]:
+    def look(_: object) -> list[tuple[int, int]]:
+        return [(at, seq) for at, seq in connection.execute(sql.SELECT_DUE, (*after, before, limit))]
+
+    return _view(connection, running, look)
+
+
+def _view(connection: apsw.Connection, running: Running, look: Callable[[Mapping[int, Job]], list[T]]) -> list[T]:
+    """Look at one moment of the store, with what runs in it.
+
+    A job that runs and cannot be read keeps nobody from looking at others.
+    """
+    jobs = running.all()  # before the rows: see `Running`
+    try:
+        return _view_with(connection, jobs, {}, look)
+    except apsw.Error as error:
+        if not jobs or diagnose(error) is not Ill.DAMAGE:
+            raise
+        damaged = unreadable(connection, jobs)
+        return _view_with(connection, {seq: job for seq, job in jobs.items() if seq not in damaged}, damaged, look)
+
+
+def _view_with(
+    connection: apsw.Connection,
+    running: Mapping[int, Job],
+    damaged: Mapping[int, Job],
+    look: Callable[[Mapping[int, Job]], list[T]],
+) -> list[T]:
+    connection.execute("BEGIN")
+    try:
+        if claimed := {**waiting_still(connection, running), **damaged}:
+            connection.execute(sql.SET_CLAIMS, (listed(claimed),))
+        return look(claimed)
+    finally:
+        if connection.in_transaction:  # a disk that fails ends it
+            connection.execute("ROLLBACK")  # with the claims
+
+
+def _as_claimed(row: Job, job: Job, query: Query) -> Job:
+    return job if query.is_full else job._replace(params=row.params, result=row.result, attempts=row.attempts)
+
+
+def _count(connection: apsw.Connection, claimed: Mapping[int, Job]) -> dict[Group, int]:
+    rows = connection.execute(sql.SELECT_COUNTS)
+    counted = Counter({(queue, kind, State(state)): jobs for queue, kind, state, jobs in rows})
+    counted.update(map(group_of, claimed.values()))
+    counted.subtract((*group_of(job)[:2], State.SCHEDULED) for job in claimed.values())
+    return {group: jobs for group, jobs in counted.items() if jobs}
 
 
 def _choose(query: Query, groups: list[Group], jobs: int, waiting: int) -> Part:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import apsw
 
 APPLICATION_ID = 0x65726C67  # "erlg"
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 CHECKSUM_BYTES = 8  # at the end of each page
 BUSY_TIMEOUT = 5_000  # milliseconds
 
@@ -30,8 +30,7 @@ PRAGMA journal_size_limit = 8388608;
 """
 
 # `due` holds waiting jobs only, `ended` final ones, so that neither pays for the other. `grouped` makes every
-# listing a walk along one index. `held` guards that a live key is unique. A row of `claims` says that a job which its
-# own row has as scheduled is running since then: whoever writes the job's row next takes it away.
+# listing a walk along one index. `held` guards that a live key is unique.
 SCHEMA = f"""
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
@@ -74,10 +73,6 @@ CREATE INDEX grouped ON jobs (state, queue, kind);
 CREATE INDEX ended ON jobs (queue, state, finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX keyed ON jobs (key) WHERE key IS NOT NULL;
 CREATE UNIQUE INDEX held ON jobs (queue, key) WHERE key IS NOT NULL AND state < 2;
-CREATE TABLE claims (
-    seq INTEGER PRIMARY KEY,
-    started_at INTEGER NOT NULL
-) STRICT;
 CREATE TABLE labels (
     name TEXT NOT NULL,
     value TEXT NOT NULL,
@@ -111,6 +106,10 @@ CREATE TABLE memos (
 CREATE INDEX memoed ON memos (created_at);
 """
 
+# For who lists: what runs though its row has it waiting (see `sqlite_running`), so that a statement can ask for it.
+CLAIMS = "CREATE TEMP TABLE claims (seq INTEGER PRIMARY KEY) STRICT"
+SET_CLAIMS = "INSERT INTO claims (seq) SELECT value FROM carray(?1)"
+
 FIELDS = Job._fields
 _FIXED = {"queue", "key", "created_at", "token", "seq"}
 
@@ -118,51 +117,32 @@ COLUMNS = ", ".join(FIELDS)
 UNCLAIMED = "seq NOT IN (SELECT seq FROM claims)"
 STATE = f"iif({UNCLAIMED}, state, 1)"
 
-# What `Job.start` makes of a row. One that is told from the row beside it in `claims` costs a sixth of writing it.
-_STARTED = {
-    "state": "1",
-    "attempt": "attempt + 1",
-    "started_at": "{at}",
-    "late_by": "({at} - due_at) / 1e6",
-    "version": "version + 1",
-}
+
+def _columns(fields: Sequence[str] = FIELDS, **others: str) -> str:
+    """Columns of a job; those of `others` as they are given."""
+    return ", ".join(others.get(name, f"jobs.{name}") for name in fields)
 
 
-def _columns(at: str, is_claimed: str = "", fields: Sequence[str] = FIELDS, **others: str) -> str:
-    """Columns of a job that was started `at` an instant, or only if it `is_claimed`; others as they are given."""
-    started = {name: text.format(at=at) for name, text in _STARTED.items()}
-    if is_claimed:
-        started = {name: f"iif({is_claimed}, {text}, jobs.{name})" for name, text in started.items()}
-    return ", ".join((started | others).get(name, f"jobs.{name}") for name in fields)
-
-
-_STANDING_COLUMNS = _columns("claims.started_at", "claims.seq")
-_BRIEF_COLUMNS = _columns("claims.started_at", "claims.seq", params="x'7B7D'", result="NULL", attempts="x'5B5D'")
-_STARTED_COLUMNS = _columns("?2", fields=FIELDS[: PLACES["state"]])  # the others are `job.begun`
+_BRIEF_COLUMNS = _columns(params="x'7B7D'", result="NULL", attempts="x'5B5D'")
+# What `Job.start` makes of a row: these, and from `state` on what `job.begun` says.
+_STARTED_COLUMNS = _columns(
+    FIELDS[: PLACES["state"]], attempt="attempt + 1", late_by="(?2 - due_at) / 1e6", version="version + 1"
+)
 
 # All rows of a list of numbers by one statement, in its order: half the cost of one statement for each.
 _LISTED = "FROM carray(?1) AS listed CROSS JOIN jobs ON jobs.seq = listed.value"
-_STANDING = f"{_LISTED} LEFT JOIN claims ON claims.seq = jobs.seq"
-SELECT = f"SELECT {_STANDING_COLUMNS} {_STANDING}"
-SELECT_BRIEF = f"SELECT {_BRIEF_COLUMNS} {_STANDING}"
+SELECT = f"SELECT {_columns()} {_LISTED}"
+SELECT_BRIEF = f"SELECT {_BRIEF_COLUMNS} {_LISTED}"
 SELECT_HOLDER = "SELECT seq FROM jobs WHERE queue = ? AND key = ? AND state < 2"
-SELECT_STANDING = f"""
-SELECT
-    jobs.seq, queue, kind, iif(claims.seq, 1, state), labels, token, iif(claims.seq, version + 1, version), claims.seq
-{_STANDING}
-"""
-SELECT_GLANCE = f"""
-SELECT seq, queue, kind, priority, due_at, expires_at, labels {_LISTED} WHERE state = 0 AND {UNCLAIMED}
-"""
+SELECT_STANDING = f"SELECT seq, queue, kind, state, labels, token, version {_LISTED}"
+SELECT_GLANCE = f"SELECT seq, queue, kind, priority, due_at, expires_at, labels {_LISTED} WHERE state = 0"
+SELECT_WAITING = f"SELECT seq, version {_LISTED} WHERE state = 0"
 SELECT_CLAIMABLE = f"""
 SELECT {_STARTED_COLUMNS} {_LISTED}
-WHERE state = 0 AND due_at <= ?2 AND (expires_at IS NULL OR expires_at > ?2) AND {UNCLAIMED}
+WHERE state = 0 AND due_at <= ?2 AND (expires_at IS NULL OR expires_at > ?2)
 """
-CLAIM = "INSERT INTO claims (seq, started_at) SELECT value, ?2 FROM carray(?1)"
-DROP_CLAIMS = "DELETE FROM claims WHERE seq IN carray(?1)"
-SELECT_UNCLAIMED = f"""
+SELECT_UNCLAIMED = """
 SELECT state, due_at FROM jobs WHERE seq = ?1 AND (state = 0 AND due_at > ?2 OR state NOT BETWEEN 0 AND 5)
-AND {UNCLAIMED}
 """
 # Of a job that was claimed the due time comes before the expiry.
 SELECT_DUE = f"""

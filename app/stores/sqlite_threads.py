@@ -49,7 +49,6 @@ class SqliteThreads:
         self.writer = GroupThread(name="store-writer", run_group=self._commit, rest=self._rest, timer=timer)
         self.reader = GroupThread(name="store-reader", run_group=partial(self._read, self._quick_pass))
         self.lister = GroupThread(name="store-lister", run_group=partial(self._read, self._slow_pass))
-        self._synchronous = ""
         self._failure: BaseException | None = None
         self._damage: str | None = None
         self._failed_at = -ONE_FAILURE_A
@@ -114,27 +113,26 @@ class SqliteThreads:
             self._meet(error, group)
 
     def _transact(self, group: Sequence[Call]) -> None:
-        """Run a group in one transaction. Nothing but soft calls: without fsync (11 µs against 124)."""
-        is_soft = all(call.is_soft for call in group)
-        wanted = "NORMAL" if is_soft else self._file.synchronous
+        """Run a group in one transaction; one that writes nothing, as of claims alone, is no commit."""
         write = self._file.write
-        if wanted != self._synchronous:
-            write.execute(f"PRAGMA synchronous = {wanted}")
-            self._synchronous = wanted
         self._ledger.begin()
+        changes = write.total_changes()
         write.execute("BEGIN IMMEDIATE")
         try:
             for call in group:
                 call.run()  # a problem that it raises comes before its first write, and is its answer
-            self._ledger.write(write)
+            has_written = write.total_changes() > changes
+            if has_written:
+                self._ledger.write(write)
             write.execute("COMMIT")
         except BaseException:
             self._ledger.undo()
             if write.in_transaction:
                 write.execute("ROLLBACK")
             raise
-        self._ledger.settle()
-        self.upkeep.committed(is_synced=not is_soft)
+        self._ledger.settle(has_written=has_written)
+        if has_written:
+            self.upkeep.committed()
 
     def _read(self, is_passed: threading.Lock, group: Sequence[Call]) -> None:
         with is_passed:
@@ -217,9 +215,9 @@ class SqliteThreads:
 
     def _begin_anew(self) -> None:
         self._ledger.load(self._file.write, last_seq=self._ledger.last_seq)
+        self._ledger.running.renew()
         self.upkeep.begin()
         self.upkeep.attach()
-        self._synchronous = ""
 
     def _give_up(self, exit: Exit) -> None:
         self._exit = exit

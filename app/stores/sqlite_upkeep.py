@@ -45,13 +45,13 @@ class Upkeep:
         """Hear of the size of the log after each commit; SQLite's own checkpoints, inside of commits, are off."""
         self._file.write.set_wal_hook(self._note_log)
 
-    def committed(self, *, is_synced: bool) -> None:
+    def committed(self) -> None:
         """A commit that is on disk takes all those before it along.
 
         The mark is moved before anybody is answered: so no loss of what was answered goes unseen, and it costs 3 µs;
         afterwards it would be 20, in the way of those who were.
         """
-        if is_synced and self._is_full:
+        if self._is_full:
             self._sure = self._ledger.commits
             try:
                 self._move_mark()
@@ -64,6 +64,7 @@ class Upkeep:
             self._checkpoint()
         if self._sure > self._marked:
             self._move_mark()
+        self._ledger.running.tidy()
         if not (self._has_unsynced or self._file.reserve.is_spent):
             return None
         now = time.monotonic()

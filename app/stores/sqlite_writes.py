@@ -35,14 +35,13 @@ from app.stores.sqlite_rows import (
     listed,
     mend,
     queue_and_kind_of,
-    read_jobs,
     read_labels,
     select_rows,
     write_jobs,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     import apsw
 
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
     from app.stores.base import Group, Verdicts
     from app.stores.sqlite_file import DatabaseFile
     from app.stores.sqlite_ledger import Ledger
+    from app.stores.sqlite_running import Running
 
 _MAKE_ADDED = partial(tuple.__new__, Added)  # a named tuple's own way is a call of Python
 
@@ -62,13 +62,14 @@ class Writes:
     def __init__(self, *, file: DatabaseFile, ledger: Ledger) -> None:
         self._file = file
         self._ledger = ledger
+        self._running = ledger.running
 
     @property
     def _write(self) -> apsw.Connection:
         return self._file.write  # another one after the disk has failed
 
     def add(self, offers: Sequence[Offer], now: Instant, is_whole: bool, memo: Memo | None) -> Receipt:
-        if memo is not None and (receipt := recall(self._write, memo, now)) is not None:
+        if memo is not None and (receipt := recall(self._write, self._running, memo, now)) is not None:
             return receipt
         if all(offer.job.key is None for offer in offers):
             entries = [_MAKE_ADDED((ADDED, job)) for job in self._insert([offer.job for offer in offers])]
@@ -116,7 +117,9 @@ class Writes:
         return numbered
 
     def claim(self, seqs: Sequence[int], now: Instant) -> Claim:
-        rows = select_rows(self._write, sql.SELECT_CLAIMABLE, dict.fromkeys(seqs), now)
+        running = self._running.find(seqs)
+        free = [seq for seq in dict.fromkeys(seqs) if seq not in running]
+        rows = select_rows(self._write, sql.SELECT_CLAIMABLE, free, now)
         claim = Claim([], [], [])
         rest = begun(now)
         for row in rows:
@@ -124,15 +127,13 @@ class Writes:
             if (flaw := flaw_of(job)) is None:
                 claim.jobs.append(job)
             else:
-                claim.spoiled.append(self._spoil(read_jobs(self._write, [job.seq])[job.seq], flaw, now))
-        for (queue, kind), number in Counter(map(queue_and_kind_of, claim.jobs)).items():
-            self._ledger.deltas[queue, kind, State.SCHEDULED] -= number
-            self._ledger.deltas[queue, kind, State.RUNNING] += number
-        if started := {job.seq: job for job in claim.jobs}:
-            self._write.execute(sql.CLAIM, (listed(started), now))
-            self._ledger.running |= started
-        if len(rows) < len(seqs):
-            self._look_at_losers(dict.fromkeys(seqs), claim, now)
+                claim.spoiled.append(self._spoil(self._read([job.seq])[job.seq], flaw, now))
+        if claim.jobs:
+            self._move(claim.jobs, State.SCHEDULED, State.RUNNING)
+            self._running.add(claim.jobs, now)
+        if len(rows) < len(free):
+            self._look_at_losers(free, claim, now)
+        claim.early.extend((now, seq) for seq in running if not self._running.has(seq))  # its end is of this commit
         return claim
 
     def _look_at_losers(self, seqs: Iterable[int], claim: Claim, now: Instant) -> None:
@@ -141,7 +142,7 @@ class Writes:
                 if state == State.SCHEDULED:
                     claim.early.append((due_at, seq))
                 else:  # no state at all; it waited, or nobody would ask for it
-                    job = read_jobs(self._write, [seq])[seq]._replace(state=State.SCHEDULED)
+                    job = self._read([seq])[seq]._replace(state=State.SCHEDULED)
                     claim.spoiled.append(self._spoil(job, "state", now))
 
     def _spoil(self, job: Job, flaw: str, now: Instant) -> Job:
@@ -152,30 +153,31 @@ class Writes:
 
     def finish(self, endings: Sequence[Ending]) -> Verdicts:
         """What succeeded and is as it was claimed, which is nearly all, needs no look at its row and few columns."""
-        verdicts, plain, others = [FINISHED] * len(endings), [], []
-        running = self._ledger.running
+        verdicts, plain, others, seen = [FINISHED] * len(endings), [], [], set()
         for place, (job, outcome, at, _) in enumerate(endings):
-            if running.pop(job.seq, None) is job and job.is_told_without(outcome):
-                plain.append((job, (job.seq, job.started_at, at, outcome.result, outcome.result_truncated)))
+            seq = job.seq
+            if self._running.has_as_is(job) and seq not in seen and job.is_told_without(outcome):
+                plain.append((seq, job.started_at, at, outcome.result, outcome.result_truncated))
             else:
                 others.append(place)
+            seen.add(seq)
         after = [endings[place].after for place in others]  # which may be refused, and so comes before any write
         self._succeed(plain)
         for place, verdict in zip(others, self.save(after), strict=True):
             verdicts[place] = verdict
         return verdicts
 
-    def _succeed(self, plain: Sequence[tuple[Job, Row]]) -> None:
-        write_jobs(self._write, sql.succeed, [row for _, row in plain])
-        self._drop_claims([row[0] for _, row in plain])
-        for (queue, kind), number in Counter(map(queue_and_kind_of, [job for job, _ in plain])).items():
-            self._ledger.deltas[queue, kind, State.RUNNING] -= number
+    def _succeed(self, rows: Sequence[Row]) -> None:
+        write_jobs(self._write, sql.succeed, rows)
+        jobs = self._running.end([row[0] for row in rows])
+        self._move(jobs, State.RUNNING, State.SCHEDULED)
+        for (queue, kind), number in Counter(map(queue_and_kind_of, jobs)).items():
+            self._ledger.deltas[queue, kind, State.SCHEDULED] -= number
             self._ledger.deltas[queue, kind, State.SUCCEEDED] += number
 
     def save(self, jobs: Sequence[Job]) -> Verdicts:
         """Write all that stand as they were read by few statements; the others one by one, in their turn."""
-        rows = self._write.execute(sql.SELECT_STANDING, (listed(job.seq for job in jobs),))
-        standing = {row[0]: row for row in rows}
+        standing = self._standing([job.seq for job in jobs])
         plain: list[tuple[Job, Row]] = []
         verdicts = []
         for job in jobs:
@@ -192,14 +194,14 @@ class Writes:
 
     def _write_over(self, plain: Sequence[tuple[Job, Row]]) -> None:
         write_jobs(self._write, sql.update, [job for job, _ in plain])
-        self._drop_claims([row[0] for _, row in plain if row[-1] is not None])
+        self._move(self._running.end([row[0] for _, row in plain]), State.RUNNING, State.SCHEDULED)
         self._ledger.deltas.update(map(group_of, [job for job, _ in plain]))
         self._ledger.deltas.subtract(Counter([row[1:4] for _, row in plain]))
 
     def _save_one(self, job: Job) -> Saved:
-        row = self._write.execute(sql.SELECT_STANDING, (listed([job.seq]),)).fetchone()
-        if row is None or row[5:7] != (job.token, job.version - 1):
-            return Saved(False, read_jobs(self._write, [job.seq]).get(job.seq))
+        row = self._standing([job.seq]).get(job.seq)
+        if row is None or row[5:] != (job.token, job.version - 1):
+            return Saved(False, self._read([job.seq]).get(job.seq))
         if job.key is not None and row[3] >= State.SUCCEEDED and not job.is_final:
             holder = self._holder(job.queue, job.key)
             if holder is not None:
@@ -208,25 +210,25 @@ class Writes:
         self._update(job, (queue, kind, State(state)), labels)
         return Saved(True, job)
 
-    def _drop_claims(self, seqs: Sequence[int]) -> None:
-        if seqs:
-            self._write.execute(sql.DROP_CLAIMS, (listed(seqs),))
-            for seq in seqs:
-                self._ledger.running.pop(seq, None)
+    def _standing(self, seqs: Sequence[int]) -> dict[int, Row]:
+        """What a row says of a job, but for its version: that of a running one is that of its claim."""
+        standing = {row[0]: row for row in self._write.execute(sql.SELECT_STANDING, (listed(seqs),))}
+        for seq, job in self._running.find(seqs).items():
+            if self._running.has(seq) and seq in standing:
+                standing[seq] = (*standing[seq][:-1], job.version)
+        return standing
 
     def _update(self, job: Job, group: Group, labels: bytes | None) -> None:
         """Write a job over a row of which the group and labels are given."""
         write_jobs(self._write, sql.update, [job])
-        if group[2] is State.RUNNING:
-            self._drop_claims([job.seq])
-        self._ledger.deltas[group] -= 1
+        self._count_off(job.seq, group)
         self._ledger.deltas[job.group] += 1
         if job.labels != labels:
             self._label(job.seq, labels, sql.DELETE_LABEL)
             self._label(job.seq, job.labels, sql.INSERT_LABEL)
 
     def delete(self, job: Job) -> bool:
-        stored = read_jobs(self._write, [job.seq]).get(job.seq)
+        stored = self._read([job.seq]).get(job.seq)
         if stored is None or (stored.token, stored.version) != (job.token, job.version):
             return False
         self._forget([(stored.seq, stored.kind, stored.labels)], stored.queue, stored.state)
@@ -238,11 +240,9 @@ class Writes:
         return len(rows)
 
     def _forget(self, rows: Sequence[Row], queue: str, state: State) -> None:
-        if state is State.RUNNING:
-            self._drop_claims([seq for seq, _, _ in rows])
         for seq, kind, labels in rows:
             self._write.execute(sql.DELETE, (seq,))
-            self._ledger.deltas[queue, kind, state] -= 1
+            self._count_off(seq, (queue, kind, state))
             self._label(seq, labels, sql.DELETE_LABEL)
 
     def forget_memos(self, before: Instant, limit: int) -> int:
@@ -257,14 +257,30 @@ class Writes:
 
     def _holder(self, queue: str, key: str | None) -> Job | None:
         row = self._write.execute(sql.SELECT_HOLDER, (queue, key)).fetchone()
-        return None if row is None else read_jobs(self._write, row)[row[0]]
+        return None if row is None else self._read(row)[row[0]]
+
+    def _read(self, seqs: Sequence[int]) -> dict[int, Job]:
+        return self._running.read(self._write, seqs)
+
+    def _count_off(self, seq: int, group: Group) -> None:
+        """One less has a row of this group; if it was running by its claim, that is over, and its row was waiting."""
+        if ended := self._running.end([seq]):
+            self._move(ended, State.RUNNING, State.SCHEDULED)
+            group = (*group[:2], State.SCHEDULED)
+        self._ledger.deltas[group] -= 1
+
+    def _move(self, jobs: Collection[Job], one: State, other: State) -> None:
+        """Count what a claim, or its end, makes of jobs whose rows it leaves as they are."""
+        for (queue, kind), number in Counter(map(queue_and_kind_of, jobs)).items():
+            self._ledger.moves[queue, kind, one] -= number
+            self._ledger.moves[queue, kind, other] += number
 
     def _label(self, seq: int, labels: bytes | None, statement: str) -> None:
         for name, value in read_labels(labels).items():
             self._write.execute(statement, (name, value, seq))
 
 
-def recall(connection: apsw.Connection, memo: Memo, now: Instant) -> Receipt | None:
+def recall(connection: apsw.Connection, running: Running, memo: Memo, now: Instant) -> Receipt | None:
     """The answer to an add that had this memo; None if there was none."""
     row = connection.execute(sql.SELECT_MEMO, (memo.caller, memo.key, now - MEMO_LIFE)).fetchone()
     if row is None:
@@ -273,12 +289,12 @@ def recall(connection: apsw.Connection, memo: Memo, now: Instant) -> Receipt | N
     if digest != memo.digest:
         raise IdempotencyMismatch(f"Idempotency-Key {memo.key!r} was used for another body; take a new key")
     names = [parse_id(id_) or (0, "") for id_ in orjson.loads(ids)]
-    jobs = read_jobs(connection, [seq for seq, _ in names])
+    jobs = running.read(connection, [seq for seq, _ in names])
     found = [job if (job := jobs.get(seq)) and job.token == token else None for seq, token in names]
     return Receipt([Added(Fate.EXISTS, job) if job else None for job in found], replayed=True)
 
 
 def _is_plain(job: Job, standing: Row) -> bool:
     """Whether it follows on what is stored and takes neither its key nor other labels."""
-    is_next = standing[5:7] == (job.token, job.version - 1)
+    is_next = standing[5:] == (job.token, job.version - 1)
     return is_next and standing[4] == job.labels and (job.key is None or job.is_final)

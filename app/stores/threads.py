@@ -32,7 +32,7 @@ class Split(NamedTuple):
 class Call:
     """One call on its way through the thread, with its answer or its error."""
 
-    __slots__ = ("arguments", "error", "function", "future", "is_soft", "result", "split")
+    __slots__ = ("arguments", "error", "function", "future", "result", "split")
 
     def __init__(
         self,
@@ -40,13 +40,11 @@ class Call:
         arguments: tuple[Any, ...],
         future: asyncio.Future[Any],
         *,
-        is_soft: bool,
         split: Split | None,
     ) -> None:
         self.function = function
         self.arguments = arguments
         self.future = future
-        self.is_soft = is_soft
         self.split = split
         self.result: Any = None
         self.error: BaseException | None = None
@@ -77,7 +75,7 @@ class Call:
         return True
 
     def _part(self, things: Sequence[Any], others: Sequence[Any]) -> Call:
-        return Call(self.function, (things, *others), self.future, is_soft=self.is_soft, split=self.split)
+        return Call(self.function, (things, *others), self.future, split=self.split)
 
     def answer(self) -> None:
         if self.future.done():
@@ -117,14 +115,12 @@ class GroupThread:
         self._thread = threading.Thread(target=self._work, args=(self._loop,), name=self._name, daemon=True)
         self._thread.start()
 
-    async def call(
-        self, function: Callable[..., T], *arguments: Any, is_soft: bool = False, split: Split | None = None
-    ) -> T:
-        """Run a function in the thread. `is_soft`: its effect need not survive a power cut."""
+    async def call(self, function: Callable[..., T], *arguments: Any, split: Split | None = None) -> T:
+        """Run a function in the thread."""
         if self._thread is None:
             raise StoreUnavailable("the store is closed")
         future = self._loop.create_future()
-        call = Call(function, arguments, future, is_soft=is_soft, split=split)
+        call = Call(function, arguments, future, split=split)
         self._fresh.append(call)
         if len(self._fresh) == 1:
             self._loop.call_soon(self._hand_over)

@@ -102,7 +102,7 @@ async def test_schema_of_a_newer_version_is_refused(tmp_path: Path) -> None:
         pass
     with_connection(tmp_path / "erelong.db", "PRAGMA user_version = 99")
 
-    assert "schema version 99, this erelong reads 3" in str(await refused(tmp_path, StoreCorrupt, code=65))
+    assert "schema version 99, this erelong reads 4" in str(await refused(tmp_path, StoreCorrupt, code=65))
 
 
 async def test_database_that_has_lost_its_tables_is_refused(tmp_path: Path) -> None:
@@ -244,25 +244,14 @@ async def test_closed_store_finishes_what_it_was_asked_and_refuses_the_rest(tmp_
         assert await store.list(ALL) == [job]
 
 
-async def test_claims_alone_are_not_synced(sqlite: SqliteStore) -> None:
+async def test_claim_alone_is_no_commit(sqlite: SqliteStore) -> None:
     job = await put_one(sqlite)
-    added = sqlite._file.write.pragma("synchronous")
+    commits = sqlite._ledger.commits, sqlite._threads.upkeep.log_pages
+
     await sqlite.claim([job.seq], now=NOW)
-    claimed = sqlite._file.write.pragma("synchronous")
-    await put_one(sqlite)
 
-    assert (added, claimed, sqlite._file.write.pragma("synchronous")) == (2, 1, 2)
-
-
-async def test_claim_that_shares_its_commit_with_an_add_is_synced(sqlite: SqliteStore) -> None:
-    await sqlite.claim([], now=NOW)
-
-    async with held_writer(sqlite):
-        calls = [asyncio.ensure_future(sqlite.claim([1], now=NOW)), asyncio.ensure_future(put_one(sqlite))]
-        await asyncio.sleep(0)
-    await asyncio.gather(*calls)
-
-    assert sqlite._file.write.pragma("synchronous") == 2
+    assert (sqlite._ledger.commits, sqlite._threads.upkeep.log_pages) == commits
+    assert (await sqlite.get([job.seq]))[job.seq].state is State.RUNNING
 
 
 async def test_claim_that_was_undone_is_not_taken_for_one(sqlite: SqliteStore) -> None:

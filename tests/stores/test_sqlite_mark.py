@@ -14,7 +14,7 @@ from app.errors import Exit, PlaceRefused, StoreCorrupt
 from app.stores import file_systems, sqlite_file
 from app.stores.mark import Mark, MarkFile
 from app.stores.sqlite import SqliteStore
-from tests.support.builders import ALL, NOW, put_one
+from tests.support.builders import ALL, put_one
 
 pytestmark = pytest.mark.real_loop
 
@@ -153,18 +153,6 @@ async def test_log_with_a_torn_end_is_repaired(path: Path, tmp_path: Path) -> No
         log.write(os.urandom(3 * PAGE))
 
     assert await count(crashed) == 20
-
-
-async def test_claims_that_a_power_cut_took_are_not_missed(path: Path, tmp_path: Path) -> None:
-    store = SqliteStore(path=path)
-    await store.open()
-    job = await put_one(store)
-    marked = mark_of(path).read_bytes()
-    await store.claim([job.seq], now=NOW)
-    await store._writer.call(lambda: None, is_soft=True)
-
-    assert mark_of(path).read_bytes() == marked
-    await store.close()
 
 
 async def test_mark_has_moved_before_anybody_is_answered(path: Path) -> None:

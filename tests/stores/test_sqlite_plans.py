@@ -23,7 +23,6 @@ DUE = Query(due_after=NOW)
 OF_GROUP = "jobs USING INDEX grouped (state=? AND queue=? AND kind=?)"
 ALONG_GROUPS = "jobs USING COVERING INDEX grouped (state=? AND queue=? AND kind=? AND rowid<?)"
 ALONG_ROWS = "jobs USING INTEGER PRIMARY KEY (rowid<?)"
-CLAIM_OF_A_ROW = "claims USING INTEGER PRIMARY KEY (rowid=?) LEFT-JOIN"
 ALONG_CLAIMS = ["claims USING INTEGER PRIMARY KEY (rowid<?)", "jobs USING INTEGER PRIMARY KEY (rowid=?)"]
 ALONG_KEYS = "jobs USING COVERING INDEX keyed (key=? AND rowid<?)"
 ALONG_LABELS = "labels USING PRIMARY KEY (name=? AND value=? AND seq<?)"
@@ -97,9 +96,9 @@ async def test_listing_of_many_groups_goes_along_the_rows(sqlite: SqliteStore, m
         (sql.SELECT_CLAIMABLE, ["jobs USING INTEGER PRIMARY KEY (rowid=?)"]),
         (sql.SELECT_UNCLAIMED, ["jobs USING INTEGER PRIMARY KEY (rowid=?)"]),
         (sql.SELECT_GLANCE, ["jobs USING INTEGER PRIMARY KEY (rowid=?)"]),
-        (sql.SELECT, ["jobs USING INTEGER PRIMARY KEY (rowid=?)", CLAIM_OF_A_ROW]),
-        (sql.SELECT_STANDING, ["jobs USING INTEGER PRIMARY KEY (rowid=?)", CLAIM_OF_A_ROW]),
-        (sql.DROP_CLAIMS, ["claims USING INTEGER PRIMARY KEY (rowid=?)"]),
+        (sql.SELECT, ["jobs USING INTEGER PRIMARY KEY (rowid=?)"]),
+        (sql.SELECT_STANDING, ["jobs USING INTEGER PRIMARY KEY (rowid=?)"]),
+        (sql.SELECT_WAITING, ["jobs USING INTEGER PRIMARY KEY (rowid=?)"]),
         (sql.update(1), ["jobs USING INTEGER PRIMARY KEY (rowid=?)"]),
         (sql.update(8), ["jobs USING INTEGER PRIMARY KEY (rowid=?)"]),
         (sql.SELECT_HOLDER, ["jobs USING INDEX held (queue=? AND key=?)"]),

@@ -84,6 +84,18 @@ def faulty_disk() -> Iterator[FaultyDisk]:
         disk.unregister()
 
 
+def fail_once(disk: FaultyDisk, kind: str, *, nth: int = 1) -> None:
+    """Let the n-th operation of a kind from now on fail, and all others work."""
+    seen = 0
+
+    def fault(met: str, _: str, __: int) -> Exception | None:
+        nonlocal seen
+        seen += met == kind
+        return io_error() if met == kind and seen == nth else None
+
+    disk.fault = fault
+
+
 def io_error() -> apsw.IOError:
     """What SQLite makes of EIO."""
     error = apsw.IOError("disk I/O error")

@@ -1,0 +1,153 @@
+"""The jobs that were claimed: their rows have them waiting still, until what came of it is written over them."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import apsw
+
+from app.job import PLACES, State
+from app.stores import sqlite_schema as sql
+from app.stores.claim_file import Claimed
+from app.stores.sqlite_faults import Ill, diagnose
+from app.stores.sqlite_rows import listed, read_jobs
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from app.clock import Instant
+    from app.job import Job
+    from app.stores.claim_file import ClaimFile
+
+_version_of = itemgetter(PLACES["version"])
+
+
+class Running:
+    """Jobs as they were claimed; of one that is here nothing has been written since, but a claim in a file.
+
+    That costs a sixth of writing its row, and no commit. A job leaves when what was written over its row is committed.
+    So who looks here first, in any thread, and at the row then, finds each job either way: it is running if it is here
+    and its row is of the version before. All changes are the writer's.
+    """
+
+    def __init__(self, *, file: ClaimFile) -> None:
+        self._file = file
+        self._jobs: dict[int, Job] = {}
+        self._begin_at = 0
+        self._begun: dict[int, Job] = {}
+        self._over: set[int] = set()
+
+    # looks
+
+    def all(self) -> dict[int, Job]:
+        return self._jobs.copy()
+
+    def find(self, seqs: Collection[int]) -> dict[int, Job]:
+        """Those of them that are here."""
+        jobs = self._jobs
+        if jobs.keys().isdisjoint(seqs):  # as of nearly all that are asked for
+            return {}
+        return {seq: job for seq in seqs if (job := jobs.get(seq)) is not None}
+
+    def read(self, connection: apsw.Connection, seqs: Collection[int]) -> dict[int, Job]:
+        """Read jobs by number; the unknown are absent."""
+        running = self.find(seqs)
+        jobs = read_jobs(connection, seqs)
+        return jobs | {seq: job for seq, job in running.items() if seq in jobs and _is_claimed(job, jobs[seq])}
+
+    def has(self, seq: int) -> bool:
+        """Whether nothing has been written of it, in this transaction neither."""
+        return seq in self._jobs and seq not in self._over
+
+    def has_as_is(self, job: Job) -> bool:
+        return self._jobs.get(job.seq) is job and job.seq not in self._over
+
+    # a transaction
+
+    def begin(self) -> None:
+        self._begin_at = self._file.end
+        self._begun, self._over = {}, set()
+
+    def add(self, jobs: Sequence[Job], now: Instant) -> None:
+        """They are claimed."""
+        started = {job.seq: job for job in jobs}
+        self._jobs |= started
+        self._begun |= started
+        self._file.add(started, map(_version_of, jobs), now)
+
+    def end(self, seqs: Collection[int]) -> Collection[Job]:
+        """Something is written over their rows, or those are gone; the jobs that were here come back."""
+        ended = self.find(seqs)
+        if not self._over.isdisjoint(ended):
+            ended = {seq: job for seq, job in ended.items() if seq not in self._over}
+        self._over.update(ended)
+        return ended.values()
+
+    def undo(self) -> None:
+        """It failed."""
+        for seq in self._begun:
+            self._jobs.pop(seq, None)
+        with suppress(OSError):  # then a start may take an attempt for lost that never began
+            self._file.rewind(self._begin_at)
+
+    def redo(self) -> None:
+        """It only seemed to fail."""
+        self._jobs |= self._begun
+        self.settle()
+
+    def settle(self) -> None:
+        """It is committed."""
+        for seq in self._over:
+            self._jobs.pop(seq, None)
+
+    # the file
+
+    def load(self, connection: apsw.Connection) -> None:
+        """Find what ran when the process ended."""
+        claims = {claim.seq: claim for claim in self._file.read()}
+        waiting = _versions_of_waiting(connection, claims)
+        ran = [seq for seq, version in waiting.items() if version == claims[seq].version - 1]
+        self._jobs = {seq: job.start(claims[seq].started_at) for seq, job in read_jobs(connection, ran).items()}
+        self.renew()
+
+    def renew(self) -> None:
+        """Write the claims down anew, less those that are past."""
+        jobs = self._jobs.values()
+        self._file.renew([Claimed(job.seq, job.version, job.started_at or 0) for job in jobs])
+
+    def tidy(self) -> None:
+        if self._file.is_long:
+            self.renew()
+
+
+def waiting_still(connection: apsw.Connection, running: Mapping[int, Job]) -> dict[int, Job]:
+    """Those whose rows, as they are seen here, are the ones that were claimed."""
+    waiting = _versions_of_waiting(connection, running)
+    return {seq: running[seq] for seq, version in waiting.items() if version == running[seq].version - 1}
+
+
+def unreadable(connection: apsw.Connection, running: Mapping[int, Job]) -> dict[int, Job]:
+    """Those whose rows are on a damaged page."""
+    try:
+        waiting_still(connection, running)
+    except apsw.Error as error:
+        if diagnose(error) is not Ill.DAMAGE:
+            raise
+        jobs, middle = [*running.items()], len(running) // 2
+        if not middle:
+            return {**running}
+        return unreadable(connection, dict(jobs[:middle])) | unreadable(connection, dict(jobs[middle:]))
+    return {}
+
+
+def _versions_of_waiting(connection: apsw.Connection, seqs: Collection[int]) -> dict[int, int]:
+    if not seqs:
+        return {}
+    rows: list[Any] = connection.execute(sql.SELECT_WAITING, (listed(seqs),)).fetchall()
+    return dict(rows)
+
+
+def _is_claimed(job: Job, row: Job) -> bool:
+    return row.state is State.SCHEDULED and row.version == job.version - 1
