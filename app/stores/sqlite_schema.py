@@ -30,24 +30,22 @@ PRAGMA journal_size_limit = 8388608;
 """
 
 # `due` holds waiting jobs only, `ended` final ones, so that neither pays for the other. `grouped` makes every
-# listing a walk along one index. `held` guards that a live key is unique.
+# listing a walk along one index. `held` guards that a live key is unique. What may be large is last in a row: a column
+# behind it is reached by reading all its pages.
 SCHEMA = f"""
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
 CREATE TABLE jobs (
-    kind TEXT NOT NULL,
-    queue TEXT NOT NULL,
-    params BLOB NOT NULL,
-    key TEXT,
-    labels BLOB,
-    priority INTEGER NOT NULL,
-    timeout REAL NOT NULL,
-    retry BLOB NOT NULL,
-    execute_at INTEGER NOT NULL,
-    expires_after REAL,
+    seq INTEGER PRIMARY KEY,
+    token TEXT NOT NULL,
     state INTEGER NOT NULL,
     due_at INTEGER,
     expires_at INTEGER,
+    kind TEXT NOT NULL,
+    queue TEXT NOT NULL,
+    priority INTEGER NOT NULL,
+    labels BLOB,
+    version INTEGER NOT NULL,
     attempt INTEGER NOT NULL,
     failures INTEGER NOT NULL,
     losses INTEGER NOT NULL,
@@ -56,16 +54,19 @@ CREATE TABLE jobs (
     started_at INTEGER,
     finished_at INTEGER,
     late_by REAL,
-    result BLOB,
+    execute_at INTEGER NOT NULL,
+    expires_after REAL,
+    timeout REAL NOT NULL,
     result_truncated INTEGER NOT NULL,
-    error BLOB,
-    attempts BLOB NOT NULL,
     lease TEXT,
     lease_until INTEGER,
+    key TEXT,
+    retry BLOB NOT NULL,
     ended_leases BLOB NOT NULL,
-    version INTEGER NOT NULL,
-    token TEXT NOT NULL,
-    seq INTEGER PRIMARY KEY
+    params BLOB NOT NULL,
+    error BLOB,
+    attempts BLOB NOT NULL,
+    result BLOB
 ) STRICT;
 CREATE INDEX due ON jobs (due_at) WHERE state = 0;
 CREATE INDEX expiring ON jobs (expires_at) WHERE state = 0 AND expires_at < due_at;
