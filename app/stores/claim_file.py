@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 from array import array
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable
     from pathlib import Path
 
     from app.clock import Instant
 
-_MAGIC = 0x65726C_636C61696D  # "erlclaim"
+_MAGIC = 0x65726C636C61696D  # "erlclaim"
 _WORD = 8
 _HEAD = 3  # words: the magic, the identity of the database, the turn
+_ENTRY = 3  # words before the numbers and versions of jobs: how many there are, the sum, when they were claimed
 _END = array("q", [0])
 _HALVES = (0, 1 << 24)  # bytes; further apart than any number of claims reaches
 _CHUNK = 1 << 17
@@ -46,21 +50,26 @@ class ClaimFile:
         self.close()
         self._identity = int(identity[:15], 16)
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        if os.fstat(self._file).st_size <= _HALVES[1]:
-            for start in _HALVES:
-                self._put(array("q", bytes(2 * _LONG * _WORD)), start)
+        self._turn = max(map(self._turn_of, _HALVES))
+        if not self._turn:
+            for half in _HALVES:
+                self._put(array("q", bytes(2 * _LONG * _WORD)), half)
+            self.renew(())
 
     def read(self) -> list[Claimed]:
         """All that were written since the last `renew`, also those of jobs that have ended since."""
-        self._turn, words = max((self._read(start) for start in _HALVES), key=lambda half: half[0])
-        self._end, self._live = len(words), 0
-        return [*_claims(words)]
+        words, claims = self._words(), list[Claimed]()
+        self._end, self._live = _HEAD, 0
+        while found := _claims(words, self._end):
+            claims += found
+            self._end += _ENTRY + 2 * len(found)
+        return claims
 
     def add(self, seqs: Collection[int], versions: Iterable[int], started_at: Instant) -> None:
         """Write down jobs that were claimed together."""
-        words = array("q", [len(seqs), started_at, *seqs, *versions])
-        self._put(words + _END, self._place(self._turn, self._end))
-        self._end += len(words)
+        entry = _entry(seqs, versions, started_at)
+        self._put(entry + _END, self._place(self._turn, self._end))
+        self._end += len(entry)
 
     @property
     def is_long(self) -> bool:
@@ -79,8 +88,10 @@ class ClaimFile:
 
     def renew(self, claims: Iterable[Claimed]) -> None:
         """Go on in the other half, with what still holds."""
-        turn = self._turn + 1
-        words = array("q", [word for seq, version, at in claims for word in (1, at, seq, version)])
+        turn, words = self._turn + 1, array("q")
+        for started_at, together in groupby(claims, key=attrgetter("started_at")):
+            seqs, versions, _ = zip(*together, strict=True)
+            words += _entry(seqs, versions, started_at)
         self._put(words + _END, self._place(turn, _HEAD))
         self._put(array("q", [_MAGIC, self._identity, turn]), self._place(turn, 0))
         self._turn, self._end, self._live = turn, _HEAD + len(words), len(words)
@@ -99,24 +110,42 @@ class ClaimFile:
             written = os.pwrite(self._file, rest, place)
             place, rest = place + written, rest[written:]
 
-    def _read(self, start: int) -> tuple[int, array[int]]:
-        """The turn and the words of a half; none if it was not written for this database."""
+    def _turn_of(self, half: int) -> int:
+        """0 if it was not written for this database."""
+        head = self._get(_HEAD * _WORD, half)
+        return head[-1] if head[:-1].tolist() == [_MAGIC, self._identity] else 0
+
+    def _words(self) -> array[int]:
+        """The half in use, at least as far as it goes."""
         words = array("q")
-        while self._file is not None:
-            chunk = os.pread(self._file, _CHUNK, start + len(words) * _WORD)
-            words.frombytes(chunk[: len(chunk) // _WORD * _WORD])
-            if len(chunk) < _CHUNK or not words[-1]:
+        while chunk := self._get(_CHUNK, self._place(self._turn, len(words))):
+            words += chunk
+            if not chunk[-1]:
                 break
-        if len(words) < _HEAD or words[: _HEAD - 1].tolist() != [_MAGIC, self._identity]:
-            return 0, array("q")
-        return words[_HEAD - 1], words
+        return words
+
+    def _get(self, size: int, place: int) -> array[int]:
+        content = b"" if self._file is None else os.pread(self._file, size, place)
+        return array("q", content[: len(content) // _WORD * _WORD])
 
 
-def _claims(words: array[int]) -> Iterator[Claimed]:
-    """What is written in a half; its end may be torn, or be what was there before."""
-    at = _HEAD
-    while at + 2 <= len(words) and 0 < words[at] <= (len(words) - at - 2) // 2:
-        number, started_at = words[at : at + 2]
-        at += 2 + 2 * number
-        seqs, versions = words[at - 2 * number : at - number], words[at - number : at]
-        yield from (Claimed(seq, version, started_at) for seq, version in zip(seqs, versions, strict=True))
+def _entry(seqs: Collection[int], versions: Iterable[int], started_at: Instant) -> array[int]:
+    body = array("q", [started_at, *seqs, *versions])
+    return array("q", [len(seqs), _sum(body)]) + body
+
+
+def _claims(words: array[int], start: int) -> list[Claimed]:
+    """What an entry says; nothing if it is the end, or torn, and what follows was there before."""
+    if start + _ENTRY > len(words):
+        return []
+    number, sum_, started_at = words[start : start + _ENTRY]
+    middle, end = start + _ENTRY + number, start + _ENTRY + 2 * number
+    if number < 1 or end > len(words) or _sum(words[start + _ENTRY - 1 : end]) != sum_:
+        return []
+    pairs = zip(words[start + _ENTRY : middle], words[middle:end], strict=True)
+    return [Claimed(seq, version, started_at) for seq, version in pairs]
+
+
+def _sum(words: array[int]) -> int:
+    """Never 0, as which no word is written but the end."""
+    return crc32(words) + 1

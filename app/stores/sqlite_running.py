@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
 
@@ -15,11 +16,13 @@ from app.stores.sqlite_faults import Ill, diagnose
 from app.stores.sqlite_rows import listed, read_jobs
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from app.clock import Instant
     from app.job import Job
     from app.stores.claim_file import ClaimFile
+
+T = TypeVar("T")
 
 _version_of = itemgetter(PLACES["version"])
 
@@ -73,9 +76,9 @@ class Running:
     def add(self, jobs: Sequence[Job], now: Instant) -> None:
         """They are claimed."""
         started = {job.seq: job for job in jobs}
+        self._file.add(started, map(_version_of, jobs), now)
         self._jobs |= started
         self._begun |= started
-        self._file.add(started, map(_version_of, jobs), now)
 
     def end(self, seqs: Collection[int]) -> Collection[Job]:
         """Something is written over their rows, or those are gone; the jobs that were here come back."""
@@ -105,12 +108,12 @@ class Running:
     # the file
 
     def load(self, connection: apsw.Connection) -> None:
-        """Find what ran when the process ended."""
+        """Find what ran when the process ended. Where a page is damaged nothing did: it is told of to who needs it."""
         claims = {claim.seq: claim for claim in self._file.read()}
-        waiting = _versions_of_waiting(connection, claims)
+        waiting = _read_sound(partial(_versions_of_waiting, connection), [*claims])
         ran = [seq for seq, version in waiting.items() if version == claims[seq].version - 1]
-        self._jobs = {seq: job.start(claims[seq].started_at) for seq, job in read_jobs(connection, ran).items()}
-        self.renew()
+        jobs = _read_sound(partial(read_jobs, connection), ran)
+        self._jobs = {seq: job.start(claims[seq].started_at) for seq, job in jobs.items()}
 
     def renew(self) -> None:
         """Write the claims down anew, less those that are past."""
@@ -124,29 +127,37 @@ class Running:
 
 def waiting_still(connection: apsw.Connection, running: Mapping[int, Job]) -> dict[int, Job]:
     """Those whose rows, as they are seen here, are the ones that were claimed."""
-    waiting = _versions_of_waiting(connection, running)
+    waiting = _versions_of_waiting(connection, [*running])
     return {seq: running[seq] for seq, version in waiting.items() if version == running[seq].version - 1}
 
 
 def unreadable(connection: apsw.Connection, running: Mapping[int, Job]) -> dict[int, Job]:
     """Those whose rows are on a damaged page."""
-    try:
-        waiting_still(connection, running)
-    except apsw.Error as error:
-        if diagnose(error) is not Ill.DAMAGE:
-            raise
-        jobs, middle = [*running.items()], len(running) // 2
-        if not middle:
-            return {**running}
-        return unreadable(connection, dict(jobs[:middle])) | unreadable(connection, dict(jobs[middle:]))
-    return {}
+
+    def look(seqs: Sequence[int]) -> dict[int, None]:
+        _versions_of_waiting(connection, seqs)
+        return dict.fromkeys(seqs)
+
+    sound = _read_sound(look, [*running])
+    return {seq: job for seq, job in running.items() if seq not in sound}
 
 
-def _versions_of_waiting(connection: apsw.Connection, seqs: Collection[int]) -> dict[int, int]:
+def _versions_of_waiting(connection: apsw.Connection, seqs: Sequence[int]) -> dict[int, int]:
     if not seqs:
         return {}
     rows: list[Any] = connection.execute(sql.SELECT_WAITING, (listed(seqs),)).fetchall()
     return dict(rows)
+
+
+def _read_sound(read: Callable[[Sequence[int]], dict[int, T]], seqs: Sequence[int]) -> dict[int, T]:
+    """Read what can be read of them: a page that is damaged keeps nobody from what is on others."""
+    try:
+        return read(seqs)
+    except apsw.Error as error:
+        if diagnose(error) is not Ill.DAMAGE:
+            raise
+    middle = len(seqs) // 2
+    return _read_sound(read, seqs[:middle]) | _read_sound(read, seqs[middle:]) if middle else {}
 
 
 def _is_claimed(job: Job, row: Job) -> bool:

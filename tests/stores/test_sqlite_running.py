@@ -313,6 +313,36 @@ async def test_damaged_page_of_a_job_that_runs_keeps_no_other_from_being_listed(
             await store.list(RUNNING)
 
 
+async def test_damaged_page_keeps_nobody_from_a_start(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        long = [make_job(params={"a": f"job{number:03}" * 2_000}) for number in range(3)]
+        jobs = await put(store, *long, *[make_job(params={"a": f"job{number:03}" * 40}) for number in range(3, 99)])
+        started = await start(store, *jobs)
+        await store.finish([Ending(job, WELL, NOW) for job in started[20:]])
+    crashed = crash(tmp_path)
+    with (crashed / "erelong.db").open("r+b") as file:
+        content = file.read()
+        for place in (content.index(b"job001" * 100), content.index(b"job050" * 40)):
+            file.seek(place)
+            file.write(b"J")
+
+    async with opened(crashed) as store:
+        assert await store.list(RUNNING) == [*reversed([started[0], *started[2:20]])]
+
+
+async def test_start_on_a_full_disk_writes_no_claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(tmp_path) as store:
+        jobs = await start(store, await put_one(store))
+        crashed = crash(tmp_path)
+
+    def refuse(*_: object) -> None:
+        raise OSError(28, "no space left")
+
+    monkeypatch.setattr(os, "pwrite", refuse)
+
+    assert await ran_in(crashed) == jobs
+
+
 def test_claims_that_are_torn_anywhere_are_read_as_far_as_they_go(tmp_path: Path) -> None:
     claims = ClaimFile(path=tmp_path / CLAIMS)
     claims.open("ab" * 16)
@@ -328,4 +358,28 @@ def test_claims_that_are_torn_anywhere_are_read_as_far_as_they_go(tmp_path: Path
         found = claims.read()
         assert found == written[: len(found)]
     assert written == [Claimed(1, 2, NOW), Claimed(7, 2, NOW + 1), Claimed(8, 2, NOW + 1), Claimed(9, 4, NOW + 1)]
+    claims.close()
+
+
+def test_claims_that_are_torn_over_older_ones_are_not_mixed_with_them(tmp_path: Path) -> None:
+    claims = ClaimFile(path=tmp_path / CLAIMS)
+    claims.open("ab" * 16)
+    claims.read()
+    for number in range(1, 40):
+        claims.add([number, number + 1], [2, 4], NOW + number)
+    claims.renew([])
+    claims.renew([])
+    with claims.path.open("r+b", buffering=0) as file:
+        file.seek(claims._place(claims._turn, claims.end))
+        before = file.read(100)
+        claims.add([101, 102, 103, 104], [2, 2, 2, 2], NOW)
+        written = claims.read()
+        file.seek(-len(before), os.SEEK_CUR)
+        after = file.read(100)
+
+        for end in range(len(before) + 1):
+            file.seek(-len(before), os.SEEK_CUR)
+            file.write(after[:end] + before[end:])
+            assert claims.read() in ([], written)
+    assert len(written) == 4
     claims.close()
