@@ -60,18 +60,16 @@ class Running:
         jobs = read_jobs(connection, seqs)
         return jobs | {seq: job for seq, job in running.items() if seq in jobs and _is_claimed(job, jobs[seq])}
 
-    def has(self, seq: int) -> bool:
-        """Whether nothing has been written of it, in this transaction neither."""
-        return seq in self._jobs and seq not in self._over
-
-    def has_as_is(self, job: Job) -> bool:
-        return self._jobs.get(job.seq) is job and job.seq not in self._over
-
     # a transaction
 
     def begin(self) -> None:
         self._begin_at = self._file.end
         self._begun, self._over = {}, set()
+
+    def standing(self, seqs: Collection[int]) -> dict[int, Job]:
+        """Those of which nothing has been written, in this transaction neither."""
+        found = self.find(seqs)
+        return found if self._over.isdisjoint(found) else {seq: found[seq] for seq in found if seq not in self._over}
 
     def add(self, jobs: Sequence[Job], now: Instant) -> None:
         """They are claimed."""
@@ -82,9 +80,7 @@ class Running:
 
     def end(self, seqs: Collection[int]) -> Collection[Job]:
         """Something is written over their rows, or those are gone; the jobs that were here come back."""
-        ended = self.find(seqs)
-        if not self._over.isdisjoint(ended):
-            ended = {seq: job for seq, job in ended.items() if seq not in self._over}
+        ended = self.standing(seqs)
         self._over.update(ended)
         return ended.values()
 

@@ -120,20 +120,22 @@ class Writes:
         running = self._running.find(seqs)
         free = [seq for seq in dict.fromkeys(seqs) if seq not in running]
         rows = select_rows(self._write, sql.SELECT_CLAIMABLE, free, now)
-        claim = Claim([], [], [])
+        jobs, early, spoiled = claim = Claim([], [], [])
         rest = begun(now)
         for row in rows:
             job = tuple.__new__(Job, row + rest)
             if (flaw := flaw_of(job)) is None:
-                claim.jobs.append(job)
+                jobs.append(job)
             else:
-                claim.spoiled.append(self._spoil(self._read([job.seq])[job.seq], flaw, now))
-        if claim.jobs:
-            self._move(claim.jobs, State.SCHEDULED, State.RUNNING)
-            self._running.add(claim.jobs, now)
+                spoiled.append(self._spoil(self._read([job.seq])[job.seq], flaw, now))
+        if jobs:
+            _move(self._ledger.moves, jobs, State.SCHEDULED, State.RUNNING)
+            self._running.add(jobs, now)
         if len(rows) < len(free):
             self._look_at_losers(free, claim, now)
-        claim.early.extend((now, seq) for seq in running if not self._running.has(seq))  # its end is of this commit
+        if running:
+            standing = self._running.standing(running)
+            early.extend((now, seq) for seq in running if seq not in standing)  # its end is of this commit
         return claim
 
     def _look_at_losers(self, seqs: Iterable[int], claim: Claim, now: Instant) -> None:
@@ -153,14 +155,13 @@ class Writes:
 
     def finish(self, endings: Sequence[Ending]) -> Verdicts:
         """What succeeded and is as it was claimed, which is nearly all, needs no look at its row and few columns."""
-        verdicts, plain, others, seen = [FINISHED] * len(endings), [], [], set()
+        verdicts, plain, others = [FINISHED] * len(endings), [], []
+        standing = self._running.standing([ending.job.seq for ending in endings])
         for place, (job, outcome, at, _) in enumerate(endings):
-            seq = job.seq
-            if self._running.has_as_is(job) and seq not in seen and job.is_told_without(outcome):
-                plain.append((seq, job.started_at, at, outcome.result, outcome.result_truncated))
+            if standing.pop(job.seq, None) is job and job.is_told_without(outcome):
+                plain.append((job.seq, job.started_at, at, outcome.result, outcome.result_truncated))
             else:
                 others.append(place)
-            seen.add(seq)
         after = [endings[place].after for place in others]  # which may be refused, and so comes before any write
         self._succeed(plain)
         for place, verdict in zip(others, self.save(after), strict=True):
@@ -169,11 +170,8 @@ class Writes:
 
     def _succeed(self, rows: Sequence[Row]) -> None:
         write_jobs(self._write, sql.succeed, rows)
-        jobs = self._running.end([row[0] for row in rows])
-        self._move(jobs, State.RUNNING, State.SCHEDULED)
-        for (queue, kind), number in Counter(map(queue_and_kind_of, jobs)).items():
-            self._ledger.deltas[queue, kind, State.SCHEDULED] -= number
-            self._ledger.deltas[queue, kind, State.SUCCEEDED] += number
+        jobs = self._end([row[0] for row in rows])
+        _move(self._ledger.deltas, jobs, State.SCHEDULED, State.SUCCEEDED)
 
     def save(self, jobs: Sequence[Job]) -> Verdicts:
         """Write all that stand as they were read by few statements; the others one by one, in their turn."""
@@ -194,7 +192,7 @@ class Writes:
 
     def _write_over(self, plain: Sequence[tuple[Job, Row]]) -> None:
         write_jobs(self._write, sql.update, [job for job, _ in plain])
-        self._move(self._running.end([row[0] for _, row in plain]), State.RUNNING, State.SCHEDULED)
+        self._end([row[0] for _, row in plain])
         self._ledger.deltas.update(map(group_of, [job for job, _ in plain]))
         self._ledger.deltas.subtract(Counter([row[1:4] for _, row in plain]))
 
@@ -213,8 +211,8 @@ class Writes:
     def _standing(self, seqs: Sequence[int]) -> dict[int, Row]:
         """What a row says of a job, but for its version: that of a running one is that of its claim."""
         standing = {row[0]: row for row in self._write.execute(sql.SELECT_STANDING, (listed(seqs),))}
-        for seq, job in self._running.find(seqs).items():
-            if self._running.has(seq) and seq in standing:
+        for seq, job in self._running.standing(seqs).items():
+            if seq in standing:
                 standing[seq] = (*standing[seq][:-1], job.version)
         return standing
 
@@ -264,16 +262,15 @@ class Writes:
 
     def _count_off(self, seq: int, group: Group) -> None:
         """One less has a row of this group; if it was running by its claim, that is over, and its row was waiting."""
-        if ended := self._running.end([seq]):
-            self._move(ended, State.RUNNING, State.SCHEDULED)
+        if self._end([seq]):
             group = (*group[:2], State.SCHEDULED)
         self._ledger.deltas[group] -= 1
 
-    def _move(self, jobs: Collection[Job], one: State, other: State) -> None:
-        """Count what a claim, or its end, makes of jobs whose rows it leaves as they are."""
-        for (queue, kind), number in Counter(map(queue_and_kind_of, jobs)).items():
-            self._ledger.moves[queue, kind, one] -= number
-            self._ledger.moves[queue, kind, other] += number
+    def _end(self, seqs: Sequence[int]) -> Collection[Job]:
+        """Those of them that were running by their claims come back: no more, and counted as their rows have them."""
+        if ended := self._running.end(seqs):
+            _move(self._ledger.moves, ended, State.RUNNING, State.SCHEDULED)
+        return ended
 
     def _label(self, seq: int, labels: bytes | None, statement: str) -> None:
         for name, value in read_labels(labels).items():
@@ -292,6 +289,12 @@ def recall(connection: apsw.Connection, running: Running, memo: Memo, now: Insta
     jobs = running.read(connection, [seq for seq, _ in names])
     found = [job if (job := jobs.get(seq)) and job.token == token else None for seq, token in names]
     return Receipt([Added(Fate.EXISTS, job) if job else None for job in found], replayed=True)
+
+
+def _move(counts: Counter[Group], jobs: Collection[Job], one: State, other: State) -> None:
+    for (queue, kind), number in Counter(map(queue_and_kind_of, jobs)).items():
+        counts[queue, kind, one] -= number
+        counts[queue, kind, other] += number
 
 
 def _is_plain(job: Job, standing: Row) -> bool:

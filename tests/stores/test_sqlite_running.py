@@ -215,6 +215,17 @@ async def test_job_that_waits_anew_is_not_taken_for_running(tmp_path: Path) -> N
         assert [glance.seq for glance in await store.glance([job.seq])] == [job.seq]
 
 
+async def test_job_that_is_claimed_in_the_commit_of_its_end_is_to_be_looked_at_again(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        (job,) = await start(store, await put_one(store))
+        ending, claiming = store.finish([Ending(job, make_failure(), NOW)]), store.claim([job.seq], now=NOW + 5)
+
+        _, claim = await asyncio.gather(ending, claiming)
+
+        assert claim == ([], [(NOW + 5, job.seq)], [])
+        assert len(await start(store, job, now=NOW + 5)) == 1
+
+
 # on bad days
 
 
