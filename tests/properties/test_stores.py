@@ -38,7 +38,7 @@ class Twins:
     """Two stores that are asked the same, and the time at which they are."""
 
     memory: Store
-    sqlite: Store
+    sqlite: SqliteStore
     now: int = NOW
     claimed: list[Job] = field(default_factory=list)  # the very jobs, which the embedded one knows again
 
@@ -193,6 +193,15 @@ def due(after: tuple[int, int], before: int, limit: int) -> Step:
     return step
 
 
+def restart() -> Step:
+    """The embedded store forgets what runs, and finds it as it would after the process was killed."""
+
+    async def step(twins: Twins) -> None:
+        await twins.sqlite._writer.call(_load, twins.sqlite)
+
+    return step
+
+
 CHANGE = st.sampled_from([*CHANGES])
 INSTANTS = SECONDS.map(lambda seconds: NOW + seconds * SECOND)
 MEMOS = st.builds(Memo, st.just("caller"), st.sampled_from("mn"), st.sampled_from([b"1", b"2"]))
@@ -234,6 +243,7 @@ STEPS = st.one_of(
     st.builds(delete, PICKS, st.booleans()),
     st.builds(purge, QUEUES, st.sampled_from(State), SECONDS, st.integers(1, 2)),
     st.builds(forget_memos, SECONDS, st.integers(1, 2)),
+    st.builds(restart),
     st.builds(override, QUEUES, st.none() | st.builds(Override, st.none() | st.just(b"{}"), st.booleans())),
     st.builds(listing, QUERIES),
     st.builds(due, st.tuples(INSTANTS, PICKS), INSTANTS, st.integers(1, 5)),
@@ -278,8 +288,14 @@ async def _walk(sqlite: SqliteStore, steps: list[Step]) -> None:
 def _empty(store: SqliteStore) -> None:
     for table in ("jobs", "labels", "counts", "memos", "overrides"):
         store._file.write.execute(f"DELETE FROM {table}")
+    store._ledger.last_seq = 0
+    _load(store)
+    store._running.renew()  # as numbers begin anew
+
+
+def _load(store: SqliteStore) -> None:
     store._running.load(store._file.write)
-    store._ledger.load(store._file.write, last_seq=0)
+    store._ledger.load(store._file.write, last_seq=store._ledger.last_seq)
 
 
 async def _answer(question: Callable[[Store], Awaitable[object]], store: Store) -> object:
