@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from array import array
 from itertools import groupby
-from operator import attrgetter
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
@@ -86,10 +86,10 @@ class ClaimFile:
             self._end = end
             self._put(_END, self._place(self._turn, end))
 
-    def renew(self, claims: Iterable[Claimed]) -> None:
+    def renew(self, claims: Iterable[tuple[int, int, Instant]]) -> None:
         """Go on in the other half, with what still holds."""
         turn, words = self._turn + 1, array("q")
-        for started_at, together in groupby(claims, key=attrgetter("started_at")):
+        for started_at, together in groupby(claims, key=itemgetter(2)):
             seqs, versions, _ = zip(*together, strict=True)
             words += _entry(seqs, versions, started_at)
         self._put(words + _END, self._place(turn, _HEAD))

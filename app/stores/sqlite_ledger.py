@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from app.job import State
 from app.stores import sqlite_schema as sql
+from app.stores.sqlite_running import move
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,9 +47,7 @@ class Ledger:
             self.running.redo()
         rows = connection.execute(sql.SELECT_COUNTS)
         counts = Counter({(queue, kind, State(state)): jobs for queue, kind, state, jobs in rows})
-        for job in self.running.all().values():
-            counts[job.group] += 1
-            counts[job._replace(state=State.SCHEDULED).group] -= 1
+        move(counts, self.running.all().values(), State.SCHEDULED, State.RUNNING)
         self._counts = {**counts}
         self.commits, self._stored_seq = entry.commits, entry.last_seq
         self.last_seq = max(last_seq, entry.last_seq, connection.execute(sql.LAST_SEQ).get)

@@ -11,8 +11,8 @@ from app.job import Job, State
 from app.stores import sqlite_schema as sql
 from app.stores.base import Order
 from app.stores.sqlite_faults import Ill, diagnose
-from app.stores.sqlite_rows import group_of, listed, read_job, select_rows
-from app.stores.sqlite_running import unreadable, waiting_still
+from app.stores.sqlite_rows import listed, read_job, select_rows
+from app.stores.sqlite_running import move, unreadable, waiting_still
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -98,8 +98,7 @@ def _as_claimed(row: Job, job: Job, query: Query) -> Job:
 def _count(connection: apsw.Connection, claimed: Mapping[int, Job]) -> dict[Group, int]:
     rows = connection.execute(sql.SELECT_COUNTS)
     counted = Counter({(queue, kind, State(state)): jobs for queue, kind, state, jobs in rows})
-    counted.update(map(group_of, claimed.values()))
-    counted.subtract((*group_of(job)[:2], State.SCHEDULED) for job in claimed.values())
+    move(counted, claimed.values(), State.SCHEDULED, State.RUNNING)
     return {group: jobs for group, jobs in counted.items() if jobs}
 
 

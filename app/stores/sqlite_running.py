@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 from functools import partial
 from operator import itemgetter
@@ -13,18 +14,20 @@ from app.job import PLACES, State
 from app.stores import sqlite_schema as sql
 from app.stores.claim_file import Claimed
 from app.stores.sqlite_faults import Ill, diagnose
-from app.stores.sqlite_rows import listed, read_jobs
+from app.stores.sqlite_rows import listed, queue_and_kind_of, read_jobs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from app.clock import Instant
     from app.job import Job
+    from app.stores.base import Group
     from app.stores.claim_file import ClaimFile
 
 T = TypeVar("T")
 
 _version_of = itemgetter(PLACES["version"])
+_claim_of = itemgetter(*map(PLACES.__getitem__, Claimed._fields))
 
 
 class Running:
@@ -113,12 +116,18 @@ class Running:
 
     def renew(self) -> None:
         """Write the claims down anew, less those that are past."""
-        jobs = self._jobs.values()
-        self._file.renew([Claimed(job.seq, job.version, job.started_at or 0) for job in jobs])
+        self._file.renew(map(_claim_of, self._jobs.values()))
 
     def tidy(self) -> None:
         if self._file.is_long:
             self.renew()
+
+
+def move(counts: Counter[Group], jobs: Iterable[Job], one: State, other: State) -> None:
+    """Count jobs in another state than in the one that they were counted in."""
+    for (queue, kind), number in Counter(map(queue_and_kind_of, jobs)).items():
+        counts[queue, kind, one] -= number
+        counts[queue, kind, other] += number
 
 
 def waiting_still(connection: apsw.Connection, running: Mapping[int, Job]) -> dict[int, Job]:

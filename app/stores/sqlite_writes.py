@@ -28,17 +28,8 @@ from app.stores.base import (
     Receipt,
     Saved,
 )
-from app.stores.sqlite_rows import (
-    Row,
-    flaw_of,
-    group_of,
-    listed,
-    mend,
-    queue_and_kind_of,
-    read_labels,
-    select_rows,
-    write_jobs,
-)
+from app.stores.sqlite_rows import Row, flaw_of, group_of, listed, mend, read_labels, select_rows, write_jobs
+from app.stores.sqlite_running import move
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -129,7 +120,7 @@ class Writes:
             else:
                 spoiled.append(self._spoil(self._read([job.seq])[job.seq], flaw, now))
         if jobs:
-            _move(self._ledger.moves, jobs, State.SCHEDULED, State.RUNNING)
+            move(self._ledger.moves, jobs, State.SCHEDULED, State.RUNNING)
             self._running.add(jobs, now)
         if len(rows) < len(free):
             self._look_at_losers(free, claim, now)
@@ -171,7 +162,7 @@ class Writes:
     def _succeed(self, rows: Sequence[Row]) -> None:
         write_jobs(self._write, sql.succeed, rows)
         jobs = self._end([row[0] for row in rows])
-        _move(self._ledger.deltas, jobs, State.SCHEDULED, State.SUCCEEDED)
+        move(self._ledger.deltas, jobs, State.SCHEDULED, State.SUCCEEDED)
 
     def save(self, jobs: Sequence[Job]) -> Verdicts:
         """Write all that stand as they were read by few statements; the others one by one, in their turn."""
@@ -269,7 +260,7 @@ class Writes:
     def _end(self, seqs: Sequence[int]) -> Collection[Job]:
         """Those of them that were running by their claims come back: no more, and counted as their rows have them."""
         if ended := self._running.end(seqs):
-            _move(self._ledger.moves, ended, State.RUNNING, State.SCHEDULED)
+            move(self._ledger.moves, ended, State.RUNNING, State.SCHEDULED)
         return ended
 
     def _label(self, seq: int, labels: bytes | None, statement: str) -> None:
@@ -289,12 +280,6 @@ def recall(connection: apsw.Connection, running: Running, memo: Memo, now: Insta
     jobs = running.read(connection, [seq for seq, _ in names])
     found = [job if (job := jobs.get(seq)) and job.token == token else None for seq, token in names]
     return Receipt([Added(Fate.EXISTS, job) if job else None for job in found], replayed=True)
-
-
-def _move(counts: Counter[Group], jobs: Collection[Job], one: State, other: State) -> None:
-    for (queue, kind), number in Counter(map(queue_and_kind_of, jobs)).items():
-        counts[queue, kind, one] -= number
-        counts[queue, kind, other] += number
 
 
 def _is_plain(job: Job, standing: Row) -> bool:
