@@ -156,9 +156,9 @@ class Metrics(Collector):
             "erelong_laps_failed", "Laps of a background duty that failed and were repeated.", "duty"
         )
         self.commit_time = Spread(
-            "erelong_store_commit_seconds", "How long commits took, fsync included.", "", COMMIT_BOUNDS
+            "erelong_store_commit_seconds", "Time of a group of writes, fsync included.", "", COMMIT_BOUNDS
         )
-        self.commit_calls = Spread("erelong_store_commit_calls", "Writes that shared a commit.", "", GROUP_BOUNDS)
+        self.commit_calls = Spread("erelong_store_commit_calls", "Writes of one group.", "", GROUP_BOUNDS)
         self.store_size = Level("erelong_store_bytes", "Sizes of the database and its write-ahead log.", "file")
         self.requests = Tally("erelong_http_requests", "Requests answered.", "method", "route", "status")
         self.connections = Level("erelong_http_connections", "Clients connected.")
