@@ -1,16 +1,14 @@
-"""One attempt as its handler sees it, and as the service judges it when it is over."""
+"""What an attempt comes to: as the service judges it when it is over."""
 
 from __future__ import annotations
 
 import asyncio
 from enum import StrEnum
-from operator import itemgetter
 from typing import TYPE_CHECKING, assert_never
 
 import orjson
 
-from app.handlers.base import Attempt, AttemptFailed, GiveUp, Result, Stop
-from app.job import PLACES
+from app.handlers.base import AttemptFailed, GiveUp, Result, Stop
 from app.outcome import End, Error, Outcome, storable
 
 if TYPE_CHECKING:
@@ -21,23 +19,12 @@ _WELL = Outcome(End.SUCCEEDED)
 ENDS = {"timeout": End.TIMEOUT, "crashed": End.CRASHED}
 
 
-_told_of = itemgetter(
-    *[PLACES[name] for name in ("seq", "token", "kind", "queue", "attempt", "due_at", "started_at", "timeout")]
-)
-
-
 class Reason(StrEnum):
     """Why an attempt is told to stop."""
 
     TIMEOUT = "timeout"
     CANCEL = "cancel"
     DRAIN = "drain"
-
-
-def attempt_of(job: Job) -> Attempt:
-    """What the handler of a running job is told."""
-    told = _told_of(job) + (None,)  # noqa: RUF005 - at half the cost of a display
-    return tuple.__new__(Attempt, told)  # a named tuple's own way is a call of Python
 
 
 def succeeded(result: bytes | Result | None, max_result: int) -> Outcome:
@@ -57,8 +44,8 @@ class UnknownKind:
 
     stop = Stop.COOPERATIVE
 
-    async def run(self, _: bytes, attempt: Attempt) -> None:
-        message = f"no kind {attempt.kind!r} is declared; declare it in [kinds] and restart"
+    async def run(self, job: Job) -> None:
+        message = f"no kind {job.kind!r} is declared; declare it in [kinds] and restart"
         raise AttemptFailed("exception", message)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
+from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 MAX_CLAIM = 200
 STORE_PAUSE = 0.5
 
-_seq_of = itemgetter(PLACES["seq"])
+_seq_of, _late_by_of = itemgetter(PLACES["seq"]), itemgetter(PLACES["late_by"])
+_kind_and_queue_of = itemgetter(PLACES["kind"], PLACES["queue"])
 
 log = get_logger(__name__)
 
@@ -154,13 +156,14 @@ class Claims:
         self._on_line()
 
     def _note_starts(self, jobs: list[Job]) -> None:
-        lates: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
-        for job in jobs:
-            lates[job.kind, job.queue].append(job.late_by or 0.0)
-        for (kind, queue), group in lates.items():
-            self._metrics.started.values[kind,] += len(group)
-            self._metrics.late.note(kind, *group)
-            self._lanes.note_starts(queue, *group)
+        groups: defaultdict[tuple[str, str], list[Job]] = defaultdict(list)
+        for kind_and_queue, alike in groupby(jobs, key=_kind_and_queue_of):
+            groups[kind_and_queue] += alike
+        for (kind, queue), group in groups.items():
+            lates = [*map(_late_by_of, group)]
+            self._metrics.started.values[kind,] += len(lates)
+            self._metrics.late.note(kind, *lates)
+            self._lanes.note_starts(queue, *lates)
 
     def _arm_thaw(self) -> None:
         """Come back when a queue's rate allows its next job; late by a millisecond, since timers may be early."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 from functools import lru_cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
 import orjson
@@ -67,6 +68,17 @@ WORDS = tuple(state.name.lower() for state in State)
 STATES = {state.name.lower(): state for state in State}
 
 
+class Asked(NamedTuple):
+    """What was asked for, less what is of one job alone: jobs that are alike share it. The policy is JSON text."""
+
+    kind: str
+    queue: str
+    priority: int
+    timeout: float
+    retry: bytes
+    expires_after: float | None
+
+
 class Job(NamedTuple):
     """A job as it is stored; every step returns a new one with `version` counted up.
 
@@ -77,28 +89,30 @@ class Job(NamedTuple):
     seq: int
     token: str
     created_at: Instant
-    # what the caller asked for; params, labels and retry are JSON text
-    kind: str
-    queue: str
-    params: bytes
+    # what the caller asked for that is of this job alone; labels and params are JSON text
+    execute_at: Instant
     key: str | None
     labels: bytes | None
+    params: bytes
+    # how far it has come
+    due_at: Instant | None
+    expires_at: Instant | None
+    attempt: int
+    version: int
+    late_by: float | None
+    # what the caller asked for that jobs have in common (see `Asked`)
+    kind: str
+    queue: str
     priority: int
     timeout: float
     retry: bytes
-    execute_at: Instant
     expires_after: float | None
-    # how far it has come; error and attempts (see `history`) are JSON text as clients read it
-    due_at: Instant | None = None
-    expires_at: Instant | None = None
-    attempt: int = 0
-    failures: int = 0
-    losses: int = 0
-    late_by: float | None = None
+    # what few that wait have: a past; error and attempts (see `history`) are JSON text as clients read it
     error: bytes | None = None
     attempts: bytes = NO_ATTEMPTS
+    failures: int = 0
+    losses: int = 0
     ended_leases: bytes = NO_LEASES  # the tokens of earlier ones
-    version: int = 1
     # what is the same of all that wait, and of all that have just been claimed (see `begun`)
     state: State = State.SCHEDULED
     cancel_requested: bool = False
@@ -116,6 +130,10 @@ class Job(NamedTuple):
     @property
     def is_final(self) -> bool:
         return self.state >= State.SUCCEEDED
+
+    @property
+    def asked(self) -> Asked:
+        return tuple.__new__(Asked, _asked_of(self))
 
     @property
     def policy(self) -> Retry:
@@ -137,7 +155,8 @@ class Job(NamedTuple):
 
     def is_told_without(self, outcome: Outcome) -> bool:
         """Whether its `history` needs no entry when its attempt comes to this."""
-        return outcome.end is _WELL and not outcome.output and self.attempts == NO_ATTEMPTS
+        end, _, _, _, _, output = outcome
+        return end is _WELL and not output and self.attempts == NO_ATTEMPTS
 
     @property
     def group(self) -> tuple[str, str, State]:
@@ -156,8 +175,8 @@ class Job(NamedTuple):
         """A new job that asks for what this one did when it was new, but for its params and its time."""
         due_at = execute_at if execute_at > now else now
         expires_at = None if self.expires_after is None else _expiry(due_at, self.expires_after)
-        asked = (self.kind, self.queue, params, *self[_KEY:_EXECUTE_AT], execute_at, self.expires_after)
-        return tuple.__new__(Job, (0, token, now, *asked, due_at, expires_at, *_UNBEGUN))
+        own = (0, token, now, execute_at, self.key, self.labels, params, due_at, expires_at, 0, 1, None)
+        return tuple.__new__(Job, own + _asked_of(self) + UNBEGUN)
 
     # steps of a waiting job
 
@@ -353,8 +372,9 @@ class Job(NamedTuple):
 
 PLACES = {name: place for place, name in enumerate(Job._fields)}
 _RUNNING, _SUCCEEDED, _WELL = State.RUNNING, State.SUCCEEDED, End.SUCCEEDED  # by their classes they cost 0.05 µs each
-_KEY, _EXECUTE_AT = PLACES["key"], PLACES["execute_at"]
-_UNBEGUN = tuple(Job._field_defaults[name] for name in Job._fields[PLACES["attempt"] :])
+ASKED = slice(PLACES["kind"], PLACES["error"])
+_asked_of = itemgetter(ASKED)
+UNBEGUN = tuple(Job._field_defaults.values())  # the last fields of a new job, behind those
 
 
 def new(
@@ -374,9 +394,10 @@ def new(
 ) -> Job:
     """Make a job that waits for its time; the store gives it its `seq`."""
     due_at = execute_at if execute_at > now else now
-    asked = (kind, queue, params, key, labels, priority, timeout, retry, execute_at, expires_after)
     expires_at = None if expires_after is None else _expiry(due_at, expires_after)
-    return tuple.__new__(Job, (0, token, now, *asked, due_at, expires_at, *_UNBEGUN))
+    own = (0, token, now, execute_at, key, labels, params, due_at, expires_at, 0, 1, None)
+    asked = (kind, queue, priority, timeout, retry, expires_after)
+    return tuple.__new__(Job, own + asked + UNBEGUN)
 
 
 def begun(now: Instant) -> tuple[State, bool, Instant, None, None, bool, None, None]:

@@ -93,7 +93,10 @@ class Strand:
         """Take in jobs, by `seq` their rank with that in its last digits; how many were not there."""
         waiting = self.waiting
         before = len(waiting)
-        fresh = sorted([entry for seq, entry in packed.items() if waiting.get(seq) != entry])
+        if waiting.keys().isdisjoint(packed):  # as nearly always
+            fresh = sorted(packed.values())
+        else:
+            fresh = sorted([entry for seq, entry in packed.items() if waiting.get(seq) != entry])
         waiting.update(packed)
         passing = bisect(fresh, self.row[-1]) if self.row else 0
         for entry in fresh[:passing]:
@@ -160,14 +163,13 @@ class Lane:
         self.recent = Recent()
 
     def put(self, taker: str, jobs: Sequence[Glance], lift: int) -> None:
-        """Take in due jobs of one taker; a point of priority outweighs `lift` microseconds."""
+        """Take in due jobs of one taker, which are lifted by so many microseconds."""
         by_label: dict[str, dict[int, int]] = {}
         if self.settings.label_concurrency is None:
-            by_label[NO_LABEL] = {job.seq: (job.due_at - job.priority * lift) * MAX_SEQ + job.seq for job in jobs}
+            by_label[NO_LABEL] = {seq: (due_at - lift) * MAX_SEQ + seq for seq, due_at, _, _, _ in jobs}
         else:
             for job in jobs:
-                packed = (job.due_at - job.priority * lift) * MAX_SEQ + job.seq
-                by_label.setdefault(self.label_of(job), {})[job.seq] = packed
+                by_label.setdefault(self.label_of(job), {})[job.seq] = (job.due_at - lift) * MAX_SEQ + job.seq
         for label, ranked in by_label.items():
             self._put((taker, label), ranked)
 

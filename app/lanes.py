@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from heapq import heapify, heappop, heappush
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from app.config import layered
@@ -14,9 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from app.config import QueueSettings
-    from app.job import Job
+    from app.job import Asked, Job
     from app.stores.base import Glance
 
+_asked_of = attrgetter("asked")
 STRICT = 1 << 53  # more than any instant: without aging a point of priority outweighs all waiting
 
 
@@ -88,15 +91,15 @@ class Lanes:
 
     def put(self, *jobs: Glance) -> None:
         """Take in due jobs; one that is there already only changes its rank."""
-        groups: defaultdict[tuple[str, str], list[Glance]] = defaultdict(list)
-        for job in jobs:
-            taker = job.kind if job.kind in self._pull_kinds else INSIDE
-            groups[job.queue, taker].append(job)
-        for (queue, taker), group in groups.items():
-            lane = self._lane(queue)
-            lane.put(taker, group, self._lift)
+        groups: defaultdict[Asked, list[Glance]] = defaultdict(list)
+        for asked, alike in groupby(jobs, key=_asked_of):
+            groups[asked] += alike
+        for asked, group in groups.items():
+            taker = asked.kind if asked.kind in self._pull_kinds else INSIDE
+            lane = self._lane(asked.queue)
+            lane.put(taker, group, asked.priority * self._lift)
             if taker != INSIDE:
-                self._lent[taker][queue] = lane
+                self._lent[taker][asked.queue] = lane
             if taker != INSIDE or not lane.is_listed:
                 self._list(lane)
 

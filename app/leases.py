@@ -18,7 +18,7 @@ from app.job import SECOND, Job, State, read_ended_leases
 from app.log import get_logger
 from app.outcome import End, Error, Outcome
 from app.reports import report_end
-from app.stores.base import Query
+from app.stores.base import Ending, Query
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -190,7 +190,7 @@ class Leases:
             is_lent = {verdict.job.seq for verdict in verdicts if verdict.is_saved and verdict.job is not None}
             for job in jobs:
                 if job.seq not in is_lent:
-                    self._outcomes.add((job, Outcome(End.RELEASED), self._now()))
+                    self._outcomes.add(Ending(job, Outcome(End.RELEASED), self._now()))
         leased = [Leased(job.lease, until, job) for job in lent if job.seq in is_lent and job.lease is not None]
         for lease in leased:
             self._hold(lease.job.seq, slots.pop(lease.job.seq), seconds)

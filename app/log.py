@@ -26,17 +26,17 @@ MAX_A_SECOND: Final = 100  # lines of one event, or of one library; more are dro
 
 
 class Attempted(Protocol):
-    """What lines say of the attempt in which they are written."""
+    """What lines say of the running job for which they are written."""
 
     @property
     def id(self) -> str: ...
     @property
-    def number(self) -> int: ...
+    def attempt(self) -> int: ...
 
 
-# What is being done where a line is written: by request, and by attempt, also in the threads and tasks it begins.
+# What is being done where a line is written: by request, and by running job, also in the threads and tasks it begins.
 current_request: ContextVar[str | None] = ContextVar("current_request", default=None)
-current_attempt: ContextVar[Attempted | None] = ContextVar("current_attempt", default=None)
+current_job: ContextVar[Attempted | None] = ContextVar("current_job", default=None)
 
 
 class Logger:
@@ -199,9 +199,9 @@ def _fields(record: logging.LogRecord) -> dict[str, object]:
         fields["exception"] = _plain(text[-MAX_FIELD:])
     if (request := current_request.get()) is not None:
         fields.setdefault("request", request)
-    if (attempt := current_attempt.get()) is not None:
-        fields.setdefault("job", attempt.id)
-        fields.setdefault("attempt", attempt.number)
+    if (job := current_job.get()) is not None:
+        fields.setdefault("job", job.id)
+        fields.setdefault("attempt", job.attempt)
     return fields
 
 

@@ -39,6 +39,7 @@ from app.readings import Readings
 from app.scheduler import Scheduler
 from app.service import Service
 from app.stores import make_store
+from app.stores.base import Ending
 from app.tracing import make_tracing
 from app.watchdog import Watchdog
 from app.watchers import Places, Watchers
@@ -79,7 +80,7 @@ class Parts:
         self.doubts = Doubts(
             store=store,
             metrics=self.metrics,
-            on_begun=lambda job: self.outcomes.add((job, Outcome(End.RELEASED), now())),
+            on_begun=lambda job: self.outcomes.add(Ending(job, Outcome(End.RELEASED), now())),
             on_look=self._look_again,
             on_override=lambda queue: self.queues.read_anew(queue),
         )

@@ -6,7 +6,6 @@ import asyncio
 import random
 from collections import Counter
 from contextlib import suppress
-from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -16,17 +15,16 @@ from app.job import PLACES, State
 from app.log import get_logger
 from app.outcome import End
 from app.reports import fields_of, report_end
-from app.stores.base import Ending
+from app.stores.base import FINISHED, Ending
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from app.agenda import Agenda
-    from app.clock import Instant, Now
+    from app.clock import Now
     from app.job import Job
     from app.metrics import Metrics
-    from app.outcome import Outcome
-    from app.stores.base import Store
+    from app.stores.base import Store, Verdicts
 
 MAX_SAVE = 1_000
 GATHER_TIME = 0.005  # nobody waits for these commits: fewer and larger ones halve their cost
@@ -37,7 +35,6 @@ FLUSH_TIME = 5.0
 
 _WELL = End.SUCCEEDED  # by its class it costs 0.05 µs
 _kind_of = itemgetter(PLACES["kind"])
-_MAKE_ENDING = partial(tuple.__new__, Ending)  # a named tuple's own way is a call of Python
 
 log = get_logger(__name__)
 
@@ -79,12 +76,9 @@ class Outcomes:
     def is_full(self) -> bool:
         return len(self._unsaved) >= self._max_unsaved
 
-    def add(self, *ended: tuple[Job, Outcome, Instant]) -> None:
-        """Take the outcomes of running jobs' attempts, each with when it ended."""
-        self._unsaved += [
-            _MAKE_ENDING((job, outcome, now, 0.0 if outcome.end is _WELL else _backoff(job, outcome)))
-            for job, outcome, now in ended
-        ]
+    def add(self, *endings: Ending) -> None:
+        """Take running jobs' attempts that are over; how long the next ones must wait is found here."""
+        self._unsaved += [ending if ending.outcome.end is _WELL else _with_backoff(ending) for ending in endings]
         if self._unsaved:
             self._has_some.set()
             self._is_clear.clear()
@@ -120,17 +114,22 @@ class Outcomes:
         """Save the oldest, and say how many; they stay in line until they are on the disk."""
         batch = self._unsaved[:MAX_SAVE]
         verdicts = await self._store.finish(batch)
-        was_full, saved = self.is_full, []
+        was_full = self.is_full
         del self._unsaved[: len(batch)]
-        for ending, verdict in zip(batch, verdicts, strict=True):
+        self._note_saved(batch if verdicts.count(FINISHED) == len(batch) else self._saved(batch, verdicts))
+        if was_full and not self.is_full:
+            self.on_room()
+        return len(batch)
+
+    def _saved(self, endings: Sequence[Ending], verdicts: Verdicts) -> Sequence[Ending]:
+        """Those that are stored; somebody was before the others."""
+        saved = []
+        for ending, verdict in zip(endings, verdicts, strict=True):
             if verdict.is_saved or verdict.job == ending.after:  # or done before, when it seemed to fail
                 saved.append(ending)
             else:
                 self._lost_race(ending, verdict.job)
-        self._note_saved(saved)
-        if was_full and not self.is_full:
-            self.on_room()
-        return len(batch)
+        return saved
 
     def _note_saved(self, endings: Sequence[Ending]) -> None:
         well = [job for job, outcome, _, _ in endings if outcome.end is _WELL]
@@ -140,7 +139,7 @@ class Outcomes:
         for ending in endings if tells_all or len(well) < len(endings) else ():
             if tells_all or ending.outcome.end is not _WELL:
                 self._note_end(ending)
-        self._on_change(*[job for job, _, _, _ in endings])
+        self._on_change(*(well if len(well) == len(endings) else [ending.job for ending in endings]))
 
     def _note_end(self, ending: Ending) -> None:
         after = ending.after
@@ -154,14 +153,15 @@ class Outcomes:
         """Somebody changed the job meanwhile: if only to ask for its end, the outcome counts on top of that."""
         running, outcome, _, _ = ending
         if stored is not None and stored.state is State.RUNNING and stored.started_at == running.started_at:
-            self.add((stored, outcome, self._now()))
+            self.add(Ending(stored, outcome, self._now()))
             return
         self._metrics.outdated.values[()] += 1
         state = stored.state.word if stored else "gone"
         log.warning("outcome_dropped", **fields_of(running), outcome=outcome.end, state=state)
 
 
-def _backoff(job: Job, outcome: Outcome) -> float:
-    if outcome.end in (End.ERROR, End.TIMEOUT, End.CRASHED):
-        return retry.wait(job.policy, job.failures + 1, random.random())
-    return 0.0
+def _with_backoff(ending: Ending) -> Ending:
+    job, outcome, at, _ = ending
+    if outcome.end not in (End.ERROR, End.TIMEOUT, End.CRASHED):
+        return ending
+    return Ending(job, outcome, at, retry.wait(job.policy, job.failures + 1, random.random()))

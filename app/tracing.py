@@ -10,13 +10,15 @@ from aiohttp import web
 from app import __version__
 from app.access import redacted
 from app.config import ConfigError
-from app.handlers.base import Attempt, AttemptFailed, Handler, Result
+from app.handlers.base import AttemptFailed, Handler, Result, current_traceparent
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.trace import Span, SpanContext
+
+    from app.job import Job
 
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 MAX_ORIGINS: Final = 10_000  # submits that are remembered, so that attempts can be linked to them
@@ -112,29 +114,32 @@ class Tracing:
                 del self._origins[next(iter(self._origins))]
             self._origins[id] = span.get_span_context()
 
-    async def run(self, handler: Handler, params: bytes, attempt: Attempt) -> bytes | Result | None:
+    async def run(self, handler: Handler, job: Job) -> bytes | Result | None:
         """Run an attempt as a span; what it calls, and whom it calls over HTTP, may go on with the trace."""
-        origin = self._origins.get(attempt.id)
+        origin = self._origins.get(job.id)
         with self._tracer.start_as_current_span(
-            f"run {attempt.kind}",
+            f"run {job.kind}",
             kind=self._otel.SpanKind.CLIENT if handler.type == "http" else self._otel.SpanKind.CONSUMER,
             links=[self._otel.Link(origin)] if origin else [],
             attributes={
-                "erelong.job": attempt.id,
-                "erelong.kind": attempt.kind,
-                "erelong.queue": attempt.queue,
-                "erelong.attempt": attempt.number,
-                "erelong.late_by": max(0, attempt.started_at - attempt.due_at) / 1e6,
+                "erelong.job": job.id,
+                "erelong.kind": job.kind,
+                "erelong.queue": job.queue,
+                "erelong.attempt": job.attempt,
+                "erelong.late_by": job.late_by or 0.0,
             },
             record_exception=False,
             set_status_on_exception=False,
         ) as span:
+            told = current_traceparent.set(_traceparent(span))
             try:
-                return await handler.run(params, attempt._replace(traceparent=_traceparent(span)))
+                return await handler.run(job)
             except BaseException as error:
                 reason = error.type if isinstance(error, AttemptFailed) else type(error).__name__
                 span.set_status(self._otel.StatusCode.ERROR, reason)
                 raise
+            finally:
+                current_traceparent.reset(told)
 
 
 class TracedHandler:
@@ -147,8 +152,8 @@ class TracedHandler:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._handler, name)
 
-    async def run(self, params: bytes, attempt: Attempt) -> bytes | Result | None:
-        return await self._tracing.run(self._handler, params, attempt)
+    async def run(self, job: Job) -> bytes | Result | None:
+        return await self._tracing.run(self._handler, job)
 
 
 def _traceparent(span: Span) -> str:

@@ -8,8 +8,10 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from app.handlers.base import Attempt
-from app.log import current_attempt, get_logger
+from app.job import Job
+from app.log import current_job, get_logger
+from app.reports import fields_of
+from app.workers import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,10 +95,10 @@ class Watchdog:
     def _who(self) -> dict[str, Any]:
         stack = list(_frames(sys._current_frames().get(self._watched)))
         task = asyncio.current_task(self._loop)
-        attempt = _attempt_in(stack) or _attempt_of(task)
+        job = _job_in(stack) or _job_of(task)
         who: dict[str, Any] = {"task": task.get_name() if task else None}
-        if attempt is not None:
-            who |= {"job": attempt.id, "kind": attempt.kind, "queue": attempt.queue, "attempt": attempt.number}
+        if job is not None:
+            who |= fields_of(job)
         places = [f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}" for frame in stack[:MAX_FRAMES]]
         return who | {"stack": " < ".join(places)}
 
@@ -121,14 +123,14 @@ def _frames(frame: FrameType | None) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def _attempt_in(stack: list[FrameType]) -> Attempt | None:
-    """Whatever runs an attempt has it among its variables: looking for it there costs those that run nothing."""
+def _job_in(stack: list[FrameType]) -> Job | None:
+    """The job of the worker among whose variables it is: looking for it there costs those that run nothing."""
     values = (value for frame in stack for value in frame.f_locals.values())
-    return next((value for value in values if type(value) is Attempt), None)
+    return next((value.job for value in values if type(value) is Worker), None)
 
 
-def _attempt_of(task: asyncio.Task[Any] | None) -> Attempt | None:
-    """The attempt that began a task (told from Python 3.12 on)."""
+def _job_of(task: asyncio.Task[Any] | None) -> Job | None:
+    """The running job for which a task was begun (told from Python 3.12 on)."""
     get_context = getattr(task, "get_context", None)
-    attempt = get_context().get(current_attempt) if get_context is not None else None
-    return attempt if isinstance(attempt, Attempt) else None
+    job = get_context().get(current_job) if get_context is not None else None
+    return job if isinstance(job, Job) else None

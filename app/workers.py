@@ -11,19 +11,20 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from app.attempts import UNKNOWN_KIND, Reason, attempt_of, raised, stopped, succeeded
+from app.attempts import UNKNOWN_KIND, Reason, raised, stopped, succeeded
 from app.claims import Claims
 from app.handlers.base import Stop
-from app.log import current_attempt, get_logger
+from app.log import current_job, get_logger
 from app.reports import fields_of
+from app.stores.base import Ending
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from app.agenda import Agenda
-    from app.clock import Instant, Now
+    from app.clock import Now
     from app.config import WorkersSection
-    from app.handlers.base import Attempt, Handler
+    from app.handlers.base import Handler
     from app.job import Job
     from app.lane import Slot
     from app.lanes import Lanes
@@ -38,6 +39,8 @@ MAX_WAKING = 32  # at once, for the loop's sake
 RELEASE_GRACE = 0.4
 
 _KILL = Stop.KILL  # no deadline here, as it is sure to end what it runs by itself; by its class it costs 0.05 µs
+
+_MAKE_ENDING = partial(tuple.__new__, Ending)  # a named tuple's own way is a call of Python
 
 log = get_logger(__name__)
 
@@ -90,7 +93,7 @@ class Workers:
         self._waking = 0  # workers that were told that there is something to do and have not looked yet (`is_waking`)
         self._to_wake = FIRST_WAKING
         # of the attempts that are over, until this turn of the loop is
-        self._ended: list[tuple[Job, Outcome, Instant]] = []
+        self._ended: list[Ending] = []
         self._slots: list[Slot] = []
         self._lasted: defaultdict[tuple[str, End], list[float]] = defaultdict(list)
         self._is_still = asyncio.Event()
@@ -205,7 +208,7 @@ class Workers:
 
     async def _work(self, worker: Worker) -> None:
         """Run one attempt after another; whatever a handler does, an outcome comes of it."""
-        line, turns = self._claims.line, 0
+        line, busy, turns = self._claims.line, self._busy, 0
         self._note_awake(worker)
         while True:
             if not line:
@@ -216,15 +219,20 @@ class Workers:
                 self._wake_more()
             job, slot = line.popleft()
             handler = self._handlers.get(job.kind, UNKNOWN_KIND)
-            attempt = self._begin(worker, job, slot, handler.stop)
+            self._begin(worker, job, slot, handler.stop)
             try:
-                outcome = succeeded(await handler.run(job.params, attempt), self._max_result)
+                outcome = succeeded(await handler.run(job), self._max_result)
             except BaseException as error:  # SystemExit in a task would end the loop
                 if isinstance(error, GeneratorExit) and asyncio.current_task(self._loop) is not worker.task:
                     raise  # nobody raised it: the coroutine is being thrown away
                 outcome = raised(error)
-            self._conclude(worker, job, slot, outcome)
-            del job, slot, attempt, outcome  # or an idle worker would keep the params and the result of its last job
+            if worker.reason is not None:
+                outcome = stopped(worker.reason, job)
+                worker.task.uncancel()
+            if not worker.is_lost:
+                del busy[job.seq]
+                self._end(job, slot, outcome, monotonic() - worker.began_at)
+            del job, slot, outcome  # or an idle worker would keep the params and the result of its last job
             if worker.is_lost or worker.task.cancelling():
                 return
             turns += 1
@@ -233,6 +241,7 @@ class Workers:
 
     async def _rest(self, worker: Worker) -> None:
         worker.job = worker.slot = None
+        current_job.set(None)
         worker.wake = self._loop.create_future()
         self._idle.append(worker)
         await worker.wake
@@ -249,30 +258,20 @@ class Workers:
         self._waking -= worker.is_waking
         self._wake_some()
 
-    def _begin(self, worker: Worker, job: Job, slot: Slot, stop: Stop) -> Attempt:
+    def _begin(self, worker: Worker, job: Job, slot: Slot, stop: Stop) -> None:
         worker.job, worker.slot, worker.reason = job, slot, None
         worker.began_at = monotonic()  # the loop's own time stands still while a handler keeps the loop
         worker.deadline = self._loop.time() + (math.inf if stop is _KILL else job.timeout)
         self._busy[job.seq] = worker
         if worker.deadline < self._next_look:
             self._arm_look(worker.deadline)
-        attempt = attempt_of(job)
-        current_attempt.set(attempt)
-        return attempt
-
-    def _conclude(self, worker: Worker, job: Job, slot: Slot, outcome: Outcome) -> None:
-        if worker.reason is not None:
-            outcome = stopped(worker.reason, job)
-            worker.task.uncancel()
-        if not worker.is_lost:
-            del self._busy[job.seq]
-            self._end(job, slot, outcome, monotonic() - worker.began_at)
+        current_job.set(job)
 
     def _end(self, job: Job, slot: Slot, outcome: Outcome, seconds: float = 0.0) -> None:
         """See to an attempt that is over, with all the others that this turn of the loop has ended."""
         if not self._ended:
             self._loop.call_soon(self._settle, context=Context())  # of no attempt
-        self._ended.append((job, outcome, self._now()))
+        self._ended.append(_MAKE_ENDING((job, outcome, self._now(), 0.0)))
         self._slots.append(slot)
         self._lasted[job.kind, outcome.end].append(seconds)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -9,6 +10,7 @@ from app.ids import write_id
 
 if TYPE_CHECKING:
     from app.clock import Instant
+    from app.job import Job
 
 
 class Stop(StrEnum):
@@ -24,7 +26,7 @@ class Stop(StrEnum):
 
 
 class Attempt(NamedTuple):
-    """One try at a job, as its handler sees it. The id is the same on every try; it is made for who asks.
+    """One try at a job, as functions see it. The id is the same on every try.
 
     `traceparent` names the span of the attempt for those whom it calls, where traces are configured.
     """
@@ -42,6 +44,9 @@ class Attempt(NamedTuple):
     @property
     def id(self) -> str:
         return write_id(self.seq, self.token)
+
+
+current_traceparent: ContextVar[str | None] = ContextVar("current_traceparent", default=None)
 
 
 class Result(NamedTuple):
@@ -107,6 +112,6 @@ class Handler(Protocol):
 
     async def close(self) -> None: ...
 
-    async def run(self, params: bytes, attempt: Attempt) -> bytes | Result | None:
-        """Do the work; the JSON text of its result, or None for none. Any exception is a failed attempt."""
+    async def run(self, job: Job) -> bytes | Result | None:
+        """Do the work of a running job; the JSON text of its result, or None for none. Any exception is a failure."""
         ...

@@ -18,8 +18,8 @@ from app.handlers.signature import Unfit
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from app.handlers.base import Attempt
     from app.handlers.processes import Ended, Process, Processes, Surroundings
+    from app.job import Job
 
 GIVE_UP_CODE: Final = 100  # what qmail's programs, and others since, say for "it is of no use to try again"
 SHOWN_LINES: Final = 3
@@ -75,34 +75,34 @@ class CommandHandler:
     async def close(self) -> None:
         await self._processes.close()
 
-    async def run(self, params: bytes, attempt: Attempt) -> Result:
-        values = orjson.loads(params)
+    async def run(self, job: Job) -> Result:
+        values = orjson.loads(job.params)
         faults = self._line.find_faults(values)
         if faults:  # accepted when its patterns were others
             raise AttemptFailed("exception", invalid(self._name, faults).detail, retryable=False)
         with Tail() as stdout, Tail() as stderr:
-            process = await self._start(self._line.fill(values), params, attempt, stdout, stderr)
+            process = await self._start(self._line.fill(values), job, stdout, stderr)
             try:
-                await asyncio.wait((process.ended,), timeout=attempt.timeout)
+                await asyncio.wait((process.ended,), timeout=job.timeout)
             except asyncio.CancelledError:
                 await see_through(process.stop(self._grace))
                 raise
             if not process.ended.done():
                 await see_through(process.stop(self._grace))
-                raise timed_out(attempt.timeout, _joined(stdout, stderr))
+                raise timed_out(job.timeout, _joined(stdout, stderr))
             return self._judge(process.ended.result(), stdout, stderr)
 
-    async def _start(self, words: list[str], params: bytes, attempt: Attempt, stdout: Tail, stderr: Tail) -> Process:
+    async def _start(self, words: list[str], job: Job, stdout: Tail, stderr: Tail) -> Process:
         stdin = os.memfd_create("params")
         try:
-            os.write(stdin, params)
+            os.write(stdin, job.params)
             os.lseek(stdin, 0, os.SEEK_SET)
             return await self._processes.start(
                 words,
                 path=self._line.path,
                 surroundings=self._surroundings,
                 descriptors=[stdin, stdout.writer, stderr.writer],
-                extra={"ERELONG_JOB_ID": attempt.id, "ERELONG_ATTEMPT": str(attempt.number)},
+                extra={"ERELONG_JOB_ID": job.id, "ERELONG_ATTEMPT": str(job.attempt)},
             )
         except OSError as error:
             raise AttemptFailed("exception", f"{words[0]} could not be started: {error}") from error

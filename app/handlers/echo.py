@@ -13,7 +13,7 @@ from app.handlers.base import AttemptFailed, Stop
 from app.handlers.faults import invalid, shown
 
 if TYPE_CHECKING:
-    from app.handlers.base import Attempt
+    from app.job import Job
 
 
 class EchoHandler:
@@ -41,13 +41,13 @@ class EchoHandler:
     async def close(self) -> None:
         pass
 
-    async def run(self, params: bytes, attempt: Attempt) -> bytes:
-        wishes = orjson.loads(params)
+    async def run(self, job: Job) -> bytes:
+        wishes = orjson.loads(job.params)
         if wishes.get("sleep"):
             await asyncio.sleep(wishes["sleep"])
         if wishes.get("fail") is not None:
             raise AttemptFailed("exception", wishes["fail"])
-        return params
+        return job.params
 
 
 def _faults(sent: object) -> list[Fault]:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from app.clock import SECOND, format_instant
 from app.errors import Fault
-from app.handlers.base import AttemptFailed, Stop
+from app.handlers.base import AttemptFailed, Stop, current_traceparent
 from app.handlers.egress import BlockedAddressError, Egress, may_show
 from app.handlers.faults import find_faults, invalid
 from app.handlers.http_client import Answer, Call, HttpClient
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from app.clock import Now
     from app.config import HttpSection
-    from app.handlers.base import Attempt
+    from app.job import Job
 
 MAX_RETRY_AFTER: Final = 86_400.0
 SHOWN_BODY: Final = 200
@@ -89,15 +89,15 @@ class HttpHandler:
             await self._client.close()
         await self._egress.close()
 
-    async def run(self, params: bytes, attempt: Attempt) -> bytes:
-        call = self._read_call(params)
+    async def run(self, job: Job) -> bytes:
+        call = self._read_call(job.params)
         url = call["url"]
         try:
             headers, mask = self._secrets.fill(call.get("headers", {}), url)
         except LookupError as error:
             raise AttemptFailed("exception", f"a header {error}", retryable=False) from None
         content = content_of(call)
-        lines = self._lines_of(attempt, headers, content[0] if content else b"")
+        lines = self._lines_of(job, headers, content[0] if content else b"")
         answer = await self._send(Call(call.get("method", "POST"), url, headers, lines, content), mask)
         body = mask.body(answer.body, is_whole=answer.is_whole)
         if 200 <= answer.status < 300:
@@ -125,18 +125,19 @@ class HttpHandler:
                 raise AttemptFailed("blocked_address", reason, retryable=False)
         return call
 
-    def _lines_of(self, attempt: Attempt, given: dict[str, str], body: bytes) -> str:
+    def _lines_of(self, job: Job, given: dict[str, str], body: bytes) -> str:
         """The headers that the service sets, as they are written: no job can ask for one of them."""
-        timestamp = str(attempt.started_at // SECOND)
+        id, due_at, started_at, traceparent = job.id, job.due_at or 0, job.started_at or 0, current_traceparent.get()
+        timestamp = str(started_at // SECOND)
         lines = (
-            f"webhook-id: {attempt.id}\r\nwebhook-timestamp: {timestamp}\r\n"
-            f"X-Erelong-Attempt: {attempt.number}\r\nX-Erelong-Due-At: {format_instant(attempt.due_at)}\r\n"
+            f"webhook-id: {id}\r\nwebhook-timestamp: {timestamp}\r\n"
+            f"X-Erelong-Attempt: {job.attempt}\r\nX-Erelong-Due-At: {format_instant(due_at)}\r\n"
         )
-        if signature := self._signer.sign(attempt.id, timestamp, body):
+        if signature := self._signer.sign(id, timestamp, body):
             lines += f"webhook-signature: {signature}\r\n"
         # The receiver may go on with the trace of the attempt, unless the job names one itself.
-        if attempt.traceparent is not None and not any(name.lower() == "traceparent" for name in given):
-            lines += f"traceparent: {attempt.traceparent}\r\n"
+        if traceparent is not None and not any(name.lower() == "traceparent" for name in given):
+            lines += f"traceparent: {traceparent}\r\n"
         return lines
 
     def _result(self, answer: Answer, body: bytes, mask: Mask) -> bytes:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 from app.handlers.base import AttemptFailed, Result, Stop
 from app.handlers.functions import import_function, is_coroutine_function
 from app.handlers.processes import crashed, see_through, timed_out
-from app.handlers.python import FunctionHandler
+from app.handlers.python import FunctionHandler, attempt_of
 from app.handlers.signature import Signature, Unfit, read_signature
 from app.handlers.warm_process import Gone
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from app.handlers.base import Attempt
     from app.handlers.process_pool import ProcessPool
+    from app.job import Job
 
 
 def make_process_handler(*, name: str, path: str, pool: ProcessPool) -> ProcessHandler:
@@ -48,11 +48,11 @@ class ProcessHandler(FunctionHandler):
     async def close(self) -> None:
         await self._pool.close()
 
-    async def run(self, params: bytes, attempt: Attempt) -> Result:
+    async def run(self, job: Job) -> Result:
         process = await self._pool.take()
-        call = process.call(self._name, attempt, params)
+        call = process.call(self._name, attempt_of(job), job.params)
         try:
-            await asyncio.wait((call,), timeout=attempt.timeout)
+            await asyncio.wait((call,), timeout=job.timeout)
         except asyncio.CancelledError:
             call.cancel()
             await see_through(self._pool.end(process))
@@ -60,7 +60,7 @@ class ProcessHandler(FunctionHandler):
         if not call.done():
             call.cancel()
             await see_through(self._pool.end(process))
-            raise timed_out(attempt.timeout, process.output())
+            raise timed_out(job.timeout, process.output())
         try:
             answer = call.result()
         except Gone:

@@ -15,7 +15,7 @@ from app.handlers.faults import MAX_FAULTS, invalid
 from app.handlers.signature import Unfit
 
 if TYPE_CHECKING:
-    from app.handlers.base import Attempt
+    from app.job import Job
 
 ANY_OBJECT: dict[str, Any] = {"type": "object"}
 
@@ -46,7 +46,7 @@ class PullHandler:
     async def close(self) -> None:
         pass
 
-    async def run(self, params: bytes, attempt: Attempt) -> bytes:
+    async def run(self, job: Job) -> bytes:
         raise RuntimeError(f"jobs of kind {self._name} are leased, not run here")
 
 

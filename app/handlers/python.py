@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import copy_context
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ValidationError
 
-from app.handlers.base import AttemptFailed, GiveUp, Stop
+from app.handlers.base import Attempt, AttemptFailed, GiveUp, Stop, current_traceparent
 from app.handlers.faults import find_faults, invalid
 from app.handlers.functions import failure_of, import_function, is_coroutine_function
 from app.handlers.signature import Signature, Unfit, read_signature
 from app.handlers.threads import ThreadPool
-from app.job import NOTHING
+from app.job import NOTHING, PLACES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from app.errors import Invalid
-    from app.handlers.base import Attempt, Handler
+    from app.handlers.base import Handler
+    from app.job import Job
+
+_told_of = itemgetter(
+    *[PLACES[name] for name in ("seq", "token", "kind", "queue", "attempt", "due_at", "started_at", "timeout")]
+)
+
+
+def attempt_of(job: Job) -> Attempt:
+    """What a function is told of the running job that it is called for, if it asks."""
+    return Attempt._make((*_told_of(job), current_traceparent.get()))
 
 
 def make_python_handler(*, name: str, path: str, isolation: Literal["async", "thread"] | None) -> Handler:
@@ -61,14 +72,14 @@ class FunctionHandler:
     async def open(self) -> None:
         pass
 
-    def _call(self, params: bytes, attempt: Attempt) -> Any:
-        if params == NOTHING and self._signature.is_bare:
+    def _call(self, job: Job) -> Any:
+        if job.params == NOTHING and self._signature.is_bare:
             return self._function()
         try:
-            values = self._signature.check(params)
+            values = self._signature.check(job.params)
         except ValidationError as error:  # the function has changed since the submit
-            raise AttemptFailed("exception", self._invalid(error, params).detail, retryable=False) from None
-        positional, named = self._signature.arguments(values, attempt)
+            raise AttemptFailed("exception", self._invalid(error, job.params).detail, retryable=False) from None
+        positional, named = self._signature.arguments(values, attempt_of(job))
         return self._function(*positional, **named)
 
     def _invalid(self, error: ValidationError, params: bytes) -> Invalid:
@@ -86,9 +97,9 @@ class AsyncHandler(FunctionHandler):
     async def close(self) -> None:
         pass
 
-    async def run(self, params: bytes, attempt: Attempt) -> bytes | None:
+    async def run(self, job: Job) -> bytes | None:
         try:
-            value = await self._call(params, attempt)
+            value = await self._call(job)
         except (AttemptFailed, GiveUp, GeneratorExit):
             raise
         except Exception as error:
@@ -118,13 +129,13 @@ class ThreadHandler(FunctionHandler):
     async def close(self) -> None:
         self._threads.close()
 
-    async def run(self, params: bytes, attempt: Attempt) -> bytes | None:
+    async def run(self, job: Job) -> bytes | None:
         context = copy_context()  # so that what the function logs names its job
-        return await self._threads.run(lambda: context.run(self._run, params, attempt))
+        return await self._threads.run(lambda: context.run(self._run, job))
 
-    def _run(self, params: bytes, attempt: Attempt) -> bytes | None:
+    def _run(self, job: Job) -> bytes | None:
         try:
-            value = self._call(params, attempt)
+            value = self._call(job)
         except (AttemptFailed, GiveUp):
             raise
         except Exception as error:

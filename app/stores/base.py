@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from app.conflict import OnConflict
-from app.job import SECOND, Job, State
+from app.job import SECOND, Asked, Job, State
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,16 +53,14 @@ class Glance(NamedTuple):
     """As much of a waiting job as says where and until when it waits: a fraction of the cost of reading it all."""
 
     seq: int
-    queue: str
-    kind: str
-    priority: int
     due_at: Instant
     expires_at: Instant | None
     labels: bytes | None
+    asked: Asked
 
 
 def glance_at(job: Job) -> Glance:
-    return Glance(job.seq, job.queue, job.kind, job.priority, job.due_at or 0, job.expires_at, job.labels)
+    return Glance(job.seq, job.due_at or 0, job.expires_at, job.labels, job.asked)
 
 
 class Memo(NamedTuple):

@@ -29,8 +29,9 @@ from app.stores.sqlite_faults import as_exit
 from app.stores.sqlite_file import DatabaseFile
 from app.stores.sqlite_ledger import Ledger
 from app.stores.sqlite_listing import select_due, select_jobs
-from app.stores.sqlite_rows import Row, listed, sound_labels
+from app.stores.sqlite_rows import Row, listed
 from app.stores.sqlite_running import Running
+from app.stores.sqlite_texts import read_asked, sound_labels
 from app.stores.sqlite_threads import SqliteThreads
 from app.stores.sqlite_writes import Writes, recall
 from app.stores.threads import Split
@@ -186,13 +187,16 @@ class SqliteStore:
         return self._running.read(self._file.quick, seqs)
 
     def _glance(self, seqs: Sequence[int]) -> Glances:
-        try:
-            if self._running.find(seqs):
-                return self._glance_closely(seqs)
-            rows: list[Row] = self._file.quick.execute(sql.SELECT_GLANCE, (listed(seqs),)).fetchall()
-        except UnicodeDecodeError:
+        if self._running.find(seqs):
             return self._glance_closely(seqs)
-        return [_MAKE_GLANCE(row if row[-1] is None else (*row[:-1], sound_labels(row[-1]))) for row in rows]
+        rows: list[Row] = self._file.quick.execute(sql.SELECT_GLANCE, (listed(seqs),)).fetchall()
+        read = {text: read_asked(text) for text in {text for _, _, _, _, text in rows}}
+        if None in read.values():
+            return self._glance_closely(seqs)
+        return [
+            _MAKE_GLANCE((seq, due_at, expires_at, labels and sound_labels(labels), read[text]))
+            for seq, due_at, expires_at, labels, text in rows
+        ]
 
     def _glance_closely(self, seqs: Sequence[int]) -> Glances:
         return [glance_at(job) for job in self._get(seqs).values() if job.state is State.SCHEDULED]

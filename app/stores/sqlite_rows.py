@@ -3,64 +3,68 @@
 from __future__ import annotations
 
 from array import array
-from functools import lru_cache
 from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import apsw
-import orjson
 
 from app.history import NO_ATTEMPTS
-from app.job import NO_LEASES, NOTHING, PLACES, Job, State, read_policy
+from app.job import ASKED, NO_LEASES, NOTHING, PLACES, UNBEGUN, Asked, Job, State, begun
 from app.outcome import Error
 from app.stores import sqlite_schema as sql
-from app.stores.sqlite_schema import FIELDS
+from app.stores.sqlite_schema import COLUMNS
+from app.stores.sqlite_texts import (
+    LOST,
+    NO_PAST,
+    STAND_INS,
+    Past,
+    is_readable,
+    read_asked,
+    read_past,
+    write_asked,
+    write_past,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+    from app.clock import Instant
 
 ROWS_AT_ONCE = (64, 8, 1)  # so that there are few statements to be kept prepared
 
 Row = tuple[Any, ...]
 
-
 group_of = itemgetter(PLACES["queue"], PLACES["kind"], PLACES["state"])
 queue_and_kind_of = itemgetter(PLACES["queue"], PLACES["kind"])
 
-_STATES = tuple(State)
-_STATE, _DUE_AT, _CANCEL_REQUESTED, _RESULT_TRUNCATED, _ERROR = (
-    FIELDS.index(name) for name in ("state", "due_at", "cancel_requested", "result_truncated", "error")
-)
-_STATE_LOST = Error("unreadable", "its stored state cannot be read", retryable=False).to_json()
-_TEXTS = tuple(FIELDS.index(name) for name in ("kind", "queue", "key", "token"))
-_REPLACED = "\N{REPLACEMENT CHARACTER}"
+_OWN, _ASKED, _PAST = ASKED.start, COLUMNS.index("asked"), COLUMNS.index("past")
+_TEXTS = {COLUMNS.index(name): name for name in ("token", "key", "kind", "queue")}
+_NONE_PAST = (None, None, None)  # past, error and attempts
+_NEW = (*_NONE_PAST, int(State.SCHEDULED), None, None)
 
-# Stands in for what cannot be read and would change what is run. Clients see an empty object; nothing else writes it
-# so, and a claim knows it again: a change saved on top cannot make the job look sound.
-_LOST = b" {}"
-_STAND_INS: dict[str, bytes | None] = {
-    "params": _LOST,
-    "labels": _LOST,
-    "retry": _LOST,
-    "result": None,
-    "error": None,
-    "attempts": NO_ATTEMPTS,
-    "ended_leases": NO_LEASES,
-}
-_OTHERS = ("labels", "result", "error", "attempts", "ended_leases")
+_asked_of, _after_asked = itemgetter(ASKED), itemgetter(slice(ASKED.stop, None))
+_past_of = itemgetter(*[PLACES[name] for name in Past._fields])
+_key_to_params = itemgetter(slice(PLACES["key"], PLACES["params"] + 1))
+_NO_KEY_TO_PARAMS = (None, None, NOTHING)
+_UNTRIED = UNBEGUN[: PLACES["state"] - ASKED.stop]
+
+_STATES = tuple(State)
+_STATE_LOST = Error("unreadable", "its stored state cannot be read", retryable=False).to_json()
+_REPLACED = "\N{REPLACEMENT CHARACTER}"
+_OTHERS = {"labels": "labels", "result": "result", "error": "error", "attempts": "attempts", "ended_leases": "past"}
 _others = itemgetter(*map(PLACES.__getitem__, _OTHERS))
 _NO_OTHERS = (None, None, None, NO_ATTEMPTS, NO_LEASES)
 
 
-def write_jobs(connection: apsw.Connection, statement: Callable[[int], str], jobs: Sequence[Row]) -> None:
-    """Write many jobs by few statements: each is looked up, and the interpreter's lock given up, once and not for each
+def write_jobs(connection: apsw.Connection, statement: Callable[[int], str], rows: Sequence[Row]) -> None:
+    """Write many rows by few statements: each is looked up, and the interpreter's lock given up, once and not for each
     job."""
     start = 0
-    for rows in ROWS_AT_ONCE:
-        while start + rows <= len(jobs):
-            connection.execute(statement(rows), (*chain.from_iterable(jobs[start : start + rows]),))
-            start += rows
+    for number in ROWS_AT_ONCE:
+        while start + number <= len(rows):
+            connection.execute(statement(number), (*chain.from_iterable(rows[start : start + number]),))
+            start += number
 
 
 def listed(seqs: Iterable[int]) -> apsw.CArrayBinding:
@@ -69,7 +73,7 @@ def listed(seqs: Iterable[int]) -> apsw.CArrayBinding:
 
 
 def select_rows(connection: apsw.Connection, statement: str, seqs: Iterable[int], *arguments: int) -> list[Row]:
-    """Run a statement that answers with jobs, or the first fields of them, for a list of numbers.
+    """Run a statement that answers with jobs, or the first columns of them, for a list of numbers.
 
     A text that is no longer UTF-8 must not keep the rows beside it from being read: it comes with a mark in it.
     """
@@ -78,6 +82,50 @@ def select_rows(connection: apsw.Connection, statement: str, seqs: Iterable[int]
         return connection.execute(statement, bound).fetchall()
     except UnicodeDecodeError:
         return [_decoded(row) for row in connection.execute(_with_bytes(statement), bound)]
+
+
+def as_rows(jobs: Iterable[Job]) -> list[Row]:
+    """Jobs as their columns are bound."""
+    rows: list[Row] = []
+    last: Row = ()
+    rest_of_new: Row = ()
+    for job in jobs:
+        if (asked := _asked_of(job)) != last:
+            last, rest_of_new = asked, (write_asked(asked), *_NEW, job.kind, job.queue, None)
+        rows.append(job[:_OWN] + (rest_of_new if _after_asked(job) == UNBEGUN else _rest_of(job)))
+    return rows
+
+
+def _rest_of(job: Job) -> Row:
+    past = _past_of(job)
+    attempts = None if job.attempts == NO_ATTEMPTS else job.attempts
+    has_past = past != NO_PAST or (job.error, attempts) != (None, None)
+    behind = (write_past(past) if has_past else None, job.error, attempts)
+    ends = (job.state, job.started_at, job.finished_at, job.kind, job.queue, job.result)
+    return (write_asked(_asked_of(job)), *behind, *ends)
+
+
+def begin_jobs(rows: Iterable[Row], now: Instant) -> tuple[list[Job], list[tuple[int, str]]]:
+    """The jobs of rows that are claimed, as they begin; and the numbers of those that must not, with their flaws."""
+    jobs, flawed = [], []
+    behind: dict[bytes, Row] = {}  # what follows in jobs that were asked for alike, and are in their first attempt
+    begin, ends = _UNTRIED + begun(now), (State.RUNNING, now, None, "", "", None)
+    for row in rows:
+        text = row[_ASKED]
+        if (rest := behind.get(text)) is None:
+            rest = behind[text] = (read_asked(text) or ()) + begin
+        if row[_PAST:] == _NONE_PAST and len(rest) > len(begin):
+            job = tuple.__new__(Job, row[:_OWN] + rest)
+            if _key_to_params(job) == _NO_KEY_TO_PARAMS and job.token.isascii():
+                jobs.append(job)
+                continue
+        else:
+            job = take_job(row + ends)
+        if (flaw := flaw_of(job)) is None:
+            jobs.append(job)
+        else:
+            flawed.append((job.seq, flaw))
+    return jobs, flawed
 
 
 def read_jobs(connection: apsw.Connection, seqs: Iterable[int]) -> dict[int, Job]:
@@ -92,86 +140,52 @@ def read_job(row: Row) -> Job:
 
 
 def take_job(row: Row) -> Job:
-    """Make a job of a row as it stands, unread."""
-    fields = list(row)
-    state = fields[_STATE]
+    """Make a job of a row; most of its texts as they stand, unread."""
+    text, past, error, attempts, state, started_at, finished_at, kind, queue, result = row[_OWN:]
+    asked = read_asked(text) or Asked(kind, queue, 0, 0.0, LOST, None)
+    failures, losses, is_cancelled, is_cut, lease, lease_until, ended_leases = (
+        NO_PAST if past is None else read_past(past)
+    )
+    tried = (error, NO_ATTEMPTS if attempts is None else attempts, failures, losses, ended_leases)
+    ends = (is_cancelled, started_at, finished_at, result, is_cut, lease, lease_until)
     if 0 <= state < len(_STATES):
-        fields[_STATE] = _STATES[state]
-    else:
-        fields[_STATE], fields[_DUE_AT], fields[_ERROR] = State.FAILED, None, _STATE_LOST
-    fields[_CANCEL_REQUESTED] = bool(fields[_CANCEL_REQUESTED])
-    fields[_RESULT_TRUNCATED] = bool(fields[_RESULT_TRUNCATED])
-    return Job._make(fields)
+        return tuple.__new__(Job, (*row[:_OWN], *asked, *tried, _STATES[state], *ends))
+    lost = Job._make((*row[:_OWN], *asked, *tried, State.FAILED, *ends))
+    return lost._replace(due_at=None, error=_STATE_LOST)
 
 
 def flaw_of(job: Job) -> str | None:
     """Name the first stored part of a job that is not what was written there."""
-    if _REPLACED in job.kind + job.queue + job.token or (job.key is not None and _REPLACED in job.key):
-        return next(FIELDS[index] for index in _TEXTS if _REPLACED in str(job[index]))
-    if job.params != NOTHING and not _is_readable("params", job.params):
+    if _REPLACED in job.token:
+        return "token"
+    if job.key is not None and _REPLACED in job.key:
+        return "key"
+    if job.params != NOTHING and not is_readable("params", job.params):
         return "params"
-    if not _is_policy(job.retry):
-        return "retry"
+    if job.retry == LOST:
+        return "asked"
     if (others := _others(job)) == _NO_OTHERS:  # as of nearly every job that is claimed
         return None
-    return next((name for name, text in zip(_OTHERS, others, strict=True) if not _is_readable(name, text)), None)
+    parts = zip(_OTHERS.items(), others, strict=True)
+    return next((column for (name, column), text in parts if not is_readable(name, text)), None)
 
 
 def mend(job: Job) -> Job:
     """Put something empty in the place of what cannot be read."""
-    broken = {name: stand_in for name, stand_in in _STAND_INS.items() if not _is_readable(name, getattr(job, name))}
-    return job._replace(**broken)  # type: ignore[arg-type]  # the table above has a fitting value for each name
-
-
-def sound_labels(labels: bytes | None) -> bytes | None:
-    return labels if labels is None or _is_readable("labels", labels) else None
-
-
-def read_labels(labels: bytes | None) -> dict[str, str]:
-    return orjson.loads(labels) if labels and _is_readable("labels", labels) else {}
-
-
-def _is_readable(name: str, text: bytes | None) -> bool:
-    if text is None:
-        return True
-    if text == _LOST:
-        return False
-    try:
-        if name == "retry":
-            read_policy(text)
-            return True
-        value = orjson.loads(text)
-    except ValueError:
-        return False
-    match name:
-        case "labels":
-            return isinstance(value, dict)
-        case "error":
-            return isinstance(value, dict) and "type" in value
-        case "attempts":
-            return isinstance(value, list) and all(isinstance(attempt, dict) for attempt in value)
-        case "ended_leases":
-            return isinstance(value, list) and all(isinstance(lease, list) and len(lease) == 2 for lease in value)
-        case _:
-            return True
-
-
-@lru_cache(maxsize=1024)
-def _is_policy(retry: bytes) -> bool:
-    """Whether it can be read; there are few different ones."""
-    return _is_readable("retry", retry)
+    broken = {name: stand_in for name, stand_in in STAND_INS.items() if not is_readable(name, getattr(job, name))}
+    return job._replace(**broken)  # type: ignore[arg-type]  # the table has a fitting value for each name
 
 
 def _with_bytes(statement: str) -> str:
     """Let a statement that answers with all columns answer with bytes for its texts."""
     columns, _, source = statement.partition("FROM")
-    for index in _TEXTS:
-        columns = columns.replace(f"jobs.{FIELDS[index]},", f"CAST(jobs.{FIELDS[index]} AS BLOB),")
+    for name in _TEXTS.values():
+        columns = columns.replace(f"jobs.{name},", f"CAST(jobs.{name} AS BLOB),")
     return f"{columns}FROM{source}"
 
 
 def _decoded(row: Row) -> Row:
     return tuple(
-        value.decode(errors="replace") if index in _TEXTS and value is not None else value
-        for index, value in enumerate(row)
+        value.decode(errors="replace") if place in _TEXTS and value is not None else value
+        for place, value in enumerate(row)
     )

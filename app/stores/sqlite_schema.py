@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from app.job import PLACES, Job
+from app.job import ASKED, Job
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import apsw
 
 APPLICATION_ID = 0x65726C67  # "erlg"
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 CHECKSUM_BYTES = 8  # at the end of each page
 BUSY_TIMEOUT = 5_000  # milliseconds
 
@@ -43,29 +43,20 @@ CREATE TABLE jobs (
     expires_at INTEGER,
     kind TEXT NOT NULL,
     queue TEXT NOT NULL,
-    priority INTEGER NOT NULL,
-    labels BLOB,
     version INTEGER NOT NULL,
     attempt INTEGER NOT NULL,
-    failures INTEGER NOT NULL,
-    losses INTEGER NOT NULL,
-    cancel_requested INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
+    execute_at INTEGER NOT NULL,
     started_at INTEGER,
     finished_at INTEGER,
     late_by REAL,
-    execute_at INTEGER NOT NULL,
-    expires_after REAL,
-    timeout REAL NOT NULL,
-    result_truncated INTEGER NOT NULL,
-    lease TEXT,
-    lease_until INTEGER,
     key TEXT,
-    retry BLOB NOT NULL,
-    ended_leases BLOB NOT NULL,
+    asked BLOB NOT NULL,
+    labels BLOB,
+    past BLOB,
     params BLOB NOT NULL,
     error BLOB,
-    attempts BLOB NOT NULL,
+    attempts BLOB,
     result BLOB
 ) STRICT;
 CREATE INDEX due ON jobs (due_at) WHERE state = 0;
@@ -111,23 +102,24 @@ CREATE INDEX memoed ON memos (created_at);
 CLAIMS = "CREATE TEMP TABLE claims (seq INTEGER PRIMARY KEY) STRICT"
 SET_CLAIMS = "INSERT INTO claims (seq) SELECT value FROM carray(?1)"
 
-FIELDS = Job._fields
+# What is bound and selected for a job: its own fields first, in their order, then what `sqlite_rows` makes of the rest.
+OWN = Job._fields[: ASKED.start]
+COLUMNS = (*OWN, "asked", "past", "error", "attempts", "state", "started_at", "finished_at", "kind", "queue", "result")
 _FIXED = {"queue", "key", "created_at", "token", "seq"}
 
-COLUMNS = ", ".join(FIELDS)
 UNCLAIMED = "seq NOT IN (SELECT seq FROM claims)"
 STATE = f"iif({UNCLAIMED}, state, 1)"
 
 
-def _columns(fields: Sequence[str] = FIELDS, **others: str) -> str:
+def _columns(columns: Sequence[str] = COLUMNS, **others: str) -> str:
     """Columns of a job; those of `others` as they are given."""
-    return ", ".join(others.get(name, f"jobs.{name}") for name in fields)
+    return ", ".join(others.get(name, f"jobs.{name}") for name in columns)
 
 
-_BRIEF_COLUMNS = _columns(params="x'7B7D'", result="NULL", attempts="x'5B5D'")
+_BRIEF_COLUMNS = _columns(params="x'7B7D'", result="NULL", attempts="NULL")
 # What `Job.start` makes of a row: these, and from `state` on what `job.begun` says.
 _STARTED_COLUMNS = _columns(
-    FIELDS[: PLACES["state"]], attempt="attempt + 1", late_by="(?2 - due_at) / 1e6", version="version + 1"
+    COLUMNS[: COLUMNS.index("state")], attempt="attempt + 1", late_by="(?2 - due_at) / 1e6", version="version + 1"
 )
 
 # All rows of a list of numbers by one statement, in its order: half the cost of one statement for each.
@@ -136,7 +128,7 @@ SELECT = f"SELECT {_columns()} {_LISTED}"
 SELECT_BRIEF = f"SELECT {_BRIEF_COLUMNS} {_LISTED}"
 SELECT_HOLDER = "SELECT seq FROM jobs WHERE queue = ? AND key = ? AND state < 2"
 SELECT_STANDING = f"SELECT seq, queue, kind, state, labels, token, version {_LISTED}"
-SELECT_GLANCE = f"SELECT seq, queue, kind, priority, due_at, expires_at, labels {_LISTED} WHERE state = 0"
+SELECT_GLANCE = f"SELECT seq, due_at, expires_at, labels, asked {_LISTED} WHERE state = 0"
 SELECT_WAITING = f"SELECT seq, version {_LISTED} WHERE state = 0"
 SELECT_CLAIMABLE = f"""
 SELECT {_STARTED_COLUMNS} {_LISTED}
@@ -215,33 +207,32 @@ def read_ledger(connection: apsw.Connection) -> Entry:
 
 @cache
 def insert(rows: int) -> str:
-    """The statement that adds so many jobs; their fields are bound one after another."""
-    return f"INSERT INTO jobs ({COLUMNS}) VALUES {_values(rows)}"
+    """The statement that adds so many jobs; their columns are bound one after another."""
+    return f"INSERT INTO jobs ({', '.join(COLUMNS)}) VALUES {_values(rows)}"
 
 
 @cache
 def update(rows: int) -> str:
     """The statement that writes so many jobs over their rows; bound as for `insert`."""
-    changed = [field for field in FIELDS if field not in _FIXED]
+    changed = [(name, place) for place, name in enumerate(COLUMNS, 1) if name not in _FIXED]
     if rows == 1:
-        sets = ", ".join(f"{field} = ?{PLACES[field] + 1}" for field in changed)
-        return f"UPDATE jobs SET {sets} WHERE seq = ?{PLACES['seq'] + 1}"
-    sets = ", ".join(f"{field} = fresh.column{PLACES[field] + 1}" for field in changed)
-    return f"UPDATE jobs SET {sets} FROM (VALUES {_values(rows)}) AS fresh WHERE seq = fresh.column{PLACES['seq'] + 1}"
+        sets = ", ".join(f"{name} = ?{place}" for name, place in changed)
+        return f"UPDATE jobs SET {sets} WHERE seq = ?1"
+    sets = ", ".join(f"{name} = fresh.column{place}" for name, place in changed)
+    return f"UPDATE jobs SET {sets} FROM (VALUES {_values(rows)}) AS fresh WHERE seq = fresh.column1"
 
 
 @cache
 def succeed(rows: int) -> str:
     """The statement that ends so many jobs well that are as they were claimed; bound is, of one after another, its
-    number, when it started and ended, its result and whether that was cut."""
+    number, when it started and ended, and its result."""
     return f"""
     UPDATE jobs SET
         state = 2, due_at = NULL, attempt = attempt + 1, started_at = fresh.column2, finished_at = fresh.column3,
-        late_by = (fresh.column2 - due_at) / 1e6, result = fresh.column4, result_truncated = fresh.column5,
-        version = version + 2
-    FROM (VALUES {_values(rows, 5)}) AS fresh WHERE jobs.seq = fresh.column1
+        late_by = (fresh.column2 - due_at) / 1e6, result = fresh.column4, version = version + 2
+    FROM (VALUES {_values(rows, 4)}) AS fresh WHERE jobs.seq = fresh.column1
     """
 
 
-def _values(rows: int, columns: int = len(FIELDS)) -> str:
+def _values(rows: int, columns: int = len(COLUMNS)) -> str:
     return ", ".join([f"({', '.join('?' * columns)})"] * rows)

@@ -11,7 +11,7 @@ import orjson
 from app.conflict import settle
 from app.errors import IdempotencyMismatch
 from app.ids import parse_id
-from app.job import Job, State, begun
+from app.job import Job, State
 from app.log import get_logger
 from app.stores import sqlite_schema as sql
 from app.stores.base import (
@@ -28,8 +28,9 @@ from app.stores.base import (
     Receipt,
     Saved,
 )
-from app.stores.sqlite_rows import Row, flaw_of, group_of, listed, mend, read_labels, select_rows, write_jobs
+from app.stores.sqlite_rows import Row, as_rows, begin_jobs, group_of, listed, mend, select_rows, write_jobs
 from app.stores.sqlite_running import move
+from app.stores.sqlite_texts import read_labels
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -100,7 +101,7 @@ class Writes:
     def _insert(self, jobs: Sequence[Job]) -> Sequence[Job]:
         first = self._ledger.take_numbers(len(jobs))
         numbered = [tuple.__new__(Job, (seq, *job[1:])) for seq, job in enumerate(jobs, first)]
-        write_jobs(self._write, sql.insert, numbered)
+        write_jobs(self._write, sql.insert, as_rows(numbered))
         self._ledger.deltas.update(map(group_of, numbered))
         for job in numbered:
             if job.labels is not None:
@@ -111,14 +112,8 @@ class Writes:
         running = self._running.find(seqs)
         free = [seq for seq in dict.fromkeys(seqs) if seq not in running]
         rows = select_rows(self._write, sql.SELECT_CLAIMABLE, free, now)
-        jobs, early, spoiled = claim = Claim([], [], [])
-        rest = begun(now)
-        for row in rows:
-            job = tuple.__new__(Job, row + rest)
-            if (flaw := flaw_of(job)) is None:
-                jobs.append(job)
-            else:
-                spoiled.append(self._spoil(self._read([job.seq])[job.seq], flaw, now))
+        jobs, flawed = begin_jobs(rows, now)
+        claim = Claim(jobs, [], [self._spoil(self._read([seq])[seq], flaw, now) for seq, flaw in flawed])
         if jobs:
             move(self._ledger.moves, jobs, State.SCHEDULED, State.RUNNING)
             self._running.add(jobs, now)
@@ -126,7 +121,7 @@ class Writes:
             self._look_at_losers(free, claim, now)
         if running:
             standing = self._running.standing(running)
-            early.extend((now, seq) for seq in running if seq not in standing)  # its end is of this commit
+            claim.early.extend((now, seq) for seq in running if seq not in standing)  # its end is of this commit
         return claim
 
     def _look_at_losers(self, seqs: Iterable[int], claim: Claim, now: Instant) -> None:
@@ -146,22 +141,24 @@ class Writes:
 
     def finish(self, endings: Sequence[Ending]) -> Verdicts:
         """What succeeded and is as it was claimed, which is nearly all, needs no look at its row and few columns."""
-        verdicts, plain, others = [FINISHED] * len(endings), [], []
         standing = self._running.standing([ending.job.seq for ending in endings])
+        plain, others = [], []
         for place, (job, outcome, at, _) in enumerate(endings):
-            if standing.pop(job.seq, None) is job and job.is_told_without(outcome):
-                plain.append((job.seq, job.started_at, at, outcome.result, outcome.result_truncated))
+            _, result, is_cut, _, _, _ = outcome
+            if standing.pop(job.seq, None) is job and job.is_told_without(outcome) and not is_cut:
+                plain.append((job.seq, job.started_at, at, result))
             else:
                 others.append(place)
         after = [endings[place].after for place in others]  # which may be refused, and so comes before any write
         self._succeed(plain)
-        for place, verdict in zip(others, self.save(after), strict=True):
+        verdicts = [FINISHED] * len(endings)
+        for place, verdict in zip(others, self.save(after) if others else (), strict=True):
             verdicts[place] = verdict
         return verdicts
 
     def _succeed(self, rows: Sequence[Row]) -> None:
         write_jobs(self._write, sql.succeed, rows)
-        jobs = self._end([row[0] for row in rows])
+        jobs = self._end([seq for seq, _, _, _ in rows])
         move(self._ledger.deltas, jobs, State.SCHEDULED, State.SUCCEEDED)
 
     def save(self, jobs: Sequence[Job]) -> Verdicts:
@@ -182,7 +179,7 @@ class Writes:
         return verdicts
 
     def _write_over(self, plain: Sequence[tuple[Job, Row]]) -> None:
-        write_jobs(self._write, sql.update, [job for job, _ in plain])
+        write_jobs(self._write, sql.update, as_rows(job for job, _ in plain))
         self._end([row[0] for _, row in plain])
         self._ledger.deltas.update(map(group_of, [job for job, _ in plain]))
         self._ledger.deltas.subtract(Counter([row[1:4] for _, row in plain]))
@@ -209,7 +206,7 @@ class Writes:
 
     def _update(self, job: Job, group: Group, labels: bytes | None) -> None:
         """Write a job over a row of which the group and labels are given."""
-        write_jobs(self._write, sql.update, [job])
+        write_jobs(self._write, sql.update, as_rows([job]))
         self._count_off(job.seq, group)
         self._ledger.deltas[job.group] += 1
         if job.labels != labels:

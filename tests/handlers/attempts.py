@@ -1,11 +1,13 @@
-"""The attempt that a handler is given, and the settings it is made with."""
+"""The running job that a handler is given, and the settings it is made with."""
 
 from __future__ import annotations
 
 from app.config import Config, Kind
 from app.handlers import make_handlers
-from app.handlers.base import Attempt, Handler
+from app.handlers.base import Handler
 from app.ids import write_id
+from app.job import SECOND, Job, State
+from tests.support.builders import make_job
 from tests.support.virtual import EPOCH
 
 FUNCTIONS = "tests.handlers.functions"
@@ -14,16 +16,19 @@ FUNCTIONS = "tests.handlers.functions"
 ID = write_id(1, "token")
 
 
-def make_attempt(*, number: int = 1, due_at: int = EPOCH, started_at: int = EPOCH, timeout: float = 60.0) -> Attempt:
-    return Attempt(
-        seq=1,
+def make_attempt(
+    params: bytes = b"{}", *, number: int = 1, due_at: int = EPOCH, started_at: int = EPOCH, timeout: float = 60.0
+) -> Job:
+    """A job that runs, as handlers are given it."""
+    job = make_job(kind="call", timeout=timeout, seq=1)
+    return job._replace(
         token="token",
-        kind="call",
-        queue="default",
-        number=number,
+        params=params,
+        state=State.RUNNING,
+        attempt=number,
         due_at=due_at,
         started_at=started_at,
-        timeout=timeout,
+        late_by=max(0, started_at - due_at) / SECOND,
     )
 
 

@@ -25,7 +25,7 @@ def in_process(function: str, *, module: str = PROCESS_FUNCTIONS, **asked: Any) 
 
 
 async def run(handler: Handler, timeout: float = 60.0, **params: Any) -> Result:
-    result = await handler.run(orjson.dumps(params), make_attempt(number=4, timeout=timeout))
+    result = await handler.run(make_attempt(orjson.dumps(params), number=4, timeout=timeout))
     assert isinstance(result, Result)
     return result
 

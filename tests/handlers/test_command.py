@@ -32,7 +32,7 @@ async def test_params_come_on_stdin_as_they_were_sent(open_command: OpenKind) ->
     handler = await open_command("cat")
     params = b'{"list": [1, 2.50], "text": "\\u00e9"}'
 
-    result = await handler.run(params, make_attempt())
+    result = await handler.run(make_attempt(params))
 
     assert result == Result(params)
 

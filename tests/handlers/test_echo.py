@@ -22,18 +22,18 @@ async def test_params_come_back_as_they_were(echo: EchoHandler) -> None:
 
     echo.check(params)
 
-    assert await echo.run(params, make_attempt()) == params
+    assert await echo.run(make_attempt(params)) == params
 
 
 async def test_sleep_takes_its_seconds(echo: EchoHandler) -> None:
-    await echo.run(b'{"sleep": 2.5}', make_attempt())
+    await echo.run(make_attempt(b'{"sleep": 2.5}'))
 
     assert asyncio.get_running_loop().time() == pytest.approx(2.5)
 
 
 async def test_fail_fails_with_its_message_after_the_sleep(echo: EchoHandler) -> None:
     with pytest.raises(AttemptFailed, match="no luck") as failure:
-        await echo.run(b'{"sleep": 4, "fail": "no luck"}', make_attempt())
+        await echo.run(make_attempt(b'{"sleep": 4, "fail": "no luck"}'))
 
     assert (failure.value.type, failure.value.retryable) == ("exception", True)
     assert asyncio.get_running_loop().time() == pytest.approx(4)

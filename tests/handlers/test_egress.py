@@ -41,7 +41,7 @@ async def opened(config: HttpSection) -> AsyncIterator[HttpHandler]:
 
 async def failure_of(http: HttpHandler, url: str) -> AttemptFailed:
     with pytest.raises(AttemptFailed) as failure:
-        await http.run(orjson.dumps({"url": url}), make_attempt())
+        await http.run(make_attempt(orjson.dumps({"url": url})))
     return failure.value
 
 
@@ -111,7 +111,7 @@ async def test_certificate_of_another_host_is_a_connection_error(
 ) -> None:
     monkeypatch.setattr("aiohttp.connector._SSL_CONTEXT_VERIFIED", ssl.create_default_context(cafile=SELF_SIGNED))
     async with tls_server(receiver) as url, opened(HttpSection(allow_networks=list(LOOPBACK))) as http:
-        await http.run(orjson.dumps({"url": url}), make_attempt())  # trusted, and for this address
+        await http.run(make_attempt(orjson.dumps({"url": url})))  # trusted, and for this address
         failure = await failure_of(http, url.replace("127.0.0.1", "127.0.0.2"))
 
     assert failure.type == "connection"
@@ -128,7 +128,7 @@ def through(port: int, credentials: str = "", **settings: Any) -> HttpSection:
 async def test_call_goes_through_the_proxy_with_its_credentials() -> None:
     proxy = Proxy()
     async with proxy.serve() as port, opened(through(port, "user:canary@")) as http:
-        result = orjson.loads(await http.run(b'{"url": "http://app.example/hook"}', make_attempt()))
+        result = orjson.loads(await http.run(make_attempt(b'{"url": "http://app.example/hook"}')))
 
     assert result["body"] == "proxied"
     assert proxy.asked == ["POST http://app.example/hook HTTP/1.1"]
@@ -143,7 +143,7 @@ async def test_https_call_goes_through_a_tunnel_to_who_has_the_certificate(
     async with tls_server(receiver) as url, proxy.serve() as port:
         proxy.tunnel_to = int(url.rpartition(":")[2].strip("/"))
         async with opened(through(port, "user:canary@", allow_networks=list(LOOPBACK))) as http:
-            await http.run(b'{"url": "https://127.0.0.1/hook"}', make_attempt())
+            await http.run(make_attempt(b'{"url": "https://127.0.0.1/hook"}'))
             failure = await failure_of(http, "https://app.example/hook")
 
     assert [seen.target for seen in receiver.seen] == ["/hook"]
@@ -196,7 +196,7 @@ async def test_environment_names_no_proxy(monkeypatch: pytest.MonkeyPatch, recei
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     async with opened(HttpSection(allow_networks=list(LOOPBACK))) as http:
-        await http.run(orjson.dumps({"url": receiver.url}), make_attempt())
+        await http.run(make_attempt(orjson.dumps({"url": receiver.url})))
 
     assert len(receiver.seen) == 1
 
@@ -210,7 +210,7 @@ async def test_cookies_are_not_kept(receiver: Receiver) -> None:
 
     async with opened(HttpSection(allow_networks=list(LOOPBACK))) as http:
         for _ in range(2):
-            await http.run(orjson.dumps({"url": url}), make_attempt())
+            await http.run(make_attempt(orjson.dumps({"url": url})))
 
     assert "cookie" not in receiver.seen[1].headers
 
@@ -230,7 +230,7 @@ async def test_names_that_are_never_answered_do_not_hold_up_others(
         silent = [asyncio.create_task(failure_of(http, f"http://silent{n}.example:9/")) for n in range(50)]
         await asyncio.sleep(0.05)
         url = receiver.url.replace("127.0.0.1", "answered.example")
-        await http.run(orjson.dumps({"url": url}), make_attempt())
+        await http.run(make_attempt(orjson.dumps({"url": url})))
         assert not any(task.done() for task in silent)
         stuck.set()
         await asyncio.gather(*silent)

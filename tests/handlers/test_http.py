@@ -12,7 +12,7 @@ from aiohttp import web
 
 from app import __version__
 from app.handlers.addresses import Addresses
-from app.handlers.base import AttemptFailed
+from app.handlers.base import AttemptFailed, current_traceparent
 from app.handlers.http import HttpHandler
 from tests.handlers.attempts import ID, make_attempt
 from tests.handlers.receiver import LOOPBACK, Receiver, raw_server
@@ -22,7 +22,7 @@ from tests.support.virtual import EPOCH
 async def call(http: HttpHandler, url: str, **params: Any) -> dict[str, Any]:
     text = orjson.dumps({"url": url, **params})
     http.check(text)
-    result: dict[str, Any] = orjson.loads(await http.run(text, make_attempt()))
+    result: dict[str, Any] = orjson.loads(await http.run(make_attempt(text)))
     return result
 
 
@@ -35,7 +35,7 @@ async def failure_of(http: HttpHandler, url: str, **params: Any) -> AttemptFaile
 async def test_json_is_posted(http: HttpHandler, receiver: Receiver) -> None:
     text = f'{{"url": "{receiver.url}hook?a=1", "json": {{"order": 7, "big": 1180591620717411303424, "text": "ä"}}}}'
 
-    await http.run(text.encode(), make_attempt())
+    await http.run(make_attempt(text.encode()))
 
     (seen,) = receiver.seen
     assert (seen.method, seen.target) == ("POST", "/hook?a=1")
@@ -75,7 +75,7 @@ async def test_method_is_the_one_asked_for(http: HttpHandler, receiver: Receiver
 async def test_attempt_is_told_to_the_receiver(http: HttpHandler, receiver: Receiver) -> None:
     text = orjson.dumps({"url": receiver.url})
 
-    await http.run(text, make_attempt(number=3, due_at=EPOCH + 1_500_001, started_at=EPOCH + 2_999_999))
+    await http.run(make_attempt(text, number=3, due_at=EPOCH + 1_500_001, started_at=EPOCH + 2_999_999))
 
     headers = receiver.seen[0].headers
     assert headers["webhook-id"] == ID
@@ -317,18 +317,20 @@ async def test_cancelled_call_closes_its_connection(http: HttpHandler, receiver:
 
 async def test_params_of_an_earlier_version_fail_for_good(http: HttpHandler) -> None:
     with pytest.raises(AttemptFailed, match="/url is missing") as failure:
-        await http.run(b"{}", make_attempt())
+        await http.run(make_attempt(b"{}"))
 
     assert not failure.value.retryable
 
 
 async def test_trace_of_the_attempt_goes_along(http: HttpHandler, receiver: Receiver) -> None:
-    attempt = make_attempt()._replace(traceparent="00-1-2-01")
-    own = orjson.dumps({"url": receiver.url, "headers": {"TraceParent": "00-3-4-01"}})
+    plain = make_attempt(orjson.dumps({"url": receiver.url}))
+    own = make_attempt(orjson.dumps({"url": receiver.url, "headers": {"TraceParent": "00-3-4-01"}}))
 
-    await http.run(orjson.dumps({"url": receiver.url}), attempt)
-    await http.run(own, attempt)
-    await http.run(orjson.dumps({"url": receiver.url}), make_attempt())
+    told = current_traceparent.set("00-1-2-01")
+    await http.run(plain)
+    await http.run(own)
+    current_traceparent.reset(told)
+    await http.run(plain)
 
     traces = [
         [value for name, value in seen.headers.items() if name.lower() == "traceparent"] for seen in receiver.seen

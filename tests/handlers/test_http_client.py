@@ -78,7 +78,7 @@ async def opened(**settings: Any) -> AsyncIterator[HttpHandler]:
 
 
 async def call(http: HttpHandler, url: str, **params: Any) -> dict[str, Any]:
-    result: dict[str, Any] = orjson.loads(await http.run(orjson.dumps({"url": url, **params}), make_attempt()))
+    result: dict[str, Any] = orjson.loads(await http.run(make_attempt(orjson.dumps({"url": url, **params}))))
     return result
 
 

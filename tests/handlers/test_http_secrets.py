@@ -40,7 +40,7 @@ async def http(clock: VirtualClock, receiver: Receiver) -> AsyncIterator[HttpHan
 
 async def run(http: HttpHandler, url: str, header: str = "Bearer {secret:crm}") -> str:
     text = orjson.dumps({"url": url, "headers": {"Authorization": header}})
-    return (await http.run(text, make_attempt())).decode()
+    return (await http.run(make_attempt(text))).decode()
 
 
 async def failure_of(http: HttpHandler, url: str, header: str = "Bearer {secret:crm}") -> AttemptFailed:
@@ -80,7 +80,7 @@ async def test_secret_is_put_in_when_the_call_is_made(
 async def test_only_headers_take_secrets(http: HttpHandler, receiver: Receiver) -> None:
     params = {"url": f"{receiver.url}{{secret:crm}}", "json": "{secret:crm}"}
 
-    await http.run(orjson.dumps(params), make_attempt())
+    await http.run(make_attempt(orjson.dumps(params)))
 
     assert receiver.seen[0].body == b'"{secret:crm}"'
     assert VALUE not in receiver.seen[0].target

@@ -26,7 +26,7 @@ MALFORMED = "its headers, or the chunks of its body, are malformed or too many"
 
 async def message_of(http: HttpHandler, url: str) -> str:
     with pytest.raises(AttemptFailed) as failure:
-        await http.run(orjson.dumps({"url": url}), make_attempt())
+        await http.run(make_attempt(orjson.dumps({"url": url})))
     assert (failure.value.type, failure.value.retryable) == ("connection", True)
     return failure.value.message
 

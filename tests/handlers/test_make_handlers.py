@@ -46,7 +46,7 @@ async def test_functions_are_found_in_the_folders_given(folder: Path) -> None:
 
     handlers = make_handlers(config, folders=[folder])
 
-    assert await handlers["double"].run(b'{"x": 4}', make_attempt()) == b"8"
+    assert await handlers["double"].run(make_attempt(b'{"x": 4}')) == b"8"
 
 
 def test_folders_do_not_come_before_what_is_installed(folder: Path) -> None:

@@ -68,7 +68,7 @@ async def test_attempts_beyond_the_processes_wait_in_line_without_their_timeout(
     handler = await open_function("pid", processes=1)
     longest = make_attempt(timeout=0.05)
 
-    results = await asyncio.gather(*(handler.run(b"{}", longest) for _ in range(500)))
+    results = await asyncio.gather(*(handler.run(longest) for _ in range(500)))
 
     assert len(set(results)) == 1
 

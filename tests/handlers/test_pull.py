@@ -11,6 +11,7 @@ from app.config import Config, ConfigError, Kind
 from app.errors import Invalid
 from app.handlers import make_handlers
 from app.handlers.base import Handler
+from tests.handlers.attempts import make_attempt
 
 SCHEMA = {"type": "object", "required": ["url"], "properties": {"url": {"type": "string"}, "sizes": {"type": "array"}}}
 
@@ -55,4 +56,4 @@ def test_schema_that_is_none_is_told_at_the_start(tmp_path: Path, text: str | No
 
 async def test_job_of_a_pull_kind_is_never_run_here() -> None:
     with pytest.raises(RuntimeError, match="leased"):
-        await make(None).run(b"{}", None)  # type: ignore[arg-type]  # it does not come so far
+        await make(None).run(make_attempt())

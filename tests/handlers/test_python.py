@@ -43,7 +43,7 @@ async def test_function_gets_typed_arguments_and_its_result_is_json(
     handler = make_python(function)
 
     handler.check(orjson.dumps(params))
-    text = await handler.run(orjson.dumps(params), make_attempt(number=4))
+    text = await handler.run(make_attempt(orjson.dumps(params), number=4))
 
     assert isinstance(text, bytes)
     assert orjson.loads(text) == result
@@ -52,7 +52,7 @@ async def test_function_gets_typed_arguments_and_its_result_is_json(
 async def test_coroutine_function_runs_on_the_loop() -> None:
     handler = make_python("add_async")
 
-    text = await handler.run(b'{"a": 1}', make_attempt())
+    text = await handler.run(make_attempt(b'{"a": 1}'))
 
     assert text == b"3"
     assert asyncio.get_running_loop().time() == 1
@@ -60,7 +60,7 @@ async def test_coroutine_function_runs_on_the_loop() -> None:
 
 
 async def test_object_with_async_call_is_a_coroutine_function() -> None:
-    assert await make_python("printer").run(b'{"page": 2}', make_attempt()) == b"2"
+    assert await make_python("printer").run(make_attempt(b'{"page": 2}')) == b"2"
 
 
 def test_plain_function_is_for_threads_and_cannot_be_stopped() -> None:
@@ -71,7 +71,7 @@ def test_plain_function_is_for_threads_and_cannot_be_stopped() -> None:
 
 @pytest.mark.real_loop
 async def test_none_is_no_result() -> None:
-    assert await make_python("nothing").run(b'{"x": 1}', make_attempt()) is None
+    assert await make_python("nothing").run(make_attempt(b'{"x": 1}')) is None
 
 
 def test_schemas_are_those_of_the_annotations() -> None:
@@ -143,7 +143,7 @@ def test_name_of_the_attempt_is_refused_where_any_name_is_taken() -> None:
 @pytest.mark.real_loop
 async def test_params_that_no_longer_fit_fail_for_good() -> None:
     with pytest.raises(AttemptFailed, match="/a is missing") as failure:
-        await make_python("add").run(b"{}", make_attempt())
+        await make_python("add").run(make_attempt(b"{}"))
 
     assert not failure.value.retryable
 
@@ -159,7 +159,7 @@ async def test_params_that_no_longer_fit_fail_for_good() -> None:
 )
 async def test_result_that_is_not_json_fails_for_good(function: str, message: str) -> None:
     with pytest.raises(AttemptFailed, match=message) as failure:
-        await make_python(function).run(b"{}", make_attempt())
+        await make_python(function).run(make_attempt(b"{}"))
 
     assert (failure.value.type, failure.value.retryable) == ("exception", False)
 
@@ -184,14 +184,14 @@ async def test_what_a_function_raises_is_the_attempts_and_the_next_one_runs(
 
     for _ in range(2):
         with pytest.raises(error, match=message):
-            await handler.run(b"{}", make_attempt())
+            await handler.run(make_attempt(b"{}"))
 
 
 @pytest.mark.real_loop
 @pytest.mark.parametrize("function", ["fail", "fail_async"])
 async def test_attempt_of_a_function_that_raises_tells_where_and_nothing_of_who_called_it(function: str) -> None:
     with pytest.raises(AttemptFailed) as failed:
-        await make_python(function).run(b"{}", make_attempt())
+        await make_python(function).run(make_attempt(b"{}"))
 
     lines = failed.value.output.splitlines()
     assert (lines[0], lines[-1]) == ("Traceback (most recent call last):", "LookupError: no such order")
@@ -201,7 +201,7 @@ async def test_attempt_of_a_function_that_raises_tells_where_and_nothing_of_who_
 
 
 async def test_cancelled_coroutine_function_is_cancelled() -> None:
-    attempt = asyncio.ensure_future(make_python("add_async").run(b'{"a": 1}', make_attempt()))
+    attempt = asyncio.ensure_future(make_python("add_async").run(make_attempt(b'{"a": 1}')))
     await asyncio.sleep(0.5)
 
     attempt.cancel()
@@ -221,7 +221,7 @@ async def test_cancel_waits_for_a_coroutine_function_that_cleans_up() -> None:
             steps.append("tidied")
 
     handler = AsyncHandler(name="tidy", function=tidy, signature=read_signature(tidy))
-    attempt = asyncio.ensure_future(handler.run(b"{}", make_attempt()))
+    attempt = asyncio.ensure_future(handler.run(make_attempt(b"{}")))
     await asyncio.sleep(5)
 
     attempt.cancel()
@@ -234,4 +234,4 @@ async def test_cancel_waits_for_a_coroutine_function_that_cleans_up() -> None:
 async def test_function_without_parameters_is_not_called_with_params_that_it_took_once() -> None:
     """It has changed since the submit."""
     with pytest.raises(AttemptFailed, match="not a known name"):
-        await make_python("fail_async").run(b'{"order": 7}', make_attempt())
+        await make_python("fail_async").run(make_attempt(b'{"order": 7}'))

@@ -36,7 +36,7 @@ async def call(receiver: Receiver, *secrets: str, **params: Any) -> tuple[bytes,
     http = HttpHandler(config=config, now=clock.now)
     await http.open()
     attempt = make_attempt(started_at=time.time_ns() // 1_000)
-    await http.run(orjson.dumps({"url": receiver.url, **params}), attempt)
+    await http.run(attempt._replace(params=orjson.dumps({"url": receiver.url, **params})))
     await http.close()
     return receiver.seen[-1].body, receiver.seen[-1].headers
 

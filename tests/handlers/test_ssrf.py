@@ -133,7 +133,7 @@ def resolver(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, list[list[s
 async def failure_of(http: HttpHandler, url: str) -> AttemptFailed:
     """How an attempt fails that was never checked at submit: as of a job from before the settings changed."""
     with pytest.raises(AttemptFailed) as failure:
-        await http.run(orjson.dumps({"url": url, "method": "GET"}), make_attempt())
+        await http.run(make_attempt(orjson.dumps({"url": url, "method": "GET"})))
     return failure.value
 
 
@@ -225,7 +225,7 @@ async def test_name_that_is_bound_to_another_address_later_is_not_called(
     url = f"http://rebinding.example:{listeners.port}/"
 
     await http.open()
-    await http.run(orjson.dumps({"url": url}), make_attempt())
+    await http.run(make_attempt(orjson.dumps({"url": url})))
     await http.close()  # and with it what it remembers of names
     await http.open()
     failure = await failure_of(http, url)
@@ -244,7 +244,7 @@ async def test_of_a_name_only_the_addresses_that_may_be_called_are_tried(
     http = HttpHandler(config=HttpSection(allow_networks=["127.0.0.2/32"]), now=clock.now)  # type: ignore[list-item]
 
     await http.open()
-    await http.run(orjson.dumps({"url": f"http://mixed.example:{listeners.port}/"}), make_attempt())
+    await http.run(make_attempt(orjson.dumps({"url": f"http://mixed.example:{listeners.port}/"})))
     await http.close()
 
     assert listeners.connections == 1

@@ -33,7 +33,7 @@ def blocking(release: threading.Event) -> Handler:
 
 
 def start(handler: Handler) -> asyncio.Task[object]:
-    return asyncio.ensure_future(handler.run(b"{}", make_attempt()))
+    return asyncio.ensure_future(handler.run(make_attempt(b"{}")))
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -44,13 +44,13 @@ async def until(condition: Callable[[], bool]) -> None:
 async def test_thread_is_used_again() -> None:
     handler = make_python("thread_id")
 
-    idents = {await handler.run(b"{}", make_attempt()) for _ in range(5)}
+    idents = {await handler.run(make_attempt(b"{}")) for _ in range(5)}
 
     assert len(idents) == 1
 
 
 async def test_thread_carries_the_name_of_its_kind() -> None:
-    assert await make_python("thread_name").run(b"{}", make_attempt()) == b'"kind call"'
+    assert await make_python("thread_name").run(make_attempt(b"{}")) == b'"kind call"'
 
 
 async def test_attempts_run_beside_one_another(blocking: Handler, release: threading.Event) -> None:
@@ -172,7 +172,7 @@ async def test_thread_that_cannot_be_started_fails_the_attempt() -> None:
 
     try:
         with pytest.raises(AttemptFailed, match="no thread could be started for kind call") as failure:
-            await handler.run(b"{}", make_attempt())
+            await handler.run(make_attempt(b"{}"))
     finally:
         threading.stack_size(usual)
 
@@ -191,7 +191,7 @@ async def test_threads_that_never_end_have_a_bound(
     await asyncio.wait(attempts)
 
     with pytest.raises(AttemptFailed, match="2 threads of kind call outlive their attempts"):
-        await blocking.run(b"{}", make_attempt())
+        await blocking.run(make_attempt(b"{}"))
 
 
 async def test_nothing_of_a_failed_call_is_kept_until_a_collection() -> None:

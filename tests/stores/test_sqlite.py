@@ -102,7 +102,7 @@ async def test_schema_of_a_newer_version_is_refused(tmp_path: Path) -> None:
         pass
     with_connection(tmp_path / "erelong.db", "PRAGMA user_version = 99")
 
-    assert "schema version 99, this erelong reads 4" in str(await refused(tmp_path, StoreCorrupt, code=65))
+    assert "schema version 99, this erelong reads 5" in str(await refused(tmp_path, StoreCorrupt, code=65))
 
 
 async def test_database_that_has_lost_its_tables_is_refused(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from app.handlers.base import Attempt, Stop
+from app.handlers.python import attempt_of
+from app.job import Job
 
 Work = Callable[[Attempt], Awaitable[bytes | None]]
 
@@ -69,7 +71,8 @@ class FakeHandler:
     async def close(self) -> None:
         self._on_life("close handler")
 
-    async def run(self, params: bytes, attempt: Attempt) -> bytes | None:
+    async def run(self, job: Job) -> bytes | None:
+        attempt = attempt_of(job)
         self.attempts.append(attempt)
         self.running += 1
         self.most_running = max(self.most_running, self.running)

@@ -15,8 +15,8 @@ from typing import Literal
 import pytest
 
 from app import log as log_module
-from app.handlers.base import Attempt
-from app.log import MAX_FIELD, current_attempt, current_request, get_logger, lost, setup, take_failures
+from app.log import MAX_FIELD, current_job, current_request, get_logger, lost, setup, take_failures
+from tests.support.builders import make_running
 
 Format = Literal["console", "json"]
 Read = Callable[[], list[str]]
@@ -211,12 +211,6 @@ def test_broken_stream_does_not_end_the_writer() -> None:
 # what is being done
 
 
-def attempt(**given: object) -> Attempt:
-    asked = {"seq": 1, "token": "j1", "kind": "echo", "queue": "q"}
-    fields = asked | {"number": 3, "due_at": 0, "started_at": 0, "timeout": 1.0}
-    return Attempt(**fields | given)  # type: ignore[arg-type]  # as the fields are
-
-
 @pytest.mark.parametrize("format", ["console", "json"])
 def test_line_names_the_request_and_the_attempt_in_which_it_is_written(
     format: Format, started: Callable[[Format], Read]
@@ -225,7 +219,7 @@ def test_line_names_the_request_and_the_attempt_in_which_it_is_written(
 
     def work() -> None:
         current_request.set("r1")
-        current_attempt.set(attempt())
+        current_job.set(make_running(seq=1)._replace(token="j1", attempt=3))
         log.info("ours")
         logging.getLogger("library").warning("theirs")
         log.info("of another", job="j2", attempt=1)

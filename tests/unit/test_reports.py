@@ -9,7 +9,7 @@ import pytest
 
 from app.handlers.base import Attempt, GiveUp
 from app.lane import Slot
-from app.log import current_attempt
+from app.log import current_job
 from tests.support.engine import ONCE, STEADY, Engine
 from tests.support.kinds import FakeHandler, raising
 from tests.support.virtual import VirtualClock
@@ -75,7 +75,7 @@ async def test_what_follows_on_an_attempt_is_not_told_as_part_of_it(clock: Virtu
         release = engine.parts.lanes.release
 
         def note(*slots: Slot) -> None:
-            seen.append(current_attempt.get())
+            seen.append(current_job.get())
             release(*slots)
 
         engine.parts.lanes.release = note  # type: ignore[method-assign]
@@ -84,17 +84,22 @@ async def test_what_follows_on_an_attempt_is_not_told_as_part_of_it(clock: Virtu
     assert {*seen} == {None}
 
 
+def _of_now() -> str | None:
+    job = current_job.get()
+    return None if job is None else job.id
+
+
 async def test_handler_runs_as_its_attempt(clock: VirtualClock) -> None:
     seen: list[object] = []
 
     async def note(attempt: Attempt) -> None:
-        seen.append(current_attempt.get() is attempt)
+        seen.append(_of_now() == attempt.id)
         await asyncio.sleep(0)
-        asyncio.get_running_loop().call_soon(lambda: seen.append(current_attempt.get() is attempt))
+        asyncio.get_running_loop().call_soon(lambda: seen.append(_of_now() == attempt.id))
         raise GiveUp("enough")
 
     async with Engine(clock=clock, handler=FakeHandler(note)) as engine:
         await engine.until_final(await engine.submit())
 
     assert seen == [True, True]
-    assert current_attempt.get() is None
+    assert current_job.get() is None

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from app.handlers.base import Attempt
-from app.log import current_attempt
+from app.log import current_job
 from app.metrics import Metrics
 from app.watchdog import Watchdog
+from app.workers import Worker
+from tests.support.builders import make_running
 
-ATTEMPT = Attempt(seq=1, token="j1", kind="slow", queue="q", number=2, due_at=0, started_at=0, timeout=1.0)
+JOB = make_running(kind="slow", queue="q")._replace(attempt=2)
 
 pytestmark = pytest.mark.real_loop("asyncio", "uvloop")
 
@@ -29,23 +30,24 @@ def block(seconds: float) -> None:
     time.sleep(seconds)
 
 
-async def run_blocking(attempt: Attempt) -> None:
+async def run_blocking(worker: Worker) -> None:
     block(0.3)
 
 
 async def test_attempt_that_blocks_is_named_with_the_stack_and_when_it_is_over(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    metrics = Metrics()
+    metrics, worker = Metrics(), Worker()
+    worker.job = JOB
     async with Watchdog(limit=0.1, metrics=metrics) as watchdog:
         await asyncio.sleep(0.02)
-        await asyncio.create_task(run_blocking(ATTEMPT), name="worker-1")
+        await asyncio.create_task(run_blocking(worker), name="worker-1")
         await asyncio.sleep(0.02)
         state = watchdog.state()
 
     (blocked, about), (over, after) = told(caplog)
     assert (blocked, over) == ("loop_blocked", "loop_turns_again")
-    named = {"task": "worker-1", "job": ATTEMPT.id, "kind": "slow", "queue": "q", "attempt": 2}
+    named = {"task": "worker-1", "job": JOB.id, "kind": "slow", "queue": "q", "attempt": 2}
     assert about.items() >= named.items()
     assert about["stack"].split(" < ")[0].endswith(" block")
     assert " run_blocking" in about["stack"]
@@ -60,7 +62,7 @@ async def test_attempt_that_blocks_is_named_with_the_stack_and_when_it_is_over(
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="a task tells its context from Python 3.12 on")
 async def test_task_that_an_attempt_began_is_named_by_it(caplog: pytest.LogCaptureFixture) -> None:
     async def run() -> None:
-        current_attempt.set(ATTEMPT)
+        current_job.set(JOB)
         await asyncio.create_task(asyncio.to_thread(lambda: None))
         await asyncio.create_task(child())
 
@@ -72,7 +74,7 @@ async def test_task_that_an_attempt_began_is_named_by_it(caplog: pytest.LogCaptu
         await asyncio.create_task(run())
         await asyncio.sleep(0.02)
 
-    assert told(caplog)[0][1]["job"] == ATTEMPT.id
+    assert told(caplog)[0][1]["job"] == JOB.id
 
 
 async def test_what_blocks_without_a_job_is_named_by_its_stack(caplog: pytest.LogCaptureFixture) -> None:
