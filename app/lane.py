@@ -157,6 +157,7 @@ class Lane:
         self.running_by: Counter[str] = Counter()  # label value
         self.due = 0
         self.due_for: dict[str, int] = {}  # taker
+        self.is_lifted = False  # since it was empty last, jobs came of which the rank is not their time
         self.tokens = math.inf
         self.filled_at = 0.0
         self.is_dry = False  # its next job was refused for want of a token
@@ -172,6 +173,7 @@ class Lane:
                 by_label.setdefault(self.label_of(job), {})[job.seq] = (job.due_at - lift) * MAX_SEQ + job.seq
         for label, ranked in by_label.items():
             self._put((taker, label), ranked)
+        self.is_lifted = self.is_lifted or lift != 0
 
     def _put(self, place: tuple[str, str], packed: Mapping[int, int]) -> None:
         if place != PLAIN or self.places:
@@ -241,6 +243,12 @@ class Lane:
             strand = self.strands.get((taker, label))
             if strand is not None:
                 self._give_turn(strand)
+
+    def oldest_due(self) -> int | None:
+        """When the job due first was due; None if that is not known here."""
+        if self.is_lifted or not self.due:
+            return None
+        return min(strand.first() // MAX_SEQ for strand in self.strands.values() if strand.waiting)
 
     def seqs(self) -> list[int]:
         return [seq for strand in self.strands.values() for seq in strand.waiting]
@@ -335,6 +343,7 @@ class Lane:
 
     def _count(self, taker: str, number: int) -> None:
         self.due += number
+        self.is_lifted = self.is_lifted and self.due > 0
         left = self.due_for.get(taker, 0) + number
         if left:
             self.due_for[taker] = left

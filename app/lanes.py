@@ -15,6 +15,7 @@ from app.lane import INSIDE, Lane, Slot
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
+    from app.clock import Instant
     from app.config import QueueSettings
     from app.job import Asked, Job
     from app.stores.base import Glance
@@ -189,6 +190,11 @@ class Lanes:
     def due(self, queue: str) -> int:
         lane = self._lanes.get(queue)
         return lane.due if lane else 0
+
+    def oldest_due(self, queue: str) -> Instant | None:
+        """When the job due first was due, of those that are here; None if none is or priorities hide it."""
+        lane = self._lanes.get(queue)
+        return lane.oldest_due() if lane else None
 
     def due_queues(self, kind: str, queues: Collection[str]) -> list[str]:
         """The queues, of these (none named: of all), in which jobs of a pull kind are due."""

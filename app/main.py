@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from app.stores.base import Store
     from app.tracing import Tracing
 
-GC_THRESHOLDS = (10_000, 10, 10)  # jobs in flight are young: looked at every 700 objects they cost 5 % of the CPU
+GC_THRESHOLDS = (50_000, 10, 10)  # jobs in flight are young: looked at every 700 objects they cost 5 % of the CPU
 
 STRAY_GRACE = 0.1  # what follows drain_timeout adds up to less than a second, most of it the workers' RELEASE_GRACE
 

@@ -154,9 +154,14 @@ class Queues:
             raise _unknown(name)
 
     async def oldest_due_age(self, name: str, now: Instant) -> float | None:
-        """Seconds since the waiting job that is due first was due; None if none is."""
-        oldest = await self._store.list(Query(queues=frozenset({name}), order=Order.DUE, limit=1))
-        due_at = oldest[0].due_at if oldest else None
+        """Seconds since the waiting job that is due first was due; None if none is.
+
+        The store is asked only where the lane cannot tell: with much running, that is 2 ms of work.
+        """
+        due_at = self._lanes.oldest_due(name)
+        if due_at is None:
+            oldest = await self._store.list(Query(queues=frozenset({name}), order=Order.DUE, limit=1))
+            due_at = oldest[0].due_at if oldest else None
         return (now - due_at) / SECOND if due_at is not None and due_at <= now else None
 
     def _check(self, name: str) -> None:

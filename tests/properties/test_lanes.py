@@ -236,6 +236,14 @@ class LanesMachine(RuleBasedStateMachine):
                 assert not any(lane.turns.values())
 
     @invariant()
+    def oldest_is_that_of_all(self) -> None:
+        for name, model in self.models.items():
+            oldest = self.lanes.oldest_due(name)
+            dues = [job.due_at or 0 for job in model.waiting.values()]
+            has_priority = any(job.priority for job in model.waiting.values())
+            assert oldest is None if has_priority or not dues else oldest in {None, min(dues)}
+
+    @invariant()
     def reasons_agree(self) -> None:
         for name, model in self.models.items():
             for job in model.waiting.values():

@@ -73,6 +73,22 @@ def test_job_that_is_put_again_takes_its_new_rank() -> None:
     bench.assert_empty()
 
 
+def test_lane_knows_when_its_oldest_job_was_due_unless_a_priority_hides_it() -> None:
+    bench = Bench(default=by_tenant(5))
+    told = [bench.lanes.oldest_due("default")]
+    later, first = bench.put(delay=2, tenant="a"), bench.put(delay=1, tenant="b")
+    told.append(bench.lanes.oldest_due("default"))
+    bench.lanes.discard("default", first.seq)
+    told.append(bench.lanes.oldest_due("default"))
+    bench.put(delay=3, priority=1)
+    told.append(bench.lanes.oldest_due("default"))
+    bench.take()
+    last = bench.put(delay=9)
+    told.append(bench.lanes.oldest_due("default"))
+
+    assert told == [None, first.due_at, later.due_at, None, last.due_at]
+
+
 def test_job_that_is_put_again_unchanged_starts_once() -> None:
     bench = Bench()
     job = bench.put()

@@ -50,11 +50,26 @@ async def test_age_of_the_oldest_due_job_is_that_of_each_queue_with_due_jobs(clo
         assert engine.parts.metrics.oldest_due.read() == {("slow",): pytest.approx(60)}
 
 
+async def test_age_of_the_oldest_due_job_is_told_without_the_store_where_nothing_has_a_priority(
+    clock: VirtualClock,
+) -> None:
+    async with Engine(clock=clock) as engine:
+        await engine.parts.queues.pause("slow", True)
+        await engine.submit(queue="slow", delay=30)
+        await engine.submit(queue="slow", delay=10)
+        await asyncio.sleep(70)
+        engine.store.broken["list"] = StoreUnavailable("not now")
+
+        await engine.parts.metrics.refresh()
+
+        assert engine.parts.metrics.oldest_due.read() == {("slow",): pytest.approx(60)}
+
+
 @pytest.mark.parametrize("trouble", ["broken", "held"])
 async def test_page_is_written_without_ages_when_the_store_does_not_answer(clock: VirtualClock, trouble: str) -> None:
     async with Engine(clock=clock) as engine:
         await engine.parts.queues.pause("default", True)
-        await engine.submit()
+        await engine.submit(priority=1)  # or the store would not be asked
         await asyncio.sleep(1)
         if trouble == "broken":
             engine.store.broken["list"] = StoreUnavailable("not now")
