@@ -143,7 +143,8 @@ class Claims:
     def _take_in(self, claim: Claim, slots: dict[int, Slot]) -> None:
         """Put in line what was claimed; what was not gives its slot back."""
         self.line += zip(claim.jobs, map(slots.pop, map(_seq_of, claim.jobs)), strict=True)
-        self._lanes.release(*slots.values())
+        if slots:
+            self._lanes.release(*slots.values())
         self._note_starts(claim.jobs)
         for seq in self._unwanted:
             self.withdraw(seq)

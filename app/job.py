@@ -155,8 +155,7 @@ class Job(NamedTuple):
 
     def is_told_without(self, outcome: Outcome) -> bool:
         """Whether its `history` needs no entry when its attempt comes to this."""
-        end, _, _, _, _, output = outcome
-        return end is _WELL and not output and self.attempts == NO_ATTEMPTS
+        return outcome.end is _WELL and not outcome.output and self.attempts == NO_ATTEMPTS
 
     @property
     def group(self) -> tuple[str, str, State]:

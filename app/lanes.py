@@ -115,12 +115,13 @@ class Lanes:
         slots: dict[int, Slot] = {}
         while self._ready and len(slots) < limit:
             lane = self._ready.popleft()
-            taken = lane.pop(INSIDE, tick, 1 if self._ready else limit - len(slots))
-            if taken:
-                slots |= taken
-                self._ready.append(lane)
-            else:
+            wanted = 1 if self._ready else limit - len(slots)
+            taken = lane.pop(INSIDE, tick, wanted)
+            slots |= taken
+            if len(taken) < wanted:
                 lane.is_listed = False
+            else:
+                self._ready.append(lane)
         return slots
 
     def take_for(self, kinds: Collection[str], queues: Collection[str], limit: int) -> dict[int, Slot]:

@@ -62,6 +62,10 @@ class Spread:
         counts = self._counts.get(of)
         if counts is None:
             counts = self._counts[of] = [0] * (len(self._bounds) + 1)
+        if len(values) == 1:
+            counts[bisect_left(self._bounds, values[0])] += 1
+            self._sums[of] += values[0]  # type: ignore[assignment]  # a Counter adds floats as well
+            return
         ranked, begin = sorted(values), 0
         while begin < len(ranked):
             place = bisect_left(self._bounds, ranked[begin])

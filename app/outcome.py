@@ -46,6 +46,11 @@ class Outcome(NamedTuple):
     delay: float = 0.0
     output: str = ""
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing is to be said of it but its result, and that whole."""
+        return self.end is End.SUCCEEDED and not self.output and not self.result_truncated
+
 
 UNEXPLAINED = {
     End.ERROR: Error("exception", "the attempt failed and gave no reason"),

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from app.stores.base import Store
 
 TURNS_BEFORE_YIELD = 200
-FIRST_WAKING = 2  # no-ops that are due together need few workers, attempts that wait one each
 MAX_WAKING = 32  # at once, for the loop's sake
 RELEASE_GRACE = 0.4
 
@@ -91,7 +90,8 @@ class Workers:
         self._lost: set[Worker] = set()
         self._workers: set[Worker] = set()
         self._waking = 0  # workers that were told that there is something to do and have not looked yet (`is_waking`)
-        self._to_wake = FIRST_WAKING
+        self._to_wake = 1
+        self._will_look_on = False  # whether the line is looked at once more when those that were woken have looked
         # of the attempts that are over, until this turn of the loop is
         self._ended: list[Ending] = []
         self._slots: list[Slot] = []
@@ -180,17 +180,20 @@ class Workers:
         return self._config.concurrency - len(self._busy) - len(self._claims)
 
     def _on_line(self) -> None:
-        self._to_wake = FIRST_WAKING
+        self._to_wake = 1  # no-ops that are due together need one worker, attempts that wait one each
         self._wake_some()
         self._check_still()
 
-    def _wake_more(self) -> None:
-        """All that were woken have looked and there is still something to do: the attempts take their time."""
-        self._to_wake = min(2 * self._to_wake, MAX_WAKING)
-        self._wake_some()
+    def _look_on(self) -> None:
+        """If there is still something to do, the attempts of those that were woken take their time."""
+        self._will_look_on = False
+        if self._claims.line:
+            self._to_wake = min(2 * self._to_wake, MAX_WAKING)
+            self._wake_some()
 
     def _wake_some(self) -> None:
-        for _ in range(min(self._to_wake - self._waking, len(self._claims.line))):
+        line = self._claims.line
+        for _ in range(min(self._to_wake - self._waking, len(line))):
             if self._idle:
                 worker = self._idle.pop()
                 if worker.wake is not None and not worker.wake.done():
@@ -203,6 +206,9 @@ class Workers:
                 worker.task = self._loop.create_task(self._work(worker))
                 worker.task.add_done_callback(partial(self._retire, worker))
                 self._waking += 1
+        if len(line) > self._waking and not self._will_look_on:
+            self._will_look_on = True
+            self._loop.call_soon(self._look_on)  # behind those that were woken
 
     # a worker's life
 
@@ -215,8 +221,6 @@ class Workers:
                 await self._rest(worker)
                 turns = 0
                 continue
-            if len(line) > 1 and not self._waking:
-                self._wake_more()
             job, slot = line.popleft()
             handler = self._handlers.get(job.kind, UNKNOWN_KIND)
             self._begin(worker, job, slot, handler.stop)

@@ -10,6 +10,7 @@ import orjson
 
 from app.conflict import settle
 from app.errors import IdempotencyMismatch
+from app.history import NO_ATTEMPTS
 from app.ids import parse_id
 from app.job import Job, State
 from app.log import get_logger
@@ -143,10 +144,12 @@ class Writes:
         """What succeeded and is as it was claimed, which is nearly all, needs no look at its row and few columns."""
         standing = self._running.standing([ending.job.seq for ending in endings])
         plain, others = [], []
+        last, is_plain = None, False
         for place, (job, outcome, at, _) in enumerate(endings):
-            _, result, is_cut, _, _, _ = outcome
-            if standing.pop(job.seq, None) is job and job.is_told_without(outcome) and not is_cut:
-                plain.append((job.seq, job.started_at, at, result))
+            if outcome is not last:  # as many that have no result share one
+                last, is_plain = outcome, outcome.is_plain
+            if standing.pop(job.seq, None) is job and is_plain and job.attempts == NO_ATTEMPTS:
+                plain.append((job.seq, job.started_at, at, outcome.result))
             else:
                 others.append(place)
         after = [endings[place].after for place in others]  # which may be refused, and so comes before any write

@@ -164,14 +164,11 @@ class GroupThread:
         except Empty:
             return [], False
         group: list[Call] = []
-        try:
-            while calls is not None:
-                group += calls
-                if len(group) >= MAX_GROUP:
-                    return group, False
-                calls = self._calls.get_nowait()
-        except Empty:
-            return group, False
+        while calls is not None:
+            group += calls
+            if len(group) >= MAX_GROUP or self._calls.empty():
+                return group, False
+            calls = self._calls.get()
         return group, True
 
 
