@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import orjson
 
 from app.ids import MAX_SEQ
+from app.metrics import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,7 +50,7 @@ class Recent:
         if not self._minutes or self._minutes[-1][0] != minute:
             self._minutes.append((minute, Counter()))
         steps = self._minutes[-1][1]
-        for late_by, starts in Counter(lates).items():  # what was due together and starts together is as late
+        for late_by, starts in counted(lates).items():  # what was due together and starts together is as late
             step = int(math.log(late_by / RECENT_FLOOR) / RECENT_STEP) + 1 if late_by > RECENT_FLOOR else 0
             steps[step] += starts
 

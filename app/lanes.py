@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from heapq import heapify, heappop, heappush
 from itertools import groupby
 from operator import attrgetter
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from app.config import layered
 from app.job import SECOND
 from app.lane import INSIDE, Lane, Slot
+from app.metrics import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -153,7 +154,7 @@ class Lanes:
 
     def release(self, *slots: Slot) -> None:
         """Give leave back: the attempts are over, or never began."""
-        for (queue, label), number in Counter(slots).items():
+        for (queue, label), number in counted(slots).items():
             lane = self._lanes[queue]
             lane.release(label, number)
             if not lane.is_listed or INSIDE not in lane.due_for or len(lane.due_for) > 1:

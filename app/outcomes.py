@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter
 from contextlib import suppress
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from app import retry
 from app.errors import Problem
 from app.job import PLACES, State
 from app.log import get_logger
+from app.metrics import counted
 from app.outcome import End
 from app.reports import fields_of, report_end
 from app.stores.base import FINISHED, Ending
@@ -133,7 +133,7 @@ class Outcomes:
 
     def _note_saved(self, endings: Sequence[Ending]) -> None:
         well = [job for job, outcome, _, _ in endings if outcome.end is _WELL]
-        for kind, jobs in Counter(map(_kind_of, well)).items():
+        for kind, jobs in counted(map(_kind_of, well)).items():
             self._metrics.finished.values[kind, State.SUCCEEDED.word] += jobs
         tells_all = log.has_debug
         for ending in endings if tells_all or len(well) < len(endings) else ():

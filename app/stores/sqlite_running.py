@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from contextlib import suppress
 from functools import partial
 from operator import itemgetter
@@ -11,12 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import apsw
 
 from app.job import PLACES, State
+from app.metrics import counted
 from app.stores import sqlite_schema as sql
 from app.stores.claim_file import Claimed
 from app.stores.sqlite_faults import Ill, diagnose
 from app.stores.sqlite_rows import listed, queue_and_kind_of, read_jobs
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from app.clock import Instant
@@ -125,7 +126,7 @@ class Running:
 
 def move(counts: Counter[Group], jobs: Iterable[Job], one: State, other: State) -> None:
     """Count jobs in another state than in the one that they were counted in."""
-    for (queue, kind), number in Counter(map(queue_and_kind_of, jobs)).items():
+    for (queue, kind), number in counted(map(queue_and_kind_of, jobs)).items():
         counts[queue, kind, one] -= number
         counts[queue, kind, other] += number
 
