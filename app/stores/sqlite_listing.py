@@ -26,6 +26,8 @@ NEWEST = (1 << 62, 1 << 62)
 OLDEST = (-1, -1)
 
 WAITS = f"state = 0 AND {sql.UNCLAIMED}"
+RUNS = f"state = 1 AND place >= {sql.PLACES_OF_A_STATE} AND place < {2 * sql.PLACES_OF_A_STATE}"
+OF_GROUP = "place = ? AND queue = ? AND kind = ?"
 CLAIMED = "claims CROSS JOIN jobs USING (seq)"
 
 Part = tuple[str, list[Any]]
@@ -136,10 +138,10 @@ def _by_due(query: Query, groups: list[Group], jobs: int, waiting: int) -> Part:
 def _sorted_groups(query: Query, groups: list[Group], after: tuple[int, int]) -> Part:
     parts = []
     values: list[Any] = []
-    for queue, kind, _ in groups:
-        condition, given = _where(query, f"{WAITS} AND queue = ? AND kind = ?")
+    for group in groups:
+        condition, given = _where(query, f"{WAITS} AND {OF_GROUP}")
         parts.append(f"SELECT seq, due_at FROM jobs INDEXED BY grouped WHERE {condition} AND (due_at, seq) > (?, ?)")
-        values += [queue, kind, *given, *after]
+        values += [*_names(group), *given, *after]
     statement = f"SELECT seq FROM ({' UNION ALL '.join(parts)}) ORDER BY due_at, seq LIMIT ?"
     return statement, [*values, query.limit]
 
@@ -147,7 +149,7 @@ def _sorted_groups(query: Query, groups: list[Group], after: tuple[int, int]) ->
 def _by_due_range(query: Query) -> Part:
     """Newest first among waiting and running jobs within a range of due times."""
     waiting, values = _walk("jobs INDEXED BY due", query, _where(query, WAITS))
-    running, others = _walk("jobs INDEXED BY grouped", query, _where(query, "state = 1"))
+    running, others = _walk("jobs INDEXED BY grouped", query, _where(query, RUNS))
     claimed, more = _walk(CLAIMED, query, _where(query))
     parts = " UNION ALL ".join(f"SELECT seq FROM ({part})" for part in (waiting, running, claimed))
     return f"{parts} ORDER BY seq DESC LIMIT ?", [*values, *others, *more, query.limit]
@@ -166,15 +168,16 @@ def _by_group(query: Query, groups: list[Group]) -> Part:
     """Each group is one range of the index, newest last; the newest of each are merged."""
     parts = []
     values: list[Any] = []
-    for queue, kind, state in groups:
-        first = f"{WAITS if state is State.SCHEDULED else f'state = {state}'} AND queue = ? AND kind = ?"
-        sources = {"jobs INDEXED BY grouped": first}
+    for group in groups:
+        queue, kind, state = group
+        first = f"{WAITS if state is State.SCHEDULED else f'state = {state}'} AND {OF_GROUP}"
+        sources = {"jobs INDEXED BY grouped": (first, _names(group))}
         if state is State.RUNNING:
-            sources[CLAIMED] = "queue = ? AND kind = ?"
-        for source, condition in sources.items():
+            sources[CLAIMED] = ("queue = ? AND kind = ?", [queue, kind])
+        for source, (condition, names) in sources.items():
             statement, given = _walk(source, query, _where(query, condition))
             parts.append(f"SELECT seq FROM ({statement})")
-            values += [queue, kind, *given]
+            values += [*names, *given]
     return " UNION ALL ".join(parts) + " ORDER BY seq DESC LIMIT ?", [*values, query.limit]
 
 
@@ -204,6 +207,12 @@ def _where(query: Query, first: str = "1") -> Part:
         conditions.append("jobs.seq IN (SELECT seq FROM labels WHERE name = ? AND value = ? AND seq = jobs.seq)")
         values += [name, text]
     return " AND ".join(conditions), values
+
+
+def _names(group: Group) -> list[Any]:
+    """What is bound for `OF_GROUP`."""
+    queue, kind, state = group
+    return [sql.place_of(queue, kind, state), queue, kind]
 
 
 def _is_wanted(group: Group, query: Query) -> bool:

@@ -91,7 +91,8 @@ def as_rows(jobs: Iterable[Job]) -> list[Row]:
     rest_of_new: Row = ()
     for job in jobs:
         if (asked := _asked_of(job)) != last:
-            last, rest_of_new = asked, (write_asked(asked), *_NEW, job.kind, job.queue, None)
+            place = sql.place_of(job.queue, job.kind, State.SCHEDULED)
+            last, rest_of_new = asked, (write_asked(asked), *_NEW, job.kind, job.queue, place, None)
         rows.append(job[:_OWN] + (rest_of_new if _after_asked(job) == UNBEGUN else _rest_of(job)))
     return rows
 
@@ -101,7 +102,8 @@ def _rest_of(job: Job) -> Row:
     attempts = None if job.attempts == NO_ATTEMPTS else job.attempts
     has_past = past != NO_PAST or (job.error, attempts) != (None, None)
     behind = (write_past(past) if has_past else None, job.error, attempts)
-    ends = (job.state, job.started_at, job.finished_at, job.kind, job.queue, job.result)
+    place = sql.place_of(job.queue, job.kind, job.state)
+    ends = (job.state, job.started_at, job.finished_at, job.kind, job.queue, place, job.result)
     return (write_asked(_asked_of(job)), *behind, *ends)
 
 
@@ -109,7 +111,7 @@ def begin_jobs(rows: Iterable[Row], now: Instant) -> tuple[list[Job], list[tuple
     """The jobs of rows that are claimed, as they begin; and the numbers of those that must not, with their flaws."""
     jobs, flawed = [], []
     behind: dict[bytes, Row] = {}  # what follows in jobs that were asked for alike, and are in their first attempt
-    begin, ends = _UNTRIED + begun(now), (State.RUNNING, now, None, "", "", None)
+    begin, ends = _UNTRIED + begun(now), (State.RUNNING, now, None, "", "", 0, None)
     for row in rows:
         text = row[_ASKED]
         if (rest := behind.get(text)) is None:
@@ -141,7 +143,7 @@ def read_job(row: Row) -> Job:
 
 def take_job(row: Row) -> Job:
     """Make a job of a row; most of its texts as they stand, unread."""
-    text, past, error, attempts, state, started_at, finished_at, kind, queue, result = row[_OWN:]
+    text, past, error, attempts, state, started_at, finished_at, kind, queue, _, result = row[_OWN:]
     asked = read_asked(text) or Asked(kind, queue, 0, 0.0, LOST, None)
     failures, losses, is_cancelled, is_cut, lease, lease_until, ended_leases = (
         NO_PAST if past is None else read_past(past)

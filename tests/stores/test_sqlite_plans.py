@@ -20,8 +20,9 @@ pytestmark = pytest.mark.real_loop
 QUEUE = Query(queues=frozenset({"a"}))
 LABEL = Query(labels={"tenant": "t1"})
 DUE = Query(due_after=NOW)
-OF_GROUP = "jobs USING INDEX grouped (state=? AND queue=? AND kind=?)"
-ALONG_GROUPS = "jobs USING COVERING INDEX grouped (state=? AND queue=? AND kind=? AND rowid<?)"
+OF_GROUP = "jobs USING INDEX grouped (place=?)"
+OF_STATE = "jobs USING INDEX grouped (place>? AND place<?)"
+ALONG_GROUPS = "jobs USING INDEX grouped (place=? AND rowid<?)"
 ALONG_ROWS = "jobs USING INTEGER PRIMARY KEY (rowid<?)"
 ALONG_CLAIMS = ["claims USING INTEGER PRIMARY KEY (rowid<?)", "jobs USING INTEGER PRIMARY KEY (rowid=?)"]
 ALONG_KEYS = "jobs USING COVERING INDEX keyed (key=? AND rowid<?)"
@@ -51,7 +52,7 @@ ALONG_DUE = "jobs USING COVERING INDEX due (due_at>?)"
             [ALONG_LABELS, "jobs USING INTEGER PRIMARY KEY (rowid=?)"],
             id="label and queue",
         ),
-        pytest.param(DUE, [ALONG_ROWS], [ALONG_DUE, "jobs USING INDEX grouped (state=?)", *ALONG_CLAIMS], id="due"),
+        pytest.param(DUE, [ALONG_ROWS], [ALONG_DUE, OF_STATE, *ALONG_CLAIMS], id="due"),
         pytest.param(replace(DUE, order=Order.DUE), [ALONG_DUE], [ALONG_DUE], id="due in order"),
         pytest.param(Query(order=Order.DUE), [ALONG_DUE], [ALONG_DUE], id="in order"),
         pytest.param(
@@ -88,6 +89,14 @@ async def test_listing_of_many_groups_goes_along_the_rows(sqlite: SqliteStore, m
     monkeypatch.setattr(sqlite_listing, "MANY_GROUPS", -1)
 
     assert await plan_of_listing(sqlite, QUEUE) == [ALONG_ROWS]
+
+
+async def test_groups_that_share_a_place_are_told_apart(sqlite: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sql, "place_of", lambda _queue, _kind, state: state * sql.PLACES_OF_A_STATE + 1)
+    mine, *_ = await put(sqlite, make_job(queue="a"), make_job(queue="b"), make_job(queue="a", kind="other"))
+
+    assert await sqlite.list(replace(QUEUE, kinds=frozenset({"echo"}), is_full=True)) == [mine]
+    assert await sqlite.list(replace(QUEUE, kinds=frozenset({"echo"}), order=Order.DUE, is_full=True)) == [mine]
 
 
 @pytest.mark.parametrize(
