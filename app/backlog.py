@@ -47,6 +47,10 @@ class Backlog:
         self._held: dict[str, list[asyncio.Event]] = {}
         self._is_closed = False
 
+    def __bool__(self) -> bool:
+        """Whether any submit is held: asked for all that begins or ends, so they are not counted."""
+        return bool(self._held)
+
     def __len__(self) -> int:
         """How many submits are held until there is room."""
         return sum(len(events) for events in self._held.values())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Required, TypedDict
 import orjson
 
 from app import job as jobs
+from app.asked import read_policy
 from app.config import merged
 from app.errors import Fault, Invalid, WrongState
 from app.ids import draw_tokens
@@ -202,5 +203,5 @@ def _changed_policy(job: Job, terms: Terms, patch: RetryPatch | None) -> bytes:
     if patch is None:
         return terms.retry
     nulls = {name for name in patch.model_fields_set if getattr(patch, name) is None}
-    base = job.policy.model_copy(update=jobs.read_policy(terms.retry).model_dump(include=nulls))
+    base = job.policy.model_copy(update=read_policy(terms.retry).model_dump(include=nulls))
     return merged(base, patch).model_dump_json().encode()

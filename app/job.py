@@ -18,13 +18,12 @@ Nothing leaves a final state but `retry`, and `succeeded` not even so.
 from __future__ import annotations
 
 from enum import IntEnum
-from functools import lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
 import orjson
 
-from app.config import Retry
+from app.asked import read_policy
 from app.errors import WrongState
 from app.history import NO_ATTEMPTS, with_attempt
 from app.ids import write_id
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from app.clock import Instant
+    from app.config import Retry
 
 MAX_LOSSES = 3
 SECOND = 1_000_000
@@ -66,17 +66,6 @@ class State(IntEnum):
 _SCHEDULED = State.SCHEDULED  # an enum looks its members up in Python: 50 ns
 WORDS = tuple(state.name.lower() for state in State)
 STATES = {state.name.lower(): state for state in State}
-
-
-class Asked(NamedTuple):
-    """What was asked for, less what is of one job alone: jobs that are alike share it. The policy is JSON text."""
-
-    kind: str
-    queue: str
-    priority: int
-    timeout: float
-    retry: bytes
-    expires_after: float | None
 
 
 class Job(NamedTuple):
@@ -132,10 +121,6 @@ class Job(NamedTuple):
         return self.state >= State.SUCCEEDED
 
     @property
-    def asked(self) -> Asked:
-        return tuple.__new__(Asked, _asked_of(self))
-
-    @property
     def policy(self) -> Retry:
         return read_policy(self.retry)
 
@@ -175,7 +160,7 @@ class Job(NamedTuple):
         due_at = execute_at if execute_at > now else now
         expires_at = None if self.expires_after is None else _expiry(due_at, self.expires_after)
         own = (0, token, now, execute_at, self.key, self.labels, params, due_at, expires_at, 0, 1, None)
-        return tuple.__new__(Job, own + _asked_of(self) + UNBEGUN)
+        return tuple.__new__(Job, own + asked_of(self) + UNBEGUN)
 
     # steps of a waiting job
 
@@ -372,7 +357,7 @@ class Job(NamedTuple):
 PLACES = {name: place for place, name in enumerate(Job._fields)}
 _RUNNING, _SUCCEEDED, _WELL = State.RUNNING, State.SUCCEEDED, End.SUCCEEDED  # by their classes they cost 0.05 µs each
 ASKED = slice(PLACES["kind"], PLACES["error"])
-_asked_of = itemgetter(ASKED)
+asked_of = itemgetter(ASKED)
 UNBEGUN = tuple(Job._field_defaults.values())  # the last fields of a new job, behind those
 
 
@@ -402,12 +387,6 @@ def new(
 def begun(now: Instant) -> tuple[State, bool, Instant, None, None, bool, None, None]:
     """What all jobs have for their last fields, from `state` on, that begin an attempt now."""
     return (_RUNNING, False, now, None, None, False, None, None)
-
-
-@lru_cache(maxsize=1024)
-def read_policy(retry: bytes) -> Retry:
-    """Read a stored retry policy; there are few different ones."""
-    return Retry.model_validate_json(retry)
 
 
 def read_ended_leases(ended_leases: bytes) -> list[list[str]]:

@@ -26,6 +26,7 @@ PLAIN = (INSIDE, NO_LABEL)
 SEQ_DIGITS = MAX_SEQ - 1  # a mask: the remainder costs twice as much
 NEARLY = 1e-9  # of a token: what sums of floats may lack
 MIN_STALE = 64
+MANY_STRANDS = 1_000  # to look at each takes as long as to ask the store
 CARRY = 1 - 1e-6  # less than a token: what a late timer would lose, but never one job more at once
 RECENT_MINUTES = 5
 RECENT_FLOOR = 0.0001
@@ -246,8 +247,8 @@ class Lane:
                 self._give_turn(strand)
 
     def oldest_due(self) -> int | None:
-        """When the job due first was due; None if that is not known here."""
-        if self.is_lifted or not self.due:
+        """When the job due first was due; None if that is not known here, or not at once."""
+        if self.is_lifted or not self.due or len(self.strands) > MANY_STRANDS:
             return None
         return min(strand.first() // MAX_SEQ for strand in self.strands.values() if strand.waiting)
 

@@ -16,9 +16,10 @@ from app.metrics import counted
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
+    from app.asked import Asked
     from app.clock import Instant
     from app.config import QueueSettings
-    from app.job import Asked, Job
+    from app.job import Job
     from app.stores.base import Glance
 
 _asked_of = attrgetter("asked")

@@ -59,6 +59,10 @@ class Watchers:
         self._events: dict[int, list[asyncio.Event]] = {}
         self.is_closed = False
 
+    def __bool__(self) -> bool:
+        """Whether anybody watches: asked for all that begins or ends, so it is not counted."""
+        return bool(self._events)
+
     def __len__(self) -> int:
         return sum(len(events) for events in self._events.values())
 

@@ -274,7 +274,7 @@ class Workers:
     def _end(self, job: Job, slot: Slot, outcome: Outcome, seconds: float = 0.0) -> None:
         """See to an attempt that is over, with all the others that this turn of the loop has ended."""
         if not self._ended:
-            self._loop.call_soon(self._settle, context=Context())  # of no attempt
+            self._loop.call_soon(self._settle, context=Context())  # of no job
         self._ended.append(_MAKE_ENDING((job, outcome, self._now(), 0.0)))
         self._slots.append(slot)
         self._lasted[job.kind, outcome.end].append(seconds)
@@ -298,7 +298,8 @@ class Workers:
         if self._look is not None:
             self._look.cancel()
         self._next_look = at
-        self._look = self._loop.call_at(at, self._look_at_deadlines) if at < math.inf else None
+        context = Context()  # of no job
+        self._look = self._loop.call_at(at, self._look_at_deadlines, context=context) if at < math.inf else None
 
     def _look_at_deadlines(self) -> None:
         """One timer for all: stop what is over its time, give up on what does not stop, sleep until the next."""

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from app.asked import Asked
 from app.conflict import OnConflict
-from app.job import SECOND, Asked, Job, State
+from app.job import SECOND, Job, State, asked_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,7 +61,7 @@ class Glance(NamedTuple):
 
 
 def glance_at(job: Job) -> Glance:
-    return Glance(job.seq, job.due_at or 0, job.expires_at, job.labels, job.asked)
+    return Glance(job.seq, job.due_at or 0, job.expires_at, job.labels, Asked._make(asked_of(job)))
 
 
 class Memo(NamedTuple):

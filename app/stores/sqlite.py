@@ -57,7 +57,7 @@ _CLAIMS = Split(lambda one, other: Claim._make(map(add, one, other)), Claim([], 
 
 
 class SqliteStore:
-    """Keeps jobs in one file that one process owns. Every write is fsynced before it is answered."""
+    """Keeps jobs in one file that one process owns. Every write but a claim is fsynced before it is answered."""
 
     def __init__(
         self, *, path: Path, durability: str = "full", reserve: int = 0, timer: GroupTimer | None = None

@@ -26,8 +26,8 @@ NEWEST = (1 << 62, 1 << 62)
 OLDEST = (-1, -1)
 
 WAITS = f"state = 0 AND {sql.UNCLAIMED}"
-RUNS = f"state = 1 AND place >= {sql.PLACES_OF_A_STATE} AND place < {2 * sql.PLACES_OF_A_STATE}"
-OF_GROUP = "place = ? AND queue = ? AND kind = ?"
+RUNS = f"state = 1 AND group_number >= {sql.NUMBERS_OF_A_STATE} AND group_number < {2 * sql.NUMBERS_OF_A_STATE}"
+OF_GROUP = "group_number = ? AND queue = ? AND kind = ?"
 CLAIMED = "claims CROSS JOIN jobs USING (seq)"
 
 Part = tuple[str, list[Any]]
@@ -212,7 +212,7 @@ def _where(query: Query, first: str = "1") -> Part:
 def _names(group: Group) -> list[Any]:
     """What is bound for `OF_GROUP`."""
     queue, kind, state = group
-    return [sql.place_of(queue, kind, state), queue, kind]
+    return [sql.group_number(queue, kind, state), queue, kind]
 
 
 def _is_wanted(group: Group, query: Query) -> bool:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
+from app.asked import Asked
 from app.history import NO_ATTEMPTS
-from app.job import ASKED, NO_LEASES, NOTHING, PLACES, UNBEGUN, Asked, Job, State, begun
+from app.job import ASKED, NO_LEASES, NOTHING, PLACES, UNBEGUN, Job, State, asked_of, begun
 from app.outcome import Error
 from app.stores import sqlite_schema as sql
 from app.stores.sqlite_schema import COLUMNS
@@ -43,7 +44,7 @@ _TEXTS = {COLUMNS.index(name): name for name in ("token", "key", "kind", "queue"
 _NONE_PAST = (None, None, None)  # past, error and attempts
 _NEW = (*_NONE_PAST, int(State.SCHEDULED), None, None)
 
-_asked_of, _after_asked = itemgetter(ASKED), itemgetter(slice(ASKED.stop, None))
+_after_asked = itemgetter(slice(ASKED.stop, None))
 _past_of = itemgetter(*[PLACES[name] for name in Past._fields])
 _key_to_params = itemgetter(slice(PLACES["key"], PLACES["params"] + 1))
 _NO_KEY_TO_PARAMS = (None, None, NOTHING)
@@ -90,9 +91,9 @@ def as_rows(jobs: Iterable[Job]) -> list[Row]:
     last: Row = ()
     rest_of_new: Row = ()
     for job in jobs:
-        if (asked := _asked_of(job)) != last:
-            place = sql.place_of(job.queue, job.kind, State.SCHEDULED)
-            last, rest_of_new = asked, (write_asked(asked), *_NEW, job.kind, job.queue, place, None)
+        if (asked := asked_of(job)) != last:
+            number = sql.group_number(job.queue, job.kind, State.SCHEDULED)
+            last, rest_of_new = asked, (write_asked(asked), *_NEW, job.kind, job.queue, number, None)
         rows.append(job[:_OWN] + (rest_of_new if _after_asked(job) == UNBEGUN else _rest_of(job)))
     return rows
 
@@ -102,9 +103,9 @@ def _rest_of(job: Job) -> Row:
     attempts = None if job.attempts == NO_ATTEMPTS else job.attempts
     has_past = past != NO_PAST or (job.error, attempts) != (None, None)
     behind = (write_past(past) if has_past else None, job.error, attempts)
-    place = sql.place_of(job.queue, job.kind, job.state)
-    ends = (job.state, job.started_at, job.finished_at, job.kind, job.queue, place, job.result)
-    return (write_asked(_asked_of(job)), *behind, *ends)
+    number = sql.group_number(job.queue, job.kind, job.state)
+    ends = (job.state, job.started_at, job.finished_at, job.kind, job.queue, number, job.result)
+    return (write_asked(asked_of(job)), *behind, *ends)
 
 
 def begin_jobs(rows: Iterable[Row], now: Instant) -> tuple[list[Job], list[tuple[int, str]]]:

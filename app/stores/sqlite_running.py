@@ -108,12 +108,16 @@ class Running:
     # the file
 
     def load(self, connection: apsw.Connection) -> None:
-        """Find what ran when the process ended. Where a page is damaged nothing did: it is told of to who needs it."""
+        """Find what ran when the process ended. Where a page is damaged nothing did: it is told of to who needs it.
+
+        What was not due at its claim is another job, of a number that was given anew after commits were lost.
+        """
         claims = {claim.seq: claim for claim in self._file.read()}
         waiting = _read_sound(partial(_versions_of_waiting, connection), [*claims])
         ran = [seq for seq, version in waiting.items() if version == claims[seq].version - 1]
         jobs = _read_sound(partial(read_jobs, connection), ran)
-        self._jobs = {seq: job.start(claims[seq].started_at) for seq, job in jobs.items()}
+        begun = [(job, claims[seq].started_at) for seq, job in jobs.items()]
+        self._jobs = {job.seq: job.start(at) for job, at in begun if job.due_at is not None and job.due_at <= at}
 
     def renew(self) -> None:
         """Write the claims down anew, less those that are past."""

@@ -31,9 +31,9 @@ PRAGMA journal_size_limit = 8388608;
 """
 
 # `due` holds waiting jobs only, `ended` final ones, so that neither pays for the other. `grouped` makes every
-# listing a walk along one index; it goes by the number of a group (`place_of`), since each step of a job moves it there
-# and to compare names would cost a tenth of that step. `held` guards that a live key is unique. What may be large is
-# last in a row: a column behind it is reached by reading all its pages.
+# listing a walk along one index; it goes by the number of a group, since each step of a job moves it there and to
+# compare names would cost a tenth of that step. `held` guards that a live key is unique. What may be large is last in a
+# row: a column behind it is reached by reading all its pages.
 SCHEMA = f"""
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
@@ -45,7 +45,7 @@ CREATE TABLE jobs (
     expires_at INTEGER,
     kind TEXT NOT NULL,
     queue TEXT NOT NULL,
-    place INTEGER NOT NULL,
+    group_number INTEGER NOT NULL,
     version INTEGER NOT NULL,
     attempt INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
@@ -64,7 +64,7 @@ CREATE TABLE jobs (
 ) STRICT;
 CREATE INDEX due ON jobs (due_at) WHERE state = 0;
 CREATE INDEX expiring ON jobs (expires_at) WHERE state = 0 AND expires_at < due_at;
-CREATE INDEX grouped ON jobs (place);
+CREATE INDEX grouped ON jobs (group_number);
 CREATE INDEX ended ON jobs (queue, state, finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX keyed ON jobs (key) WHERE key IS NOT NULL;
 CREATE UNIQUE INDEX held ON jobs (queue, key) WHERE key IS NOT NULL AND state < 2;
@@ -118,7 +118,7 @@ COLUMNS = (
     "finished_at",
     "kind",
     "queue",
-    "place",
+    "group_number",
     "result",
 )
 _FIXED = {"queue", "key", "created_at", "token", "seq"}
@@ -221,15 +221,15 @@ def read_ledger(connection: apsw.Connection) -> Entry:
     return Entry._make(row)
 
 
-PLACES_OF_A_STATE = 1 << 56
-SUCCEEDS = (State.SUCCEEDED - State.SCHEDULED) * PLACES_OF_A_STATE
+NUMBERS_OF_A_STATE = 1 << 56
+SUCCEEDS = (State.SUCCEEDED - State.SCHEDULED) * NUMBERS_OF_A_STATE
 
 
 @lru_cache(maxsize=4_096)
-def place_of(queue: str, kind: str, state: int) -> int:
+def group_number(queue: str, kind: str, state: int) -> int:
     """The number by which a group is found. That others have it too costs those who search a look at their rows."""
     names = blake2b(f"{queue}\n{kind}".encode(), digest_size=7).digest()
-    return state * PLACES_OF_A_STATE + int.from_bytes(names, "big")
+    return state * NUMBERS_OF_A_STATE + int.from_bytes(names, "big")
 
 
 @cache
@@ -255,9 +255,9 @@ def succeed(rows: int) -> str:
     number, when it started and ended, and its result."""
     return f"""
     UPDATE jobs SET
-        state = 2, place = place + {SUCCEEDS}, due_at = NULL, attempt = attempt + 1, started_at = fresh.column2,
-        finished_at = fresh.column3, late_by = (fresh.column2 - due_at) / 1e6, result = fresh.column4,
-        version = version + 2
+        state = 2, group_number = group_number + {SUCCEEDS}, due_at = NULL, attempt = attempt + 1,
+        started_at = fresh.column2, finished_at = fresh.column3, late_by = (fresh.column2 - due_at) / 1e6,
+        result = fresh.column4, version = version + 2
     FROM (VALUES {_values(rows, 4)}) AS fresh WHERE jobs.seq = fresh.column1
     """
 

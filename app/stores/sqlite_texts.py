@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from app.asked import Asked, read_policy
 from app.history import NO_ATTEMPTS
-from app.job import NO_LEASES, Asked, read_policy
+from app.job import NO_LEASES
 
 MANY_ALIKE = 4_096  # how many different `Asked` are remembered, of some 600 bytes each
 

@@ -60,11 +60,11 @@ class Upkeep:
 
     def run(self) -> float | None:
         """Do what is to be done; in how many seconds there is more, though no group comes (None: there is not)."""
+        self._ledger.running.tidy()
         if self.log_pages - self._tried_at_pages >= CHECKPOINT_PAGES:
             self._checkpoint()
         if self._sure > self._marked:
             self._move_mark()
-        self._ledger.running.tidy()
         if not (self._has_unsynced or self._file.reserve.is_spent):
             return None
         now = time.monotonic()

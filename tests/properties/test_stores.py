@@ -277,6 +277,8 @@ async def _walk(sqlite: SqliteStore, steps: list[Step]) -> None:
     await twins.ask(lambda store: store.list(ALL))
     await twins.ask(lambda store: store.list(Query(order=Order.DUE, limit=1_000)))
     await twins.ask(lambda store: store.list(Query(labels={"env": "1"}, limit=1_000)))
+    for state in State:
+        await twins.ask(lambda store, state=state: store.list(Query(states=frozenset({state}), limit=1_000)))  # type: ignore[misc]
     await twins.ask(lambda store: store.due((-1, -1), 1 << 62, 1_000))
     await twins.ask(count_both)
     counted, stored = await count_both(sqlite)

@@ -20,9 +20,9 @@ pytestmark = pytest.mark.real_loop
 QUEUE = Query(queues=frozenset({"a"}))
 LABEL = Query(labels={"tenant": "t1"})
 DUE = Query(due_after=NOW)
-OF_GROUP = "jobs USING INDEX grouped (place=?)"
-OF_STATE = "jobs USING INDEX grouped (place>? AND place<?)"
-ALONG_GROUPS = "jobs USING INDEX grouped (place=? AND rowid<?)"
+OF_GROUP = "jobs USING INDEX grouped (group_number=?)"
+OF_STATE = "jobs USING INDEX grouped (group_number>? AND group_number<?)"
+ALONG_GROUPS = "jobs USING INDEX grouped (group_number=? AND rowid<?)"
 ALONG_ROWS = "jobs USING INTEGER PRIMARY KEY (rowid<?)"
 ALONG_CLAIMS = ["claims USING INTEGER PRIMARY KEY (rowid<?)", "jobs USING INTEGER PRIMARY KEY (rowid=?)"]
 ALONG_KEYS = "jobs USING COVERING INDEX keyed (key=? AND rowid<?)"
@@ -91,12 +91,14 @@ async def test_listing_of_many_groups_goes_along_the_rows(sqlite: SqliteStore, m
     assert await plan_of_listing(sqlite, QUEUE) == [ALONG_ROWS]
 
 
-async def test_groups_that_share_a_place_are_told_apart(sqlite: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sql, "place_of", lambda _queue, _kind, state: state * sql.PLACES_OF_A_STATE + 1)
-    mine, *_ = await put(sqlite, make_job(queue="a"), make_job(queue="b"), make_job(queue="a", kind="other"))
+async def test_groups_that_share_a_number_are_told_apart(sqlite: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sql, "group_number", lambda _queue, _kind, state: state * sql.NUMBERS_OF_A_STATE + 1)
+    jobs = await put(sqlite, make_job(queue="a"), make_job(queue="b"), make_job(queue="a", kind="other"))
+    waiting = Query(states=frozenset({State.SCHEDULED}), is_full=True)
 
-    assert await sqlite.list(replace(QUEUE, kinds=frozenset({"echo"}), is_full=True)) == [mine]
-    assert await sqlite.list(replace(QUEUE, kinds=frozenset({"echo"}), order=Order.DUE, is_full=True)) == [mine]
+    assert await sqlite.list(waiting) == [*reversed(jobs)]
+    assert await sqlite.list(replace(waiting, kinds=frozenset({"other"}))) == jobs[2:]
+    assert await sqlite.list(replace(waiting, queues=QUEUE.queues, order=Order.DUE)) == [jobs[0], jobs[2]]
 
 
 @pytest.mark.parametrize(

@@ -341,6 +341,19 @@ async def test_damaged_page_keeps_nobody_from_a_start(tmp_path: Path) -> None:
         assert await store.list(RUNNING) == [*reversed([started[0], *started[2:20]])]
 
 
+async def test_claim_of_a_job_that_was_lost_does_not_hold_for_another_of_its_number(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        (running,) = await start(store, await put_one(store))
+        await store.finish([Ending(running, WELL, NOW)])
+        await store.delete((await store.get([running.seq]))[running.seq])
+        store._ledger.last_seq = 0  # as after a loss of the commits that knew of it
+        other = await put_one(store, delay=60)
+        crashed = crash(tmp_path)
+
+    assert other.seq == 1
+    assert await ran_in(crashed) == []
+
+
 async def test_start_on_a_full_disk_writes_no_claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened(tmp_path) as store:
         jobs = await start(store, await put_one(store))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from app import lane
 from app.config import QueueSettings
 from app.job import SECOND
 from app.lane import Recent
@@ -87,6 +88,20 @@ def test_lane_knows_when_its_oldest_job_was_due_unless_a_priority_hides_it() -> 
     told.append(bench.lanes.oldest_due("default"))
 
     assert told == [None, first.due_at, later.due_at, None, last.due_at]
+
+
+def test_lane_of_very_many_labels_leaves_it_to_the_store_which_job_is_the_oldest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lane, "MANY_STRANDS", 2)
+    bench = Bench(default=by_tenant(1))
+    job = bench.put(tenant="a")
+    bench.put(tenant="b")
+    told = [bench.lanes.oldest_due("default")]
+    bench.put(tenant="c")
+    told.append(bench.lanes.oldest_due("default"))
+
+    assert told == [job.due_at, None]
 
 
 def test_job_that_is_put_again_unchanged_starts_once() -> None:
