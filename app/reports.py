@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import orjson
+
 from app.clock import format_instant
 from app.job import State
 from app.log import get_logger
@@ -42,3 +44,12 @@ def report_end(running: Job, outcome: Outcome, after: Job) -> None:
         log.info("attempt_failed", **fields_of(running), **about, next_at=format_instant(after.due_at))
     else:
         log.info("attempt_failed", **fields_of(running), **about, state=after.state.word)
+
+
+def report_loss(after: Job) -> None:
+    """Say that an attempt was lost with the process in which it ran, and if that was once too often for its job."""
+    log.warning("attempt_lost", **fields_of(after), state=after.state.word)
+    if after.state is State.FAILED and after.error is not None:
+        error = orjson.loads(after.error)
+        about = {"outcome": End.LOST, "error": error["type"], "message": error["message"]}
+        log.warning("job_failed", **fields_of(after), **about)

@@ -13,7 +13,7 @@ from app.errors import Problem, StorageFull
 from app.job import SECOND, Job, State
 from app.log import get_logger
 from app.outcome import End, Outcome
-from app.reports import fields_of
+from app.reports import report_loss
 from app.stores.base import Query
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Scheduler:
             del self._lost[:PURGE_SLICE]
 
     def _note_loss(self, job: Job) -> None:
-        log.warning("attempt_lost", **fields_of(job), state=job.state.word)
+        report_loss(job)
         self._metrics.ended.values[job.kind, End.LOST] += 1
         if (wakes_at := job.wakes_at) is not None:
             self._agenda.add(wakes_at, job.seq)

@@ -10,6 +10,9 @@ import pytest
 from app.handlers.base import Attempt, GiveUp
 from app.lane import Slot
 from app.log import current_job
+from app.outcome import End, Outcome
+from app.reports import report_loss
+from tests.support.builders import NOW, make_running
 from tests.support.engine import ONCE, STEADY, Engine
 from tests.support.kinds import FakeHandler, raising
 from tests.support.virtual import VirtualClock
@@ -67,6 +70,20 @@ async def test_success_is_told_only_to_those_who_debug(clock: VirtualClock, capl
     ((level, fields),) = lines(caplog, "attempt_ended")
     assert (level, fields["job"], fields["outcome"], fields["state"]) == ("DEBUG", job.id, "succeeded", "succeeded")
     assert engine.parts.metrics.finished.values == {("echo", "succeeded"): 2}
+
+
+@pytest.mark.parametrize(("losses", "told"), [(0, ["attempt_lost"]), (2, ["attempt_lost", "job_failed"])])
+def test_loss_that_is_one_too_many_is_a_failure_of_its_job(
+    losses: int, told: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    running = make_running()._replace(losses=losses)
+
+    report_loss(running.finish(Outcome(End.LOST), NOW))
+
+    assert [record.getMessage() for record in caplog.records] == told
+    fields = caplog.records[-1].__dict__["fields"]
+    assert (fields["job"], fields["attempt"]) == (running.id, 1)
+    assert losses == 0 or (fields["error"], "3 times in a row" in fields["message"]) == ("lost", True)
 
 
 async def test_what_follows_on_an_attempt_is_not_told_as_part_of_it(clock: VirtualClock) -> None:
