@@ -29,7 +29,7 @@ _told_of = itemgetter(
 
 
 def attempt_of(job: Job) -> Attempt:
-    """What a function is told of the running job that it is called for, if it asks."""
+    """What a function may ask to be told of the running job that it is called for."""
     return Attempt._make((*_told_of(job), current_traceparent.get()))
 
 
