@@ -10,11 +10,18 @@ import hypothesis
 import pytest
 import pytest_asyncio
 
+from tests.support.examples import TIMES, examples
 from tests.support.virtual import VirtualClock, VirtualLoop
 
 # A deadline per example measures the machine, not the code; the limit per test stands in pyproject.toml.
-hypothesis.settings.register_profile("erelong", deadline=None)
+hypothesis.settings.register_profile("erelong", deadline=None, max_examples=examples(100))
 hypothesis.settings.load_profile("erelong")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give property tests more time where they try more examples."""
+    for item in items if TIMES > 1 else ():
+        item.add_marker(pytest.mark.timeout(60 * TIMES))
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from app.agenda import Agenda
+from tests.support.examples import examples
 
 EPOCH = 1_790_000_000_000_000
 SECOND = 1_000_000
@@ -105,4 +106,4 @@ class AgendaAgainstSortedList(RuleBasedStateMachine):
 
 
 TestAgendaAgainstSortedList = AgendaAgainstSortedList.TestCase
-TestAgendaAgainstSortedList.settings = settings(max_examples=150, stateful_step_count=40)
+TestAgendaAgainstSortedList.settings = settings(max_examples=examples(150), stateful_step_count=40)

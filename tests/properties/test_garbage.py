@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from app.api.schemas import JobIn, ListIn, PatchIn
 from app.config import QueueSettings
+from tests.support.examples import examples
 from tests.support.served import Served
 from tests.support.virtual import VirtualClock, VirtualLoop
 
@@ -70,7 +71,7 @@ def serving() -> Iterator[Callable[[Callable[[Served], Awaitable[Any]]], Any]]:
 def test_no_body_of_a_submit_is_an_error_of_ours() -> None:
     with serving() as ask:
 
-        @settings(max_examples=200)
+        @settings(max_examples=examples(200))
         @given(bodies(JobIn))
         def submit(body: Any) -> None:
             answer = ask(lambda service: service.post("/v1/jobs", data=orjson.dumps(body)))
@@ -82,7 +83,7 @@ def test_no_body_of_a_submit_is_an_error_of_ours() -> None:
 def test_no_bytes_are_an_error_of_ours() -> None:
     with serving() as ask:
 
-        @settings(max_examples=100)
+        @settings(max_examples=examples(100))
         @given(st.binary(max_size=50), st.sampled_from(["/v1/jobs", "/v1/jobs/batch"]))
         def submit(body: bytes, path: str) -> None:
             answer = ask(lambda service: service.post(path, data=body))
@@ -95,7 +96,7 @@ def test_no_change_of_a_job_is_an_error_of_ours() -> None:
     with serving() as ask:
         job = ask(lambda service: service.submit(delay=1_000))
 
-        @settings(max_examples=150)
+        @settings(max_examples=examples(150))
         @given(bodies(PatchIn))
         def patch(body: Any) -> None:
             answer = ask(lambda service: service.patch(f"/v1/jobs/{job['id']}", data=orjson.dumps(body)))
@@ -107,7 +108,7 @@ def test_no_change_of_a_job_is_an_error_of_ours() -> None:
 def test_no_settings_of_a_queue_are_an_error_of_ours() -> None:
     with serving() as ask:
 
-        @settings(max_examples=100)
+        @settings(max_examples=examples(100))
         @given(bodies(QueueSettings))
         def put(body: Any) -> None:
             answer = ask(lambda service: service.put("/v1/queues/mail", data=orjson.dumps(body)))
@@ -123,7 +124,7 @@ def test_no_query_is_an_error_of_ours() -> None:
     with serving() as ask:
         ask(lambda service: service.submit(delay=1_000, labels={"tenant": "1"}))
 
-        @settings(max_examples=200)
+        @settings(max_examples=examples(200))
         @given(pairs)
         def query(pairs: list[tuple[str, str]]) -> None:
             text = "&".join(f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in pairs)

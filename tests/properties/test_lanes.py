@@ -18,6 +18,7 @@ from app.lane import INSIDE, Slot
 from app.lanes import STRICT, Lanes
 from app.stores.base import glance_at
 from tests.support.builders import NOW, make_job, make_retry
+from tests.support.examples import examples
 
 RETRY = make_retry()
 QUEUES = st.sampled_from("pq")
@@ -116,7 +117,11 @@ class LanesMachine(RuleBasedStateMachine):
         asked: dict[str, Any] = {"labels": labels, "priority": priority, "delay": seconds, "retry": RETRY}
         job = make_job(queue=queue, seq=seq, **asked)
         self.lanes.put(glance_at(job))
-        self.models[queue].waiting[seq] = job
+        model = self.models[queue]
+        before = model.waiting.pop(seq, job)
+        if not model.waiting and model.label_of(before) != model.label_of(job):  # it leaves and comes back
+            model.had_priority = False
+        model.waiting[seq] = job
 
     @rule(queue=QUEUES, pick=PICKS)
     def discard(self, queue: str, pick: int) -> None:
@@ -183,8 +188,9 @@ class LanesMachine(RuleBasedStateMachine):
         displaced = self.lanes.configure(queue, override)
         is_sorted_anew = model.settings.label_concurrency != label_concurrency
         assert sorted(displaced) == (sorted(model.waiting) if is_sorted_anew else [])
-        if is_sorted_anew:
+        if is_sorted_anew:  # for a moment nothing waits
             model.passed = {}
+            model.had_priority = False
         model.settings = override
         model.bucket = Bucket(least=0.0)
         for seq in displaced:
@@ -192,10 +198,14 @@ class LanesMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.001, 0.1, 1.0, 5.0]))
     def pass_time(self, seconds: float) -> None:
+        """Wake the lanes if they wanted to be meanwhile, as the dispatcher does."""
+        wait = self.lanes.token_in()
         self.tick += seconds
         for model in self.models.values():
             if model.settings.rate is not None:
                 model.bucket.fill(seconds, model.settings.rate)
+        if wait is not None and wait < seconds:
+            self.lanes.wake()
 
     @rule()
     @precondition(lambda self: self.lanes.token_in() is not None)
@@ -263,4 +273,4 @@ class LanesMachine(RuleBasedStateMachine):
 
 
 TestLanes = LanesMachine.TestCase
-TestLanes.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestLanes.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)

@@ -16,6 +16,7 @@ from app.history import MAX_ATTEMPTS_KEPT
 from app.job import MAX_LOSSES, SECOND, Job, State
 from app.outcome import End, Error, Outcome
 from tests.support.builders import NOW, make_job, make_retry
+from tests.support.examples import examples
 
 WAITING = frozenset({State.SCHEDULED})
 RUNNING = frozenset({State.RUNNING})
@@ -214,4 +215,4 @@ class Lifecycle(RuleBasedStateMachine):
 
 
 TestLifecycle = Lifecycle.TestCase
-TestLifecycle.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestLifecycle.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)

@@ -21,6 +21,7 @@ from app.job import SECOND, Job, State
 from app.stores.base import Offer, Receipt
 from tests.support.builders import make_retry
 from tests.support.engine import Engine
+from tests.support.examples import examples
 from tests.support.faults import FaultyStore
 from tests.support.kinds import FakeHandler
 from tests.support.virtual import EPOCH, VirtualClock, VirtualLoop
@@ -62,7 +63,7 @@ class RacyStore(FaultyStore):
     def peek(self, seq: int) -> Job | None:
         return self._jobs.get(seq)
 
-    async def _before(self, method: str) -> None:
+    async def _before(self, method: str, seqs: Sequence[int] = ()) -> None:
         await self._dawdle()
 
     async def _after(self, method: str) -> None:
@@ -224,7 +225,7 @@ def _ran(entry: dict[str, Any], runs: list[tuple[str, str]]) -> bool:
     return entry["started_at"] in [started_at for started_at, _ in runs]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(deeds=st.lists(DEEDS, max_size=25), seed=st.integers(0, 2**32), concurrency=st.sampled_from([1, 2, 100]))
 def test_what_races_with_the_firing_of_a_job_leaves_a_true_record(
     deeds: list[Deed], seed: int, concurrency: int
