@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from app import __version__
+from tests.bench.against import compare
 from tests.bench.ground import Ground
 from tests.bench.plot import plot
 from tests.bench.requests import measure_many, measure_requests
@@ -72,6 +73,9 @@ def main() -> int:
     if asked.most:
         below = tuple(number for number in size.waiting if number < asked.most)
         size = replace(size, waiting=below, most=asked.most)
+    if asked.against:
+        with Ground(folder=asked.folder, rounds=size.rounds, cpu=asked.cpu) as ground:
+            return asyncio.run(compare(ground, asked.against, asked.pairs, asked.part))
     with Ground(folder=asked.folder, rounds=size.rounds, cpu=asked.cpu) as ground:
         found = asyncio.run(_measure(ground, size, asked.only))
     measures = [measure for findings in found for measure in findings.measures]
@@ -97,6 +101,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--most", type=_number, metavar="N", help="go up to so many waiting jobs, such as 1e7")
     parser.add_argument("--folder", type=Path, metavar="DIR", help="where the stores are put (default: the system's)")
     parser.add_argument("--cpu", type=int, metavar="N", help="hold the service to this one CPU")
+    parser.add_argument("--against", metavar="REV", help="compare the costs of this tree with those of a revision")
+    parser.add_argument("--pairs", type=int, metavar="N", default=12, help="so many times each (default: 12)")
+    parser.add_argument("--part", default="", metavar="TEXT", help="compare only what has this in its name")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="measure only these parts", default=list(PARTS))
     return parser
 

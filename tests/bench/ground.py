@@ -43,12 +43,12 @@ class Ground(AbstractContextManager["Ground"]):
         self._open.close()
 
     @contextmanager
-    def service(self, name: str) -> Iterator[ServiceProcess]:
-        """A service on an empty store, as it is by default but that it may call sinks on this machine."""
+    def service(self, name: str, *, root: Path = ROOT) -> Iterator[ServiceProcess]:
+        """A service of a tree on an empty store, with the default settings except that it may call this machine."""
         folder = self.folder / name
         folder.mkdir()
         (folder / "bench_functions.py").write_text(FUNCTIONS)
-        service = ServiceProcess(folder=folder, config=CONFIG)
+        service = ServiceProcess(folder=folder, config=CONFIG, root=root)
         with self._on_cpu():
             service.start()
         try:

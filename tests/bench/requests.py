@@ -28,13 +28,13 @@ async def measure_requests(ground: Ground, number: int) -> Findings:
     with ground.service("requests") as service:
         port, pid = port_of(service), service.pid
         await _post(service, number // 4)
-        await _cost(ground.bare_pid, ground.bare_port, request("POST", "/", BODY), number // 4, 201)
+        await cost(ground.bare_pid, ground.bare_port, request("POST", "/", BODY), number // 4, 201)
         for _ in range(ground.rounds):
-            bare.append(await _cost(ground.bare_pid, ground.bare_port, request("POST", "/", BODY), number, 201))
-            posts.append(await _cost(pid, port, request("POST", "/v1/jobs", BODY), number, 201))
-            batches.append(await _cost_of_lines(service, max(5, number // 500)))
+            bare.append(await cost(ground.bare_pid, ground.bare_port, request("POST", "/", BODY), number, 201))
+            posts.append(await cost(pid, port, request("POST", "/v1/jobs", BODY), number, 201))
+            batches.append(await cost_of_lines(service, max(5, number // 500)))
             (made,) = await send(port, [request("POST", "/v1/jobs", BODY)], status=201, connections=1)
-            gets.append(await _cost(pid, port, request("GET", made.location.decode()), number, 200))
+            gets.append(await cost(pid, port, request("GET", made.location.decode()), number, 200))
     post, batch, get, bare_post = median(posts), median(batches), median(gets), median(bare)
     against = f"bare 201: {bare_post:.1f} µs"
     measures = [
@@ -107,9 +107,9 @@ async def _both(ground: Ground, service: ServiceProcess, number: int) -> tuple[f
     wanted = request("GET", made.location.decode())
     bare, posts, gets = [], [], []
     for _ in range(ground.rounds):
-        bare.append(await _cost(ground.bare_pid, ground.bare_port, request("POST", "/", BODY), number, 201))
+        bare.append(await cost(ground.bare_pid, ground.bare_port, request("POST", "/", BODY), number, 201))
         posts.append(await _post(service, number))
-        gets.append(await _cost(service.pid, port, wanted, number, 200))
+        gets.append(await cost(service.pid, port, wanted, number, 200))
     return median(posts) / median(bare), median(gets) / median(bare)
 
 
@@ -124,17 +124,17 @@ def _cost_line(name: str, costs: dict[int, float]) -> Series:
 
 
 async def _post(service: ServiceProcess, number: int) -> float:
-    return await _cost(service.pid, port_of(service), request("POST", "/v1/jobs", BODY), number, 201)
+    return await cost(service.pid, port_of(service), request("POST", "/v1/jobs", BODY), number, 201)
 
 
-async def _cost(pid: int, port: int, wanted: bytes, number: int, status: int) -> float:
+async def cost(pid: int, port: int, wanted: bytes, number: int, status: int) -> float:
     """CPU microseconds per request."""
     cpu = Cpu(pid)
     await send(port, itertools.repeat(wanted, number), status=status)
     return cpu.microseconds() / number
 
 
-async def _cost_of_lines(service: ServiceProcess, batches: int) -> float:
+async def cost_of_lines(service: ServiceProcess, batches: int) -> float:
     wanted = request("POST", "/v1/jobs/batch", (BODY + b"\n") * LINES, "application/x-ndjson")
     cpu = Cpu(service.pid)
     await send(port_of(service), itertools.repeat(wanted, batches), status=200, connections=1)

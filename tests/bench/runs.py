@@ -58,13 +58,13 @@ async def measure_drains(ground: Ground, number: int) -> Findings:
     client, hooks = [], []
     with ground.service("drains") as service:
         nothings = [
-            await _drain(service, f"nothings{index}", b'"kind":"nothing"', number) for index in range(ground.rounds)
+            await drain(service, f"nothings{index}", b'"kind":"nothing"', number) for index in range(ground.rounds)
         ]
         for index in range(ground.rounds):
             client.append(await asyncio.to_thread(ground.bare_client, number))
             await get(ground.sink_port, "/")
             url = f"http://{HOST}:{ground.sink_port}"
-            hooks.append(await _drain(service, f"hooks{index}", _hook(f"{url}/0"), number))
+            hooks.append(await drain(service, f"hooks{index}", _hook(f"{url}/0"), number))
     bare, hook, nothing = median(client), median(hooks), median(nothings)
     due = f"{number:,}"
     measures = [
@@ -128,7 +128,7 @@ async def _fire(ground: Ground, service: ServiceProcess, instants: list[int]) ->
     return [(instant - int(due)) / 1e3 for due, instant in came]
 
 
-async def _drain(service: ServiceProcess, queue: str, job: bytes, number: int) -> float:
+async def drain(service: ServiceProcess, queue: str, job: bytes, number: int) -> float:
     """Submit jobs for one instant; the CPU microseconds per job from then on."""
     due_at = time.time() + LEAD + number / 20_000
     line = b'{"queue":"%s","execute_at":%.3f,%s}\n' % (queue.encode(), due_at, job)

@@ -47,7 +47,9 @@ class ServiceProcess:
         config: str = "",
         settings: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
+        root: Path = ROOT,
     ) -> None:
+        self._root = root
         self.folder = folder
         self.data = folder / "data"
         self.url = ""
@@ -87,7 +89,7 @@ class ServiceProcess:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*command, "--data", str(self.data), "--config", str(self._config)],
-                cwd=ROOT,
+                cwd=self._root,
                 env=inherited | given | self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
