@@ -9,12 +9,11 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from app.attempts import Reason
-from app.errors import Problem
+from app.duty import SetAside, in_halves
 from app.job import PLACES, SECOND
-from app.log import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from app.agenda import Agenda
     from app.clock import Instant, Now
@@ -30,8 +29,6 @@ STORE_PAUSE = 0.5
 _seq_of, _late_by_of = itemgetter(PLACES["seq"]), itemgetter(PLACES["late_by"])
 _kind_and_queue_of = itemgetter(PLACES["kind"], PLACES["queue"])
 
-log = get_logger(__name__)
-
 
 class Claims:
     """Claims as many due jobs as there is `room` for and puts them in `line`; `on_line` is called when some are there.
@@ -39,6 +36,8 @@ class Claims:
     `on_unwanted` hears of each that is claimed and must not begin: somebody cancelled it meanwhile, or nothing begins
     any more. `on_change` hears of every job that was stored differently.
     """
+
+    name = "dispatcher"
 
     def __init__(
         self,
@@ -63,28 +62,18 @@ class Claims:
         self._on_unwanted = on_unwanted
         self._on_change = on_change
         self.line: deque[tuple[Job, Slot]] = deque()
-        self._under_way: Mapping[int, Slot] = {}
+        self._under_way: dict[int, Slot] = {}
         self._unwanted: set[int] = set()  # of those that are being claimed
         self._has_ended = False
         self._is_ready = True
         self._waiter: asyncio.Future[None] | None = None
         self._thaw: asyncio.TimerHandle | None = None
+        self.aside: SetAside[int] = SetAside(name=self.name, metrics=metrics)
+        lanes.on_ready = self.look
 
     def __len__(self) -> int:
         """How many are claimed, or about to be, and have not begun."""
         return len(self.line) + len(self._under_way)
-
-    async def run(self) -> None:
-        """Claim what may start, whenever there is room, for ever."""
-        self._lanes.on_ready = self.look
-        try:
-            while True:
-                await self._until_ready()
-                await self._lap()
-                self._arm_thaw()
-        finally:
-            if self._thaw is not None:
-                self._thaw.cancel()
 
     def look(self) -> None:
         """There may be something to take, or room for it."""
@@ -92,16 +81,16 @@ class Claims:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    async def _until_ready(self) -> None:
+    async def ready(self) -> None:
         """As an `asyncio.Event` would, which asks the system for the process in each wait: 3 µs."""
         if not self._is_ready:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
-        self._is_ready = False
 
     def end(self) -> None:
         """Let nothing begin any more; what is in line is unwanted."""
         self._has_ended = True
+        self._disarm_thaw()
         while self.line:
             self._on_unwanted(*self.line.popleft(), Reason.DRAIN)
 
@@ -114,39 +103,37 @@ class Claims:
             self.line.remove(entry)
             self._on_unwanted(*entry, Reason.CANCEL)
 
-    async def _lap(self) -> None:
-        try:
-            while not self._has_ended and (limit := min(self._room(), MAX_CLAIM)) > 0:
-                slots = self._lanes.take(limit)
-                if not slots:
-                    break
-                await self._claim(slots)
-        except Exception as error:
-            self._metrics.laps_failed.values["feed",] += 1
-            if isinstance(error, Problem):
-                log.warning("claim_failed", problem=error.code, detail=error.detail)
-            else:
-                log.error("feed_failed", exc_info=error)
-            await asyncio.sleep(STORE_PAUSE)
-            self._is_ready = True
+    async def lap(self) -> None:
+        """Claim what may start, as long as there is room."""
+        self._is_ready = False
+        while not self._has_ended and (limit := min(self._room(), MAX_CLAIM)) > 0:
+            slots = self._lanes.take(limit)
+            if not slots:
+                break
+            await self._claim(slots)
+        self._arm_thaw()
 
     async def _claim(self, slots: dict[int, Slot]) -> None:
-        now = self._now()
+        """Claim jobs; those that could not be claimed are due again after a pause."""
         self._under_way, self._unwanted = slots, set()
+        now, pauses = self._now(), dict.fromkeys(slots, STORE_PAUSE)
         try:
-            claim = await self._store.claim(list(slots), now=now)
-        except BaseException:
-            self._under_way = {}
-            self._put_back(slots, now + round(STORE_PAUSE * SECOND))
-            raise
-        self._under_way = {}
-        self._take_in(claim, slots)
+            failed = await in_halves(list(slots), self._claim_some)
+            pauses = {seq: self.aside.add(seq, error) for seq, error in failed}
+        finally:
+            self._put_back({seq: now + round(pauses[seq] * SECOND) for seq in slots})
 
-    def _put_back(self, slots: dict[int, Slot], due_at: Instant) -> None:
+    async def _claim_some(self, seqs: Sequence[int]) -> None:
+        claim = await self._store.claim(seqs, now=self._now())
+        self._take_in(claim, {seq: self._under_way.pop(seq) for seq in seqs})
+        self.aside.remove(seqs)
+
+    def _put_back(self, instants: Mapping[int, Instant]) -> None:
         """Let the scheduler look again at what could not be claimed."""
-        self._agenda.extend([(due_at, seq) for seq in slots])
-        self._lanes.release(*slots.values())
-        self._on_line()
+        if instants:
+            self._agenda.extend([(due_at, seq) for seq, due_at in instants.items()])
+            self._lanes.release(*map(self._under_way.pop, instants))
+            self._on_line()
 
     def _take_in(self, claim: Claim, slots: dict[int, Slot]) -> None:
         """Put in line what was claimed; what was not gives its slot back."""
@@ -176,9 +163,12 @@ class Claims:
 
     def _arm_thaw(self) -> None:
         """Come back when a queue's rate allows its next job; late by a millisecond, since timers may be early."""
+        self._disarm_thaw()
+        wait = self._lanes.token_in()
+        if wait is not None and not self._has_ended:
+            self._thaw = asyncio.get_running_loop().call_later(wait + 0.001, self._lanes.wake)
+
+    def _disarm_thaw(self) -> None:
         if self._thaw is not None:
             self._thaw.cancel()
             self._thaw = None
-        wait = self._lanes.token_in()
-        if wait is not None:
-            self._thaw = asyncio.get_running_loop().call_later(wait + 0.001, self._lanes.wake)

@@ -67,6 +67,7 @@ class StoreSection(Section):
     path: Path = Field(Path("data/erelong.db"), strict=False)
     durability: Literal["full", "normal"] = "full"
     reserve: int = Field(33_554_432, ge=0)
+    timeout: PositiveDuration = 30.0
     retention_interval: PositiveDuration = 60.0
 
 

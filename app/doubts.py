@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, TypeVar
 
-from app.errors import IdempotencyMismatch, Problem, StorageFull
+from app.duty import SetAside, in_halves
+from app.errors import IdempotencyMismatch, StorageFull, StoreRefused
 from app.ids import MAX_SEQ
 from app.job import Job, State
-from app.log import get_logger
 from app.stores.base import Query
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ WAITING = frozenset({State.SCHEDULED})
 
 T = TypeVar("T")
 
-log = get_logger(__name__)
-
 
 class Doubts:
     """Jobs and queues of which memory may know less than the store.
@@ -36,6 +34,8 @@ class Doubts:
     When the store answers again `on_begun` hears of each attempt that began and that nobody runs, `on_look` of each
     job as it is now (None: gone), and `on_override` reads anew what is set for a queue.
     """
+
+    name = "reconciler"
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Doubts:
         on_override: Callable[[str], Awaitable[None]],
     ) -> None:
         self._store = store
-        self._metrics = metrics
+        self.aside: SetAside[int] = SetAside(name=self.name, metrics=metrics)
         self._on_begun = on_begun
         self._on_look = on_look
         self._on_override = on_override
@@ -90,22 +90,16 @@ class Doubts:
 
     # looking again
 
-    async def run(self) -> None:
-        """Look again, for ever, a moment after each failure."""
-        while True:
-            await self._has_some.wait()
-            await asyncio.sleep(STORE_PAUSE)
-            try:
-                await self.look()
-            except Exception as error:
-                self._metrics.laps_failed.values["doubts",] += 1
-                if not isinstance(error, Problem):
-                    log.error("doubts_failed", exc_info=error)
+    async def ready(self) -> None:
+        """Wait for a write in doubt, and a moment longer."""
+        await self._has_some.wait()
+        await asyncio.sleep(STORE_PAUSE)
 
-    async def look(self) -> None:
+    async def lap(self) -> None:
         """Ask the store about everything in doubt; what it does not answer stays so, and what comes into doubt
         while it answers is asked for again."""
-        await self._look_at_jobs()
+        if self._begun or self._changed:
+            await self._look_at_jobs()
         await self._look_at_each(self._keys, self._look_at_key)
         await self._look_at_new()
         await self._look_at_each(self._queues, self._on_override)
@@ -127,20 +121,37 @@ class Doubts:
 
     async def _look_at_jobs(self) -> None:
         begun, changed = self._begun, self._changed
-        if not (begun or changed):
-            return
         self._begun, self._changed = {}, {}
+
+        async def look(seqs: Sequence[int]) -> None:
+            jobs = await self._store.get(seqs)
+            if len(jobs) < len(seqs) > 1:
+                raise StoreRefused("some of these jobs cannot be read")  # asked alone, each says why
+            for seq in seqs:
+                self._look_at_job(seq, jobs.get(seq), begun.pop(seq, None), changed.pop(seq, None))
+            self.aside.remove(seqs)
+
         try:
-            jobs = await self._store.get([*{**begun, **changed}])
-        except BaseException:
+            for seq, error in await in_halves([*{**begun, **changed}], look):
+                pause = self.aside.add(seq, error)
+                asyncio.get_running_loop().call_later(
+                    pause, self._try_again, seq, begun.pop(seq, None), changed.pop(seq, None)
+                )
+        finally:
             self._begun, self._changed = {**begun, **self._begun}, {**changed, **self._changed}
-            raise
-        for seq, queue in changed.items():
-            self._on_look(queue, seq, jobs.get(seq))
-        for seq, started_at in begun.items():
-            job = jobs.get(seq)
-            if job is not None and (job.state, job.started_at, job.lease) == (State.RUNNING, started_at, None):
-                self._on_begun(job)
+
+    def _look_at_job(self, seq: int, job: Job | None, started_at: Instant | None, queue: str | None) -> None:
+        if queue is not None:
+            self._on_look(queue, seq, job)
+        if job is not None and (job.state, job.started_at, job.lease) == (State.RUNNING, started_at, None):
+            self._on_begun(job)
+
+    def _try_again(self, seq: int, started_at: Instant | None, queue: str | None) -> None:
+        if started_at is not None:
+            self._begun.setdefault(seq, started_at)
+        if queue is not None:
+            self._changed.setdefault(seq, queue)
+        self._has_some.set()
 
     async def _look_at_new(self) -> None:
         """Walk over what waits from the newest down to what was known before."""
@@ -173,7 +184,7 @@ class DoubtedStore:
         self._store = store
         self._doubts = doubts
         self.open, self.close, self.ailment, self.end = store.open, store.close, store.ailment, store.end
-        self.purge, self.forget_memos = store.purge, store.forget_memos  # these are done again anyway
+        self.ended, self.purge, self.forget_memos = store.ended, store.purge, store.forget_memos  # done again anyway
         self.recall, self.get, self.glance, self.list = store.recall, store.get, store.glance, store.list
         self.due, self.counts, self.overrides = store.due, store.counts, store.overrides
 

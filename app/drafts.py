@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from app.handlers.base import Handler
     from app.lanes import Lanes
 
+MAX_TERMS = 1_000  # each PUT of a queue makes settings of its own, and the old ones must not stay for ever
+
 
 class Submission(TypedDict, total=False):
     """A job as somebody asks for it; what is absent or None falls to the kind, the queue, the defaults."""
@@ -178,6 +180,8 @@ class Drafts:
             declared = self._config.kinds.get(kind)
             timeout = (declared.timeout if declared else None) or settings.timeout or self._config.jobs.timeout
             terms = Terms(settings, timeout, self._policy(kind, settings, None))
+            if len(self._made_terms) >= MAX_TERMS:
+                self._made_terms.clear()
             self._made_terms[kind, id(settings)] = terms  # which keeps the id from being another's
         return terms
 

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 class Fault:
@@ -17,6 +17,11 @@ class Fault:
     def __init__(self, pointer: str, detail: str) -> None:
         self.pointer = pointer
         self.detail = detail
+
+    @classmethod
+    def at(cls, place: Iterable[object], detail: str) -> Fault:
+        """Make a fault at a place given by its names and indices."""
+        return cls("".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in place), detail)
 
     def under(self, prefix: str) -> Fault:
         return Fault(prefix + self.pointer, self.detail)
@@ -249,6 +254,10 @@ class StoreUnavailable(Problem):
     def __init__(self, detail: str, *, exit: Exit | None = None) -> None:
         super().__init__(detail)
         self.exit = exit
+
+
+class StoreRefused(StoreUnavailable):
+    """The store cannot do this for these jobs, though it works for others: a row is damaged, or a value is refused."""
 
 
 class StorageFull(Problem):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from app.job import SECOND
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping
 
     from app.agenda import Agenda
     from app.clock import Now
+    from app.duty import Duty, SetAside
     from app.metrics import GroupTimer
     from app.outcomes import Outcomes
     from app.scheduler import Scheduler
@@ -33,6 +33,8 @@ class Health:
         agenda: Agenda,
         outcomes: Outcomes,
         store: Store,
+        duties: Mapping[str, Duty],
+        asides: Mapping[str, SetAside[Any]],
         commits: GroupTimer,
         tick: Callable[[], float],
         now: Now,
@@ -42,22 +44,32 @@ class Health:
         self._agenda = agenda
         self._outcomes = outcomes
         self._store = store
+        self._duties = duties
+        self._asides = asides
         self._commits = commits
         self._tick = tick
         self._now = now
         self.is_started = False
-        self.duties: Sequence[asyncio.Task[None]] = ()
         self.loop: Callable[[], str] = lambda: "ok"
 
     def checks(self) -> dict[str, str]:
-        return {
+        """Return the state of each part: "ok" if it is fit, perhaps with something to know, or what is wrong."""
+        checks = {
             "service": self._of_service(),
-            "scheduler": self._of_scheduler(),
             "store": self._of_store(),
             "outcomes": self._of_outcomes(),
             "loop": self.loop(),
             "clock": self._of_clock(),
         }
+        return checks | {name: self._of_duty(name) for name in self._duties}
+
+    def _of_duty(self, name: str) -> str:
+        status = self._duties[name].status()
+        if status == "ok" and name == self._scheduler.name:
+            status = self._of_scheduler()
+        if status == "ok" and name in self._asides:
+            status = self._asides[name].status()
+        return status
 
     def _of_service(self) -> str:
         if self._service.is_draining:
@@ -65,15 +77,12 @@ class Health:
         return "ok" if self.is_started else "starting"
 
     def _of_scheduler(self) -> str:
-        if any(duty.done() for duty in self.duties):
-            return "ended: a duty in the background is over; look for why in the log, and restart"
-        if self._scheduler.failures:
-            return f"{self._scheduler.failures} laps in a row failed; look for lap_failed in the log"
-        since, next_due = self._tick() - self._scheduler.lapped_at, self._agenda.next_due()
-        if since < OVERDUE:
+        began_at = self._duties[self._scheduler.name].lap_began_at
+        if began_at is not None and (takes := self._tick() - began_at) >= OVERDUE:
+            return f"a lap has been running for {takes:.0f} s: the store does not answer its reads; check the disk"
+        since, next_due = self._tick() - self._scheduler.looked_at, self._agenda.next_due()
+        if since < OVERDUE or began_at is not None:
             return "ok"
-        if self._scheduler.is_handing_over:
-            return f"a lap takes {since:.0f} s already: the store does not answer its reads; look at the disk"
         late = 0.0 if next_due is None else (self._now() - next_due) / SECOND
         return (
             "ok" if late < OVERDUE else f"asleep although a job has been due for {late:.0f} s; restart, and report it"
@@ -88,7 +97,7 @@ class Health:
     def _of_outcomes(self) -> str:
         if not self._outcomes.is_full:
             return "ok"
-        return f"{len(self._outcomes)} wait for the disk and nothing new begins; look for save_failed in the log"
+        return f"{len(self._outcomes)} wait for the disk and nothing new begins; look for duty_failed in the log"
 
     def _of_clock(self) -> str:
         jump, jumped_at = self._scheduler.last_jump, self._scheduler.jumped_at

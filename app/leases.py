@@ -12,12 +12,13 @@ import orjson
 from app import retry
 from app.access import ANYBODY, Caller
 from app.agenda import Agenda
-from app.errors import Draining, LeaseLost, LeaseNotFound
+from app.duty import SetAside, in_halves
+from app.errors import Draining, LeaseLost, LeaseNotFound, StoreRefused
 from app.ids import make_lease_token, seq_of_lease
 from app.job import SECOND, Job, State, read_ended_leases
 from app.log import get_logger
 from app.outcome import End, Error, Outcome
-from app.reports import report_end
+from app.reports import fields_of, report_end
 from app.stores.base import Ending, Query
 
 if TYPE_CHECKING:
@@ -48,9 +49,12 @@ class Leased(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What is known here of a lease: its slot, and when it ends on the monotonic clock."""
+    """What is known here of a lease: its slot, and when it ends on the monotonic clock.
 
-    slot: Slot
+    One that ran out and could not be ended has no slot any more: only its row is still to be written.
+    """
+
+    slot: Slot | None
     deadline: int
 
 
@@ -61,6 +65,8 @@ class Leases:
     `changed` sees to what follows when a lease ends, of the job as it was and as it is; `on_change` hears of those
     that were lent.
     """
+
+    name = "leases"
 
     def __init__(
         self,
@@ -92,6 +98,7 @@ class Leases:
         self._deadlines = Agenda()
         self._is_sooner = asyncio.Event()
         self._is_draining = False
+        self.aside: SetAside[int] = SetAside(name=self.name, metrics=metrics)
 
     async def load(self) -> int:
         """Take over the leases that were held when the service last stopped."""
@@ -108,16 +115,6 @@ class Leases:
                 return len(self._held)
             after = (0, jobs[-1].seq)
         return 0
-
-    async def run(self) -> None:
-        """End, for ever, the leases that run out."""
-        while True:
-            try:
-                await self._expire_due()
-            except Exception as error:
-                self._metrics.laps_failed.values["leases",] += 1
-                log.error("leases_failed", exc_info=error)
-                await asyncio.sleep(STORE_PAUSE)
 
     def drain(self) -> None:
         """Lend nothing more, and let all go that wait for a job; answers are taken until the end."""
@@ -157,40 +154,62 @@ class Leases:
 
     @property
     def held(self) -> int:
-        return len(self._held)
+        return sum(held.slot is not None for held in self._held.values()) if self.aside else len(self._held)
 
     async def _take(self, ask: Ask) -> list[Leased]:
         slots = self._lanes.take_for(ask.kinds, ask.queues, ask.max)
         if not slots:
             return []
-        now = self._now()
+        claimed = await self._claim(slots)
         try:
-            claim = await self._store.claim(list(slots), now=now)
-        except BaseException:
-            self._agenda.extend([(now + round(STORE_PAUSE * SECOND), seq) for seq in slots])
-            self._lanes.release(*slots.values())
-            raise
-        self._agenda.extend(claim.early)
-        for job in claim.spoiled:
-            self._metrics.finished.values[job.kind, job.state.word] += 1
-            self._on_change(job)
-        try:
-            return await self._lend_out(claim.jobs, slots, ask.seconds)
+            return await self._lend_out(claimed, slots, ask.seconds)
         finally:
             self._lanes.release(*slots.values())
+
+    async def _claim(self, slots: dict[int, Slot]) -> list[Job]:
+        """Claim jobs; those that could not be claimed give their slot back and are due again after a pause."""
+        claimed: list[Job] = []
+        now, pauses = self._now(), dict.fromkeys(slots, STORE_PAUSE)
+
+        async def claim(seqs: Sequence[int]) -> None:
+            claim = await self._store.claim(seqs, now=self._now())
+            claimed.extend(claim.jobs)
+            self._agenda.extend(claim.early)
+            for job in claim.spoiled:
+                self._metrics.finished.values[job.kind, job.state.word] += 1
+                self._on_change(job)
+            self.aside.remove(seqs)
+            for seq in seqs:
+                del pauses[seq]
+
+        try:
+            for seq, error in await in_halves(list(slots), claim):
+                pauses[seq] = self.aside.add(seq, error)
+        except BaseException:
+            self._release_unlent(claimed)
+            self._lanes.release(*(slots.pop(job.seq) for job in claimed))
+            raise
+        finally:
+            self._agenda.extend([(now + round(pause * SECOND), seq) for seq, pause in pauses.items()])
+            self._lanes.release(*map(slots.pop, pauses))
+        return claimed
 
     async def _lend_out(self, jobs: Sequence[Job], slots: dict[int, Slot], seconds: float) -> list[Leased]:
         """Write down who has what; a job that could not be written down goes back, uncounted."""
         until = self._now() + round(seconds * SECOND)
         lent = [job.lend(make_lease_token(job.seq), until) for job in jobs]
-        verdicts: Sequence[Saved] = ()
+        is_lent: set[int] = set()
+
+        async def save(jobs: Sequence[Job]) -> None:
+            for verdict in await self._store.save(jobs):
+                if verdict.is_saved and verdict.job is not None:
+                    is_lent.add(verdict.job.seq)
+
         try:
-            verdicts = await self._store.save(lent)
+            for job, error in await in_halves(lent, save):
+                log.warning("lease_not_stored", **fields_of(job), error=str(error))
         finally:
-            is_lent = {verdict.job.seq for verdict in verdicts if verdict.is_saved and verdict.job is not None}
-            for job in jobs:
-                if job.seq not in is_lent:
-                    self._outcomes.add(Ending(job, Outcome(End.RELEASED), self._now()))
+            self._release_unlent([job for job in jobs if job.seq not in is_lent])
         leased = [Leased(job.lease, until, job) for job in lent if job.seq in is_lent and job.lease is not None]
         for lease in leased:
             self._hold(lease.job.seq, slots.pop(lease.job.seq), seconds)
@@ -198,9 +217,17 @@ class Leases:
             self._on_change(lease.job)
         return leased
 
+    def _release_unlent(self, jobs: Sequence[Job]) -> None:
+        """Give back, uncounted, attempts that no worker has been told of."""
+        self._outcomes.add(*[Ending(job, Outcome(End.RELEASED), self._now()) for job in jobs])
+
     def look(self, seq: int, job: Job | None) -> None:
         """Forget a lease that turns out to be over."""
         if (job is None or job.lease is None) and (held := self._held.pop(seq, None)) is not None:
+            self._release(held)
+
+    def _release(self, held: Held) -> None:
+        if held.slot is not None:
             self._lanes.release(held.slot)
 
     # answers
@@ -267,12 +294,12 @@ class Leases:
 
     # leases that run out
 
-    def _hold(self, seq: int, slot: Slot, seconds: float) -> None:
+    def _hold(self, seq: int, slot: Slot | None, seconds: float) -> None:
         deadline = round((self._loop.time() + max(seconds, 0.0)) * SECOND)
         before = self._held.get(seq)
         self._held[seq] = Held(slot, deadline)
         if before is not None and before.slot is not slot:  # one of an earlier lease, which may look the same
-            self._lanes.release(before.slot)
+            self._release(before)
         if before is not None and before.deadline <= deadline:
             return  # what is on the agenda comes early, and is put there again
         earliest = self._deadlines.next_due()
@@ -280,17 +307,36 @@ class Leases:
         if earliest is None or deadline < earliest:
             self._is_sooner.set()
 
-    async def _expire_due(self) -> None:
+    async def ready(self) -> None:
+        """Wait until a lease may have run out."""
+        due = self._deadlines.next_due()
+        left = None if due is None else due / SECOND - self._loop.time()
+        self._is_sooner.clear()
+        if left is None or left > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if left is None else left + LATE_RING):
+                    await self._is_sooner.wait()
+
+    async def lap(self) -> None:
+        """End the leases that have run out."""
         tick = round(self._loop.time() * SECOND)
         over = self._over(tick)
-        if over:
-            await self._expire(over, tick)
+        if not over:
             return
-        due = self._deadlines.next_due()
-        self._is_sooner.clear()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(None if due is None else max(0.0, (due - tick) / SECOND) + LATE_RING):
-                await self._is_sooner.wait()
+        try:
+            for seq, error in await in_halves(over, self._expire):
+                self._keep_without_slot(seq, self.aside.add(seq, error))
+        except BaseException:
+            self._deadlines.extend([(tick + round(STORE_PAUSE * SECOND), seq) for seq in over])
+            raise
+
+    def _keep_without_slot(self, seq: int, pause: float) -> None:
+        """Free the slot of a lease whose end cannot be stored, and try again later."""
+        held = self._held.get(seq)
+        if held is not None:
+            self._release(held)
+            self._held[seq] = Held(None, held.deadline)
+        self._deadlines.add(round((self._loop.time() + pause) * SECOND), seq)
 
     def _over(self, tick: int) -> list[int]:
         """Those whose time has run out; one that was extended meanwhile comes again."""
@@ -303,17 +349,18 @@ class Leases:
                 self._deadlines.add(held.deadline, seq)
         return list(over)
 
-    async def _expire(self, seqs: Sequence[int], tick: int) -> None:
-        try:
-            jobs = await self._store.get(seqs)
-            lost = Outcome(End.LOST, error=Error("lost", "its lease ran out"))
-            pairs = [(job, self._finished(job, lost, "expired")) for job in jobs.values() if job.lease is not None]
-            verdicts = await self._store.save([after for _, after in pairs])
-        except BaseException:
-            self._deadlines.extend([(tick + round(STORE_PAUSE * SECOND), seq) for seq in seqs])
-            raise
+    async def _expire(self, seqs: Sequence[int]) -> None:
+        jobs = await self._store.get(seqs)
+        lost = Outcome(End.LOST, error=Error("lost", "its lease ran out"))
+        pairs = [(job, self._finished(job, lost, "expired")) for job in jobs.values() if job.lease is not None]
+        verdicts = await self._store.save([after for _, after in pairs])
         for (before, after), verdict in zip(pairs, verdicts, strict=True):
             self._expired(before, after, verdict)
+        if len(jobs) < len(seqs) > 1:
+            raise StoreRefused("some of these jobs cannot be read")  # asked alone, each says why
+        if not jobs:
+            self.look(seqs[0], None)
+        self.aside.remove(seqs)
 
     def _expired(self, before: Job, after: Job, verdict: Saved) -> None:
         if verdict.is_saved:

@@ -24,6 +24,7 @@ from app.descriptors import Complaints, fitted
 from app.door import listen, refuse_open_door
 from app.doubts import DoubtedStore, Doubts
 from app.drafts import Drafts
+from app.duty import Duty
 from app.errors import Exit, StoreFailed, StoreUnavailable
 from app.handlers import make_handlers
 from app.health import Health
@@ -31,11 +32,13 @@ from app.job import Job
 from app.lanes import Lanes
 from app.leases import Leases
 from app.log import get_logger
+from app.maintenance import AgendaTidying, IdempotencyRecords, IdleQueues, Retention
 from app.metrics import Metrics
 from app.outcome import End, Outcome
 from app.outcomes import FLUSH_TIME, Outcomes
 from app.queues import Queues
 from app.readings import Readings
+from app.recovery import Recovery
 from app.scheduler import Scheduler
 from app.service import Service
 from app.stores import make_store
@@ -90,9 +93,9 @@ class Parts:
         self._build_core()
         self._build_engine()
         self._build_doors()
+        self._build_duties()
         self._build_views()
         self.router = self._build_router()
-        self._duties: list[asyncio.Task[None]] = []
         self._open = AsyncExitStack()
 
     def _build_core(self) -> None:
@@ -148,6 +151,14 @@ class Parts:
             now=self._now,
             on_change=self._on_change,
         )
+        self.recovery = Recovery(
+            store=self.store,
+            agenda=self.agenda,
+            lanes=self.lanes,
+            metrics=self.metrics,
+            now=self._now,
+            on_change=self._on_change,
+        )
 
     def _build_doors(self) -> None:
         """What can be asked."""
@@ -186,6 +197,25 @@ class Parts:
             on_set=self.backlog.left,
         )
 
+    def _build_duties(self) -> None:
+        """What runs by itself."""
+        interval = self.config.store.retention_interval
+        self.retention = Retention(
+            store=self.store, lanes=self.lanes, metrics=self.metrics, now=self._now, interval=interval
+        )
+        self.records = IdempotencyRecords(store=self.store, now=self._now, interval=interval)
+        self.tidying = AgendaTidying(store=self.store, agenda=self.agenda, now=self._now, interval=interval)
+        works = (
+            *(self.scheduler, self.outcomes, self.doubts, self.leases, self.recovery),
+            *(self.retention, self.records, self.tidying, IdleQueues(lanes=self.lanes, interval=interval)),
+        )
+        self._duties = [Duty(work=work, metrics=self.metrics) for work in works]
+        self.duties = {duty.name: duty for duty in (*self._duties, self.workers.duty)}
+        self.asides = {
+            part.name: part.aside
+            for part in (self.scheduler, self.outcomes, self.doubts, self.leases, self.recovery, self.retention)
+        } | {self.workers.duty.name: self.workers.aside}
+
     def _build_views(self) -> None:
         """What operators see of all this."""
         self.health = Health(
@@ -194,6 +224,8 @@ class Parts:
             agenda=self.agenda,
             outcomes=self.outcomes,
             store=self.store,
+            duties=self.duties,
+            asides=self.asides,
             commits=self.metrics.commits,
             tick=asyncio.get_running_loop().time,
             now=self._now,
@@ -239,14 +271,9 @@ class Parts:
             waiting = await self._load()
             await self.workers.start()
             self._open = opened.pop_all()
-        self._duties = [
-            asyncio.create_task(self.outcomes.run()),
-            asyncio.create_task(self.doubts.run()),
-            asyncio.create_task(self.scheduler.run()),
-            asyncio.create_task(self.leases.run()),
-            asyncio.create_task(self.scheduler.retain(self.config.store.retention_interval)),
-        ]
-        self.health.duties, self.health.is_started = self._duties, True
+        for duty in self._duties:
+            duty.start()
+        self.health.is_started = True
         log.info("ready", waiting=waiting, kinds=",".join(self.handlers))
 
     async def _load(self) -> int:
@@ -255,6 +282,7 @@ class Parts:
             await self.doubts.load()
             await self.queues.load()
             await self.leases.load()
+            await self.recovery.load()
             return await self.scheduler.load()
         except StoreUnavailable as problem:
             raise problem.exit or StoreFailed(problem.detail) from problem
@@ -272,7 +300,7 @@ class Parts:
         self.drain()
         released = await self.workers.stop(self.config.server.drain_timeout if can_store else 0.0)
         unsaved = await self.outcomes.flush(FLUSH_TIME if can_store else 0.0)
-        await end(self._duties)
+        await asyncio.gather(*(duty.stop() for duty in self._duties))
         self.alarm.close()
         log.info("stopped", released=released, unsaved=unsaved)
 
@@ -382,12 +410,6 @@ def _loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:
         return None
     return uvloop.new_event_loop
-
-
-async def end(tasks: Sequence[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def end_strays(grace: float) -> int:

@@ -169,6 +169,9 @@ class Metrics(Collector):
         self.laps_failed = Tally(
             "erelong_laps_failed", "Laps of a background duty that failed and were repeated.", "duty"
         )
+        self.set_aside = Tally(
+            "erelong_items_set_aside", "Jobs that failed alone in a background duty and are tried again later.", "duty"
+        )
         self.commit_time = Spread(
             "erelong_store_commit_seconds", "Time of a group of writes, fsync included.", "", COMMIT_BOUNDS
         )

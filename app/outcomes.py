@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from app import retry
-from app.errors import Problem
+from app.duty import SetAside, in_halves
 from app.job import PLACES, State
 from app.log import get_logger
 from app.metrics import counted
@@ -30,7 +30,6 @@ MAX_SAVE = 1_000
 GATHER_TIME = 0.005  # nobody waits for these commits: fewer and larger ones halve their cost
 RUSH = 50  # outcomes of one commit; when they come so fast, the next ones gather for longer
 RUSH_TIME = 0.02
-STORE_PAUSE = 0.5
 FLUSH_TIME = 5.0
 
 _WELL = End.SUCCEEDED  # by its class it costs 0.05 µs
@@ -45,6 +44,8 @@ class Outcomes:
     when it is full nothing more should begin, and `on_room` is called when that has passed. `on_change` hears of every
     job whose attempt is stored as over, as it was while it ran.
     """
+
+    name = "completer"
 
     def __init__(
         self,
@@ -63,6 +64,7 @@ class Outcomes:
         self._now = now
         self._on_change = on_change
         self._unsaved: list[Ending] = []
+        self.aside: SetAside[int] = SetAside(name=self.name, metrics=metrics)
         self._has_some = asyncio.Event()
         self._is_clear = asyncio.Event()
         self._is_clear.set()
@@ -70,11 +72,11 @@ class Outcomes:
         self.on_room: Callable[[], None] = lambda: None
 
     def __len__(self) -> int:
-        return len(self._unsaved)
+        return len(self._unsaved) + len(self.aside)
 
     @property
     def is_full(self) -> bool:
-        return len(self._unsaved) >= self._max_unsaved
+        return len(self) >= self._max_unsaved
 
     def add(self, *endings: Ending) -> None:
         """Take running jobs' attempts that are over; how long the next ones must wait is found here."""
@@ -83,43 +85,50 @@ class Outcomes:
             self._has_some.set()
             self._is_clear.clear()
 
-    async def run(self) -> None:
-        """Save what comes, for ever; what could not be saved is tried again."""
-        while True:
-            await self._has_some.wait()
-            self._has_some.clear()
-            try:
-                while self._unsaved:
-                    saved = await self._save_some()
-                    if not self._is_hurried and len(self._unsaved) < MAX_SAVE:
-                        await asyncio.sleep(GATHER_TIME if saved < RUSH else RUSH_TIME)
-                self._is_clear.set()
-            except Exception as error:
-                self._metrics.laps_failed.values["save",] += 1
-                if isinstance(error, Problem):
-                    log.warning("save_failed", problem=error.code, detail=error.detail, outcomes=len(self._unsaved))
-                else:
-                    log.error("save_failed", exc_info=error, outcomes=len(self._unsaved))
-                await asyncio.sleep(STORE_PAUSE)
-                self._has_some.set()
+    async def ready(self) -> None:
+        await self._has_some.wait()
+
+    async def lap(self) -> None:
+        """Save what has come; what could not be saved stays for the next lap."""
+        while self._unsaved:
+            saved = await self._save_some()
+            if not self._is_hurried and len(self._unsaved) < MAX_SAVE:
+                await asyncio.sleep(GATHER_TIME if saved < RUSH else RUSH_TIME)
+        self._has_some.clear()
+        self._is_clear.set()
 
     async def flush(self, within: float = FLUSH_TIME) -> int:
         """Wait until all is on the disk, within reason; how many are not comes back."""
         self._is_hurried = True
         with suppress(TimeoutError):
             await asyncio.wait_for(self._is_clear.wait(), within)
-        return len(self._unsaved)
+        return len(self)
 
     async def _save_some(self) -> int:
-        """Save the oldest, and say how many; they stay in line until they are on the disk."""
+        """Save the oldest, and return how many; they stay in line until they are on the disk."""
         batch = self._unsaved[:MAX_SAVE]
-        verdicts = await self._store.finish(batch)
+        for ending, error in await in_halves(batch, self._save):
+            self._unsaved.remove(ending)
+            asyncio.get_running_loop().call_later(self.aside.add(ending.seq, error), self._try_again, ending)
+        return len(batch)
+
+    async def _save(self, endings: Sequence[Ending]) -> None:
+        verdicts = await self._store.finish(endings)
         was_full = self.is_full
-        del self._unsaved[: len(batch)]
-        self._note_saved(batch if verdicts.count(FINISHED) == len(batch) else self._saved(batch, verdicts))
+        self._forget(endings)
+        self._note_saved(endings if verdicts.count(FINISHED) == len(endings) else self._saved(endings, verdicts))
         if was_full and not self.is_full:
             self.on_room()
-        return len(batch)
+
+    def _forget(self, saved: Sequence[Ending]) -> None:
+        """Take off what is saved: the first in line, except after one that was set aside."""
+        self.aside.remove([ending.seq for ending in saved] if self.aside else ())
+        first = next((index for index, ending in enumerate(self._unsaved) if ending is saved[0]), 0)
+        del self._unsaved[first : first + len(saved)]
+
+    def _try_again(self, ending: Ending) -> None:
+        self._unsaved.append(ending)
+        self._has_some.set()
 
     def _saved(self, endings: Sequence[Ending], verdicts: Verdicts) -> Sequence[Ending]:
         """Those that are stored; somebody was before the others."""

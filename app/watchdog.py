@@ -42,6 +42,8 @@ class Watchdog:
         self._has_answered = threading.Event()
         self._late_answers = 0  # in a row
         self._blocked = (0.0, 0.0)  # for how long, until when
+        self._failures = 0
+        self._failure = ""
 
     async def __aenter__(self) -> Self:
         if self._limit > 0:
@@ -58,12 +60,17 @@ class Watchdog:
             self._thread.join(MAX_PERIOD)
 
     def state(self) -> str:
-        """What `/readyz` tells of the loop."""
+        """Return the state of the loop for `/readyz`."""
+        if self._thread is not None and not self._thread.is_alive() and not self._is_over.is_set():
+            return "not watched: the thread of the watchdog has ended; restart, and report it"
         seconds, until = self._blocked
         if self._late_answers > 1:
             return f"it stands still again and again, now for {seconds:.1f} s; look for loop_blocked in the log"
         if seconds and (ago := time.monotonic() - until) < SHOWN:
             return f"ok, stood still for {seconds:.1f} s {ago:.0f} s ago; look for loop_blocked in the log"
+        if self._failures:
+            failed = f"the watchdog failed {self._failures} times: {self._failure}"
+            return f"ok, but {failed}; look for watchdog_failed in the log"
         return "ok"
 
     # in its own thread
@@ -76,8 +83,19 @@ class Watchdog:
             except RuntimeError:  # the loop is closed
                 return
             if not self._has_answered.wait(self._limit):
-                self._tell(asked_at)
+                self._guarded_tell(asked_at)
             self._has_answered.clear()  # before it looks whether it is over, or the last answer of all would be lost
+
+    def _guarded_tell(self, asked_at: float) -> None:
+        """Go on watching whatever the look at other threads meets: their frames change while they are read."""
+        try:
+            self._tell(asked_at)
+        except Exception as error:
+            self._failures += 1
+            self._failure = f"{type(error).__name__}: {error}"
+            self._metrics.laps_failed.values["watchdog",] += 1
+            log.error("watchdog_failed", exc_info=error)
+            self._has_answered.wait()
 
     def _tell(self, asked_at: float) -> None:
         """Say who keeps the loop, and when it is over, for how long."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from app.attempts import UNKNOWN_KIND, Reason, raised, stopped, succeeded
 from app.claims import Claims
+from app.duty import Duty
 from app.handlers.base import Stop
 from app.log import current_job, get_logger
 from app.reports import fields_of
@@ -85,6 +86,8 @@ class Workers:
         self._metrics = metrics
         self._now = now
         self._claims = self._make_claims(store, agenda, on_change)
+        self.duty = Duty(work=self._claims, metrics=metrics)
+        self.aside = self._claims.aside
         self._idle: list[Worker] = []
         self._busy: dict[int, Worker] = {}
         self._lost: set[Worker] = set()
@@ -119,7 +122,7 @@ class Workers:
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._outcomes.on_room = self._claims.look
-        self._feeder = self._loop.create_task(self._claims.run())
+        self.duty.start()
 
     async def stop(self, drain_timeout: float) -> int:
         """Begin nothing more, let what runs run on for a while, release the rest; how many comes back."""
@@ -132,10 +135,12 @@ class Workers:
                 await self._is_still.wait()
         released += len(self._busy)
         await self._release_all()
-        tasks = [self._feeder, *(worker.task for worker in self._workers)]
+        await self.duty.stop()
+        tasks = [worker.task for worker in self._workers]
         for task in tasks:
             task.cancel()
-        await asyncio.wait(tasks, timeout=RELEASE_GRACE)
+        if tasks:
+            await asyncio.wait(tasks, timeout=RELEASE_GRACE)
         self._arm_look(math.inf)
         return released
 
@@ -282,13 +287,13 @@ class Workers:
     def _settle(self) -> None:
         """Give back the slots of the attempts that are over, and send their outcomes to the disk."""
         ended, self._ended = self._ended, []
-        self._lanes.release(*self._slots)
-        self._slots.clear()
+        self._outcomes.add(*ended)  # before anything that could raise, or their jobs would be running for ever
+        slots, self._slots = self._slots, []
+        self._lanes.release(*slots)
         for (kind, end), seconds in self._lasted.items():
             self._metrics.ended.values[kind, end] += len(seconds)
             self._metrics.duration.note(kind, *seconds)
         self._lasted.clear()
-        self._outcomes.add(*ended)
         self._claims.look()
         self._check_still()
 

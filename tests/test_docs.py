@@ -16,7 +16,8 @@ from tests.support.virtual import VirtualClock
 
 def problems() -> list[type[errors.Problem]]:
     classes = [found for _, found in inspect.getmembers(errors, inspect.isclass)]
-    return [found for found in classes if issubclass(found, errors.Problem) and found is not errors.Problem]
+    with_code = [found for found in classes if issubclass(found, errors.Problem) and "code" in vars(found)]
+    return [found for found in with_code if found is not errors.Problem] + [errors.Internal]
 
 
 async def get_document(service: Served) -> dict[str, Any]:
@@ -60,6 +61,15 @@ def test_compose_file_shows_the_service_to_this_machine_alone() -> None:
     (ports,) = re.findall(r"^ +ports: (.*)$", (ROOT / "compose.yaml").read_text(), re.MULTILINE)
 
     assert ports == '["127.0.0.1:8080:8080"]'
+
+
+async def test_every_check_is_in_the_readme_and_no_other(clock: VirtualClock) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = text.partition("| check |")[2].partition("\n\n")[0]
+    async with Served(clock=clock) as service:
+        checks = set(service.parts.health.checks())
+
+    assert set(re.findall(r"`([a-z_]+)`", "".join(row.split("|")[1] for row in table.splitlines()[2:]))) == checks
 
 
 def test_every_metric_is_in_the_readme_with_its_labels_and_no_other() -> None:

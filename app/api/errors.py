@@ -13,6 +13,7 @@ from multidict import istr
 
 from app.api.reply import Reply
 from app.errors import Fault, Invalid, Problem
+from app.faults import REQUIRED, unfit, unknown
 from app.job import Job
 from app.shapes import in_words, names_at
 
@@ -89,36 +90,24 @@ def invalid(error: ValidationError, shape: type, what: str = "the request cannot
 
 def faults_of(details: Sequence[ErrorDetails], shape: type) -> list[Fault]:
     """What is wrong with a value that should have had this shape."""
-    return [Fault(_pointer(detail), _sentence(detail, shape)) for detail in details[:MAX_FAULTS]]
-
-
-def _pointer(detail: ErrorDetails) -> str:
-    parts = [str(part).replace("~", "~0").replace("/", "~1") for part in detail["loc"] if part != "[key]"]
-    return "".join(f"/{part}" for part in parts)
+    return [
+        Fault.at([part for part in detail["loc"] if part != "[key]"], _sentence(detail, shape))
+        for detail in details[:MAX_FAULTS]
+    ]
 
 
 def _sentence(detail: ErrorDetails, shape: type) -> str:
     match detail["type"]:
         case "missing":
-            return "this field is needed"
+            return REQUIRED
         case "extra_forbidden":
-            known = ", ".join(names_at(shape, detail["loc"][:-1]))
-            return f"no such field; known here: {known or 'none'}"
+            return unknown(names_at(shape, detail["loc"][:-1]))
         case "instant" | "duration" | "field":  # these name the value themselves
             return detail["msg"]
-    return f"{_shown(detail['input'])}: {_wish(detail)}"
+    return unfit(detail["input"], _wish(detail))
 
 
 def _wish(detail: ErrorDetails) -> str:
     if detail["type"] == "string_pattern_mismatch" and (words := in_words(detail["ctx"]["pattern"])):
         return words
-    wish = _WISHES.get(detail["type"]) or detail["msg"]
-    return wish.removeprefix("Input ").removeprefix("String ").removeprefix("Value error, ")
-
-
-def _shown(value: object) -> str:
-    try:
-        text = orjson.dumps(value).decode()
-    except TypeError:
-        text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    return _WISHES.get(detail["type"]) or detail["msg"]

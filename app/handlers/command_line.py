@@ -10,7 +10,8 @@ from string import Formatter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from app.errors import Fault
-from app.handlers.faults import MAX_FAULTS, shown
+from app.faults import REQUIRED, shown, unknown
+from app.handlers.faults import MAX_FAULTS
 from app.handlers.signature import Unfit
 
 if TYPE_CHECKING:
@@ -54,14 +55,13 @@ class CommandLine:
         for name, pattern in self.patterns.items():
             value = params.get(name)
             if name not in params:
-                yield Fault(f"/{name}", "is missing: add it")
+                yield Fault.at([name], REQUIRED)
             elif not isinstance(value, str):
                 yield Fault(f"/{name}", f"should be a string, not {shown(value)}")
             elif not pattern.fullmatch(value) or "\0" in value:
                 yield Fault(f"/{name}", f'should match the pattern "{pattern.pattern}", not {shown(value)}')
         for name in params.keys() - self.patterns.keys():
-            pointer = "/" + name.replace("~", "~0").replace("/", "~1")
-            yield Fault(pointer, f"is not a known name; known names: {', '.join(self.patterns)}")
+            yield Fault.at([name], unknown(self.patterns))
 
 
 def read_command_line(

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from app.errors import Fault
+from app.faults import shown
 from app.handlers.base import AttemptFailed, Stop
-from app.handlers.faults import invalid, shown
+from app.handlers.faults import invalid
 
 if TYPE_CHECKING:
     from app.job import Job

@@ -9,6 +9,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from pydantic_core.core_schema import ErrorType
 
 from app.errors import Fault, Invalid
+from app.faults import REQUIRED, unfit, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -42,42 +43,29 @@ def find_faults(error: ValidationError, params: bytes, known: Iterable[str]) -> 
     return [_fault(details, sent, known) for details in error.errors(include_url=False)[:MAX_FAULTS]]
 
 
-def shown(value: object) -> str:
-    """Show a value as its sender wrote it, in a bounded length."""
-    if isinstance(value, (dict, list)):
-        return "an object" if isinstance(value, dict) else "a list"
-    try:
-        text = orjson.dumps(value).decode()
-    except TypeError:
-        text = f"a value of type {type(value).__name__}"
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
 def _fault(details: ErrorDetails, sent: Any, known: Iterable[str]) -> Fault:
-    pointer = _pointer(details, sent)
+    place = _place(details, sent)
     match details["type"]:
         case "missing":
-            return Fault(pointer, "is missing: add it")
+            return Fault.at(place, REQUIRED)
         case "extra_forbidden":
-            names = ", ".join(known) if len(details["loc"]) == 1 else ""
-            return Fault(pointer, f"is not a known name; known names: {names}" if names else "is not a known name")
+            return Fault.at(place, unknown(known if len(details["loc"]) == 1 else None))
         case "value_error" | "assertion_error":
-            return Fault(pointer, str(details["ctx"]["error"]) or details["msg"])
+            return Fault.at(place, str(details["ctx"]["error"]) or details["msg"])
         case built_in if built_in in _BUILT_IN:
-            text = details["msg"].removeprefix("Input ").removeprefix("String ")
-            return Fault(pointer, f"{text}, not {shown(details['input'])}")
+            return Fault.at(place, unfit(details["input"], details["msg"]))
         case _:
-            return Fault(pointer, details["msg"])
+            return Fault.at(place, details["msg"])
 
 
-def _pointer(details: ErrorDetails, sent: Any) -> str:
+def _place(details: ErrorDetails, sent: Any) -> list[str | int]:
     """Follow a location through what was sent; its parts that are no names there, such as a union's choice, go."""
-    pointer = ""
+    place: list[str | int] = []
     for part in details["loc"]:
         try:
             sent = sent[part]
         except (IndexError, KeyError, TypeError):
             if details["type"] != "missing" or part != details["loc"][-1]:
                 continue
-        pointer += "/" + str(part).replace("~", "~0").replace("/", "~1")
-    return pointer
+        place.append(part)
+    return place

@@ -15,7 +15,8 @@ from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, TypeAdap
 from typing_extensions import TypedDict
 from yarl import URL
 
-from app.handlers.faults import refusal, shown
+from app.faults import shown
+from app.handlers.faults import refusal
 
 MAX_URL: Final = 2_048
 MAX_HEADERS: Final = 64

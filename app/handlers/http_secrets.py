@@ -68,7 +68,7 @@ class Secrets:
         for header, value in headers.items():
             for name in _PLACE.findall(value):
                 if (name, origin) not in self._values:
-                    yield Fault(f"/headers/{header.replace('~', '~0')}", self._absence(name, origin))
+                    yield Fault.at(["headers", header], self._absence(name, origin))
 
     def fill(self, headers: dict[str, str], url: URL) -> tuple[dict[str, str], Mask]:
         """Put the secrets in, and make the mask that takes them out again; LookupError if one may not go there."""

@@ -37,7 +37,7 @@ class PullHandler:
     def check(self, params: bytes) -> None:
         found = sorted(self._validator.iter_errors(orjson.loads(params)), key=lambda error: list(map(str, error.path)))
         if found:
-            faults = [Fault("".join(f"/{part}" for part in error.path), error.message) for error in found[:MAX_FAULTS]]
+            faults = [Fault.at(error.absolute_path, error.message) for error in found[:MAX_FAULTS]]
             raise invalid(self._name, faults)
 
     async def open(self) -> None:

@@ -19,4 +19,10 @@ def make_store(section: StoreSection, timer: GroupTimer | None = None) -> Store:
         return MemoryStore()
     from app.stores.sqlite import SqliteStore  # its library is loaded only by those who use it
 
-    return SqliteStore(path=Path(section.path), durability=section.durability, reserve=section.reserve, timer=timer)
+    return SqliteStore(
+        path=Path(section.path),
+        durability=section.durability,
+        reserve=section.reserve,
+        timeout=section.timeout,
+        timer=timer,
+    )

@@ -190,7 +190,10 @@ class Store(Protocol):
         ...
 
     async def get(self, seqs: Sequence[int]) -> dict[int, Job]:
-        """Read jobs by number; the unknown are absent."""
+        """Read jobs by number; the unknown are absent, and those that cannot be read.
+
+        Asked for one job that cannot be read, it raises `errors.StoreRefused`.
+        """
         ...
 
     async def glance(self, seqs: Sequence[int]) -> Glances:
@@ -222,8 +225,14 @@ class Store(Protocol):
         """Forget a job, if it still has this version."""
         ...
 
-    async def purge(self, queue: str, state: State, *, before: Instant, limit: int) -> int:
-        """Forget jobs that ended before an instant; at most `limit`, the number gone comes back."""
+    async def ended(
+        self, queue: str, state: State, *, after: tuple[Instant, int], before: Instant, limit: int
+    ) -> Instants:
+        """Return one page of when final jobs ended, ascending: strictly after `after`, and earlier than `before`."""
+        ...
+
+    async def purge(self, seqs: Sequence[int], *, before: Instant) -> int:
+        """Delete those of these jobs that ended before an instant; return how many."""
         ...
 
     async def forget_memos(self, *, before: Instant, limit: int) -> int: ...

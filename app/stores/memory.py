@@ -131,16 +131,19 @@ class MemoryStore:
         self._forget(stored)
         return True
 
-    async def purge(self, queue: str, state: State, *, before: Instant, limit: int) -> int:
-        ended = [
-            job
-            for job in self._jobs.values()
-            if job.queue == queue and job.state is state and job.finished_at is not None and job.finished_at < before
-        ]
-        ended.sort(key=lambda job: (job.finished_at or 0, job.seq))
-        for job in ended[:limit]:
+    async def ended(
+        self, queue: str, state: State, *, after: tuple[Instant, int], before: Instant, limit: int
+    ) -> Instants:
+        jobs = [job for job in self._jobs.values() if (job.queue, job.state) == (queue, state)]
+        ended = [(job.finished_at, job.seq) for job in jobs if job.finished_at is not None]
+        return sorted(entry for entry in ended if entry > after and entry[0] < before)[:limit]
+
+    async def purge(self, seqs: Sequence[int], *, before: Instant) -> int:
+        jobs = [self._jobs[seq] for seq in dict.fromkeys(seqs) if seq in self._jobs]
+        ended = [job for job in jobs if job.finished_at is not None and job.finished_at < before]
+        for job in ended:
             self._forget(job)
-        return len(ended[:limit])
+        return len(ended)
 
     async def forget_memos(self, *, before: Instant, limit: int) -> int:
         old = sorted((used_at, name) for name, (_, _, used_at) in self._memos.items() if used_at < before)[:limit]

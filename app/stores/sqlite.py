@@ -28,7 +28,7 @@ from app.stores.recent import MAX_AT_ONCE, Recent
 from app.stores.sqlite_faults import as_exit
 from app.stores.sqlite_file import DatabaseFile
 from app.stores.sqlite_ledger import Ledger
-from app.stores.sqlite_listing import select_due, select_jobs
+from app.stores.sqlite_listing import select_due, select_ended, select_jobs
 from app.stores.sqlite_rows import Row, listed
 from app.stores.sqlite_running import Running
 from app.stores.sqlite_texts import read_asked, sound_labels
@@ -53,6 +53,7 @@ WRITTEN = (Fate.ADDED, Fate.CHANGED)
 _MAKE_GLANCE = partial(tuple.__new__, Glance)  # a named tuple's own way is a call of Python
 _GLANCES = Split(add, [])
 _VERDICTS = Split(add, [Saved(False, None)])
+_PURGED = Split(add, 0)
 _CLAIMS = Split(lambda one, other: Claim._make(map(add, one, other)), Claim([], [], []))
 
 
@@ -60,14 +61,22 @@ class SqliteStore:
     """Keeps jobs in one file that one process owns. Every write but a claim is fsynced before it is answered."""
 
     def __init__(
-        self, *, path: Path, durability: str = "full", reserve: int = 0, timer: GroupTimer | None = None
+        self,
+        *,
+        path: Path,
+        durability: str = "full",
+        reserve: int = 0,
+        timeout: float = 30.0,
+        timer: GroupTimer | None = None,
     ) -> None:
         self._file = DatabaseFile(path=path, durability=durability, reserve=reserve)
         self._running = Running(file=self._file.claims)
         self._ledger = Ledger(running=self._running)
         self._recent = Recent()
         self._writes = Writes(file=self._file, ledger=self._ledger)
-        self._threads = SqliteThreads(file=self._file, ledger=self._ledger, growing=self._writes.add, timer=timer)
+        self._threads = SqliteThreads(
+            file=self._file, ledger=self._ledger, growing=self._writes.add, timer=timer, timeout=timeout
+        )
         self._writer, self._reader = self._threads.writer, self._threads.reader
         self._lister = self._threads.lister
 
@@ -150,8 +159,13 @@ class SqliteStore:
         self._recent.drop([job.seq])
         return is_gone
 
-    async def purge(self, queue: str, state: State, *, before: Instant, limit: int) -> int:
-        purged = await self._change(self._writes.purge, queue, state, before, limit)
+    async def ended(
+        self, queue: str, state: State, *, after: tuple[Instant, int], before: Instant, limit: int
+    ) -> Instants:
+        return await self._lister.call(self._ended, queue, state, after, before, limit)
+
+    async def purge(self, seqs: Sequence[int], *, before: Instant) -> int:
+        purged = await self._change(self._writes.purge, seqs, before, split=_PURGED)
         if purged:
             self._recent.drop_all()
         return purged
@@ -202,10 +216,13 @@ class SqliteStore:
         return [glance_at(job) for job in self._get(seqs).values() if job.state is State.SCHEDULED]
 
     def _list(self, query: Query) -> Jobs:
-        return select_jobs(self._file.slow, self._running, query)
+        return select_jobs(self._file.slow, self._running, query, self._threads.note_damage)
 
     def _due(self, after: tuple[Instant, int], before: Instant, limit: int) -> Instants:
         return select_due(self._file.slow, self._running, after, before, limit)
+
+    def _ended(self, queue: str, state: State, after: tuple[Instant, int], before: Instant, limit: int) -> Instants:
+        return select_ended(self._file.slow, queue, state, after, before, limit)
 
     def _overrides(self) -> dict[str, Override]:
         rows = self._file.quick.execute(sql.SELECT_OVERRIDES)

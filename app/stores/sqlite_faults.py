@@ -7,7 +7,7 @@ from enum import Enum, auto
 
 import apsw
 
-from app.errors import Exit, Problem, StorageFull, StoreCorrupt, StoreFailed, StoreUnavailable
+from app.errors import Exit, Problem, StorageFull, StoreCorrupt, StoreFailed, StoreRefused, StoreUnavailable
 from app.log import get_logger
 
 RESTORE = "put a copy back with `python -m app restore FILE`"
@@ -65,7 +65,7 @@ def as_problem(error: BaseException) -> Problem:
         case Ill.FULL:
             return StorageFull("the disk is full; nothing was stored. Free some space; it goes on by itself")
         case Ill.DAMAGE:
-            return StoreUnavailable(
+            return StoreRefused(
                 f"what is stored there is damaged: {described(error)}; nothing was changed. Operator: {RESTORE}",
                 exit=StoreCorrupt(f"the store is damaged: {described(error)}; {RESTORE}"),
             )
@@ -76,7 +76,7 @@ def as_problem(error: BaseException) -> Problem:
             return StoreUnavailable("another program keeps the store locked; nothing was stored. Operator: end it")
         case _:
             log.error("store_failed", exc_info=error)
-            return StoreUnavailable(f"the store failed: {type(error).__name__}")
+            return StoreRefused(f"the store failed: {type(error).__name__}")
 
 
 def as_exit(error: BaseException, path: object) -> Exit:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
@@ -11,7 +12,7 @@ from app.job import Job, State
 from app.stores import sqlite_schema as sql
 from app.stores.base import Order
 from app.stores.sqlite_faults import Ill, diagnose
-from app.stores.sqlite_rows import listed, read_job, select_rows
+from app.stores.sqlite_rows import Row, listed, read_job, select_sound_rows
 from app.stores.sqlite_running import move, unreadable, waiting_still
 
 if TYPE_CHECKING:
@@ -34,8 +35,10 @@ Part = tuple[str, list[Any]]
 T = TypeVar("T")
 
 
-def select_jobs(connection: apsw.Connection, running: Running, query: Query) -> list[Job]:
-    """Find the numbers along an index, then read those rows.
+def select_jobs(
+    connection: apsw.Connection, running: Running, query: Query, note_damage: Callable[[apsw.Error], None]
+) -> list[Job]:
+    """Find the numbers along an index, then read those rows. Rows that cannot be read are noted and left out.
 
     Which ranges of it have any is told by the counts on disk: those in memory are a moment older or younger than what
     is seen here, and would have jobs that begin just now passed over.
@@ -45,10 +48,18 @@ def select_jobs(connection: apsw.Connection, running: Running, query: Query) -> 
         counted = _count(connection, claimed)
         groups = [group for group in counted if _is_wanted(group, query)]
         waiting = sum(jobs for (_, _, state), jobs in counted.items() if state is State.SCHEDULED)
-        statement, values = _choose(query, groups, sum(map(counted.__getitem__, groups)), waiting)
-        seqs = [seq for (seq,) in connection.execute(statement, values)]
-        jobs = map(read_job, select_rows(connection, sql.SELECT if query.is_full else sql.SELECT_BRIEF, seqs))
+        jobs = map(read_job, read(groups, sum(map(counted.__getitem__, groups)), waiting))
         return [_as_claimed(job, claimed[job.seq], query) if job.seq in claimed else job for job in jobs]
+
+    def read(groups: list[Group], jobs: int, waiting: int) -> list[Row]:
+        limit, columns = query.limit, sql.SELECT if query.is_full else sql.SELECT_BRIEF
+        while True:
+            statement, values = _choose(replace(query, limit=limit), groups, jobs, waiting)
+            seqs = [seq for (seq,) in connection.execute(statement, values)]
+            rows = select_sound_rows(connection, columns, seqs, note_damage)
+            if len(rows) >= query.limit or len(seqs) < limit:
+                return rows[: query.limit]
+            limit += query.limit - len(rows)
 
     return _view(connection, running, look)
 
@@ -60,6 +71,13 @@ def select_due(
         return [(at, seq) for at, seq in connection.execute(sql.SELECT_DUE, (*after, before, limit))]
 
     return _view(connection, running, look)
+
+
+def select_ended(
+    connection: apsw.Connection, queue: str, state: State, after: tuple[int, int], before: int, limit: int
+) -> list[tuple[int, int]]:
+    rows: list[Any] = connection.execute(sql.SELECT_ENDED, (queue, state, *after, before, limit)).fetchall()
+    return rows
 
 
 def _view(connection: apsw.Connection, running: Running, look: Callable[[Mapping[int, Job]], list[T]]) -> list[T]:

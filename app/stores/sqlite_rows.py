@@ -14,6 +14,7 @@ from app.history import NO_ATTEMPTS
 from app.job import ASKED, NO_LEASES, NOTHING, PLACES, UNBEGUN, Job, State, asked_of, begun
 from app.outcome import Error
 from app.stores import sqlite_schema as sql
+from app.stores.sqlite_faults import Ill, diagnose
 from app.stores.sqlite_schema import COLUMNS
 from app.stores.sqlite_texts import (
     LOST,
@@ -83,6 +84,23 @@ def select_rows(connection: apsw.Connection, statement: str, seqs: Iterable[int]
         return connection.execute(statement, bound).fetchall()
     except UnicodeDecodeError:
         return [_decoded(row) for row in connection.execute(_with_bytes(statement), bound)]
+
+
+def select_sound_rows(
+    connection: apsw.Connection, statement: str, seqs: Sequence[int], note_damage: Callable[[apsw.Error], None]
+) -> list[Row]:
+    """Do the same without the rows that are on damaged pages."""
+    try:
+        return select_rows(connection, statement, seqs)
+    except apsw.Error as error:
+        if diagnose(error) is not Ill.DAMAGE:
+            raise
+        if len(seqs) < 2:
+            note_damage(error)
+            return []
+    middle = len(seqs) // 2
+    halves = (seqs[:middle], seqs[middle:])
+    return [row for half in halves for row in select_sound_rows(connection, statement, half, note_damage)]
 
 
 def as_rows(jobs: Iterable[Job]) -> list[Row]:

@@ -164,9 +164,11 @@ ORDER BY 1, 2 LIMIT ?4
 """
 DELETE = "DELETE FROM jobs WHERE seq = ?"
 SELECT_ENDED = """
-SELECT seq, kind, labels FROM jobs INDEXED BY ended
-WHERE queue = ? AND state = ? AND finished_at < ? AND finished_at IS NOT NULL ORDER BY finished_at, seq LIMIT ?
+SELECT finished_at, seq FROM jobs INDEXED BY ended
+WHERE queue = ? AND state = ? AND (finished_at, seq) > (?, ?) AND finished_at < ? AND finished_at IS NOT NULL
+ORDER BY finished_at, seq LIMIT ?
 """
+SELECT_PURGEABLE = f"SELECT seq, queue, kind, state, labels {_LISTED} WHERE finished_at < ?2"
 LAST_SEQ = "SELECT ifnull(max(seq), 0) FROM jobs"
 
 INSERT_LABEL = "INSERT OR IGNORE INTO labels (name, value, seq) VALUES (?, ?, ?)"

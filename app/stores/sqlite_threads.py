@@ -39,16 +39,23 @@ class SqliteThreads:
     """
 
     def __init__(
-        self, *, file: DatabaseFile, ledger: Ledger, growing: Callable[..., Any], timer: GroupTimer | None
+        self,
+        *,
+        file: DatabaseFile,
+        ledger: Ledger,
+        growing: Callable[..., Any],
+        timer: GroupTimer | None,
+        timeout: float,
     ) -> None:
         self._file = file
         self._ledger = ledger
         self._growing = growing
         self.upkeep = Upkeep(file=file, ledger=ledger)
         self._quick_pass, self._slow_pass = threading.Lock(), threading.Lock()
-        self.writer = GroupThread(name="store-writer", run_group=self._commit, rest=self._rest, timer=timer)
-        self.reader = GroupThread(name="store-reader", run_group=partial(self._read, self._quick_pass))
-        self.lister = GroupThread(name="store-lister", run_group=partial(self._read, self._slow_pass))
+        make = partial(GroupThread, timeout=timeout)
+        self.writer = make(name="store-writer", run_group=self._commit, rest=self._rest, timer=timer)
+        self.reader = make(name="store-reader", run_group=partial(self._read, self._quick_pass))
+        self.lister = make(name="store-lister", run_group=partial(self._read, self._slow_pass))
         self._failure: BaseException | None = None
         self._damage: str | None = None
         self._failed_at = -ONE_FAILURE_A
@@ -87,6 +94,9 @@ class SqliteThreads:
     def ailment(self) -> str | None:
         if self._exit is not None:
             return f"ended: {self._exit}"
+        for thread in (self.writer, self.reader, self.lister):
+            if (problem := thread.status()) is not None:
+                return problem
         if self._failure is not None:
             return f"failed: {described(self._failure)}; it is being reopened"
         if self._damage is not None:
@@ -260,13 +270,17 @@ class SqliteThreads:
                 log.error("upkeep_failed", exc_info=error)
         return 1.0
 
-    def _note_damage(self, error: BaseException, call: Call | None) -> None:
+    def note_damage(self, error: BaseException) -> None:
+        """Show damage that a read could do without."""
+        self._note_damage(error, None, "list")
+
+    def _note_damage(self, error: BaseException, call: Call | None, at: str = "checkpoint") -> None:
         self._damage = described(error)
         jobs: list[int] = []
         if call is not None and call.split is not None:
             jobs = [getattr(thing, "seq", thing) for thing in call.arguments[0]]
         if len(jobs) < 2:  # more: they are looked at one by one
-            work = call.function.__name__.strip("_") if call else "checkpoint"
+            work = call.function.__name__.strip("_") if call else at
             log.error("store_corrupt", problem=self._damage, file=self._file.path, at=work, jobs=jobs, remedy=RESTORE)
 
 

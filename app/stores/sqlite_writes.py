@@ -220,19 +220,19 @@ class Writes:
         stored = self._read([job.seq]).get(job.seq)
         if stored is None or (stored.token, stored.version) != (job.token, job.version):
             return False
-        self._forget([(stored.seq, stored.kind, stored.labels)], stored.queue, stored.state)
+        self._forget(stored.seq, stored.group, stored.labels)
         return True
 
-    def purge(self, queue: str, state: State, before: Instant, limit: int) -> int:
-        rows = self._write.execute(sql.SELECT_ENDED, (queue, state, before, limit)).fetchall()
-        self._forget(rows, queue, state)
+    def purge(self, seqs: Sequence[int], before: Instant) -> int:
+        rows: list[Row] = self._write.execute(sql.SELECT_PURGEABLE, (listed(dict.fromkeys(seqs)), before)).fetchall()
+        for seq, queue, kind, state, labels in rows:
+            self._forget(seq, (queue, kind, State(state)), labels)
         return len(rows)
 
-    def _forget(self, rows: Sequence[Row], queue: str, state: State) -> None:
-        for seq, kind, labels in rows:
-            self._write.execute(sql.DELETE, (seq,))
-            self._count_off(seq, (queue, kind, state))
-            self._label(seq, labels, sql.DELETE_LABEL)
+    def _forget(self, seq: int, group: Group, labels: bytes | None) -> None:
+        self._write.execute(sql.DELETE, (seq,))
+        self._count_off(seq, group)
+        self._label(seq, labels, sql.DELETE_LABEL)
 
     def forget_memos(self, before: Instant, limit: int) -> int:
         self._write.execute(sql.FORGET_MEMOS, (before, limit))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from app.errors import Problem, StoreUnavailable
+from app.log import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -15,8 +17,11 @@ if TYPE_CHECKING:
     from app.metrics import GroupTimer
 
 MAX_GROUP = 1_000
+GUARD_PAUSE = 1.0
 
 T = TypeVar("T")
+
+log = get_logger(__name__)
 
 
 class Split(NamedTuple):
@@ -87,11 +92,11 @@ class Call:
 
 
 class GroupThread:
-    """Runs calls in one thread of its own; `run_group` sets each call's result or error and never raises.
+    """Runs calls in one thread of its own; `run_group` sets each call's result or error.
 
     No timer gathers a group: while one runs (say, waits for its fsync) the next one collects. `rest` is what the thread
     does at first, when a group has been answered, and by itself after as many seconds as it answers (None: it need
-    not).
+    not). A call that is not answered within `timeout` seconds is refused; the thread may still carry it out.
     """
 
     def __init__(
@@ -101,10 +106,14 @@ class GroupThread:
         run_group: Callable[[Sequence[Call]], None],
         rest: Callable[[], float | None] = lambda: None,
         timer: GroupTimer | None = None,
+        timeout: float,
     ) -> None:
         self._run_group = run_group
         self._rest = rest
         self._timer = timer
+        self._timeout = timeout
+        self._asked: deque[tuple[float, list[Call]]] = deque()  # with the time at which each must have an answer
+        self._check: asyncio.TimerHandle | None = None
         self._calls: SimpleQueue[list[Call] | None] = SimpleQueue()
         self._fresh: list[Call] = []  # of this turn of the loop: handed over together, for each waking costs
         self._name = name
@@ -127,6 +136,12 @@ class GroupThread:
         result: T = await call.future
         return result
 
+    def status(self) -> str | None:
+        """Return what is wrong with the thread, None if nothing is."""
+        if self._thread is None or self._thread.is_alive():
+            return None
+        return f"the thread {self._name} has ended: restart the service"
+
     def wake(self) -> None:
         """Let the thread rest anew, from any thread."""
         self._calls.put([])
@@ -139,39 +154,76 @@ class GroupThread:
         self._hand_over()
         self._calls.put(None)
         await asyncio.get_running_loop().run_in_executor(None, thread.join)
+        if self._check is not None:
+            self._check.cancel()
 
     def _hand_over(self) -> None:
-        if self._fresh:
-            self._calls.put(self._fresh)
-            self._fresh = []
+        if not self._fresh:
+            return
+        self._calls.put(self._fresh)
+        self._asked.append((self._loop.time() + self._timeout, self._fresh))
+        self._fresh = []
+        if self._check is None:
+            self._check = self._loop.call_later(self._timeout, self._refuse_late)
+
+    def _refuse_late(self) -> None:
+        """Refuse the calls that have waited too long, and come back when the next ones may have."""
+        now = self._loop.time()
+        late = [call for until, calls in self._asked if until <= now for call in calls if not call.future.done()]
+        for call in late:
+            call.future.set_exception(StoreUnavailable(f"the store did not answer within {self._timeout:g} s"))
+        if late:
+            log.error("store_stalled", thread=self._name, calls=len(late), seconds=self._timeout)
+        upcoming = next((until for until, _ in self._asked if until > now), None)
+        self._check = None if upcoming is None else self._loop.call_at(upcoming, self._refuse_late)
 
     def _work(self, loop: asyncio.AbstractEventLoop) -> None:
-        is_last, patience = False, self._rest()
+        is_last, patience = False, self._guarded_rest()
         while not is_last:
-            group, is_last = self._gather(patience)
-            if group:
-                if self._timer is not None:
-                    self._timer.begin()
-                self._run_group(group)
-                if self._timer is not None:
-                    self._timer.end(len(group))
-                loop.call_soon_threadsafe(_answer, group)
-            patience = self._rest()
+            lists, is_last = self._gather(patience)
+            if lists:
+                group = [call for calls in lists for call in calls]
+                self._run(group)
+                loop.call_soon_threadsafe(self._answer, group, len(lists))
+            patience = self._guarded_rest()
 
-    def _gather(self, patience: float | None) -> tuple[list[Call], bool]:
+    def _run(self, group: list[Call]) -> None:
+        if self._timer is not None:
+            self._timer.begin()
+        try:
+            self._run_group(group)
+        except BaseException as error:
+            log.error("store_thread_failed", thread=self._name, exc_info=error)
+            for call in group:
+                call.error = StoreUnavailable(f"the store failed: {type(error).__name__}")
+        if self._timer is not None:
+            self._timer.end(len(group))
+
+    def _guarded_rest(self) -> float | None:
+        try:
+            return self._rest()
+        except BaseException as error:
+            log.error("store_thread_failed", thread=self._name, exc_info=error)
+            return GUARD_PAUSE
+
+    def _gather(self, patience: float | None) -> tuple[list[list[Call]], bool]:
+        """Take the lists of calls that wait, and say whether they are the last."""
         try:
             calls = self._calls.get(timeout=patience)
         except Empty:
             return [], False
-        group: list[Call] = []
+        lists: list[list[Call]] = []
+        number = 0
         while calls is not None:
-            group += calls
-            if len(group) >= MAX_GROUP or self._calls.empty():
-                return group, False
+            lists += [calls] if calls else []
+            number += len(calls)
+            if number >= MAX_GROUP or self._calls.empty():
+                return lists, False
             calls = self._calls.get()
-        return group, True
+        return lists, True
 
-
-def _answer(group: list[Call]) -> None:
-    for call in group:
-        call.answer()
+    def _answer(self, group: list[Call], lists: int) -> None:
+        for call in group:
+            call.answer()
+        for _ in range(lists):
+            self._asked.popleft()

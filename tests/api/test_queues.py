@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from app.config import QueueSettings, Rate, RetryPatch
+from app.drafts import MAX_TERMS
 from app.stores.base import Group
 from tests.support.served import Serve, Served
 
@@ -22,6 +23,14 @@ DEFAULTS = {
     "retry": None,
     "retention": {"succeeded": 604_800.0, "other": 2_592_000.0},
 }
+
+
+async def test_thousands_of_changes_of_one_queue_leave_nothing_behind(service: Served) -> None:
+    for number in range(3_000):
+        await service.parts.queues.put("mail", QueueSettings(concurrency=1 + number))
+        service.parts.drafts.make({"kind": "echo", "queue": "mail"}, service.clock.now())
+
+    assert len(service.parts.drafts._made_terms) <= MAX_TERMS
 
 
 async def test_queue_exists_once_a_job_names_it(service: Served) -> None:

@@ -227,7 +227,7 @@ async def test_what_is_just_within_the_bounds_is_taken(service: Served, fields: 
 async def test_message_names_the_value_and_the_bound(service: Served) -> None:
     answer = await service.post("/v1/jobs", {"kind": "echo", "priority": 1_000})
 
-    assert answer.json["errors"][0]["detail"] == "1000: should be less than or equal to 100"
+    assert answer.json["errors"][0]["detail"] == "should be less than or equal to 100, not 1000"
 
 
 @pytest.mark.parametrize("body", [b"[]", b'"echo"', b"null", b"7", b"true"])
@@ -266,7 +266,7 @@ async def test_unknown_name_comes_with_those_that_are_known_at_its_place(
     answer = await service.call(method, path.format(id=job["id"]), body)
 
     assert (answer.status, answer.code) == (422, "invalid")
-    assert answer.json["errors"] == [{"pointer": pointer, "detail": f"no such field; known here: {known}"}]
+    assert answer.json["errors"] == [{"pointer": pointer, "detail": f"is unknown; known fields: {known}"}]
 
 
 @pytest.mark.parametrize(
@@ -275,20 +275,32 @@ async def test_unknown_name_comes_with_those_that_are_known_at_its_place(
         ({"kind": "no good"}, "no good"),
         ({"queue": "ä"}, "ä"),
         ({"queue": ""}, ""),
-        ({"labels": {"x" * 101: ""}}, f"{'x' * 76}..."),
+        ({"labels": {"x" * 101: ""}}, f"{'x' * 56}..."),
     ],
 )
 async def test_name_that_cannot_be_one_is_refused_in_words(service: Served, body: dict[str, Any], value: str) -> None:
     answer = await service.post("/v1/jobs", {"kind": "echo", **body})
 
     detail = answer.json["errors"][0]["detail"]
-    assert detail.replace('"', "") == f"{value}: should be 1 to 100 of A-Z a-z 0-9 . _ -"
+    assert detail.replace('"', "") == f"should be 1 to 100 of A-Z a-z 0-9 . _ -, not {value}"
 
 
 async def test_key_that_cannot_be_one_is_refused_in_words(service: Served) -> None:
     answer = await service.post("/v1/jobs", {"kind": "echo", "key": "ä"})
 
-    assert answer.json["errors"][0]["detail"] == '"ä": should be 1 to 255 printable ASCII characters'
+    assert answer.json["errors"][0]["detail"] == 'should be 1 to 255 printable ASCII characters, not "ä"'
+
+
+async def test_request_and_params_are_refused_in_the_same_words(service: Served) -> None:
+    own = (await service.post("/v1/jobs", {"quue": 1})).json["errors"]
+    of_kind = (await service.post("/v1/jobs", {"kind": "http", "params": {"ulr": 1}})).json["errors"]
+
+    assert {fault["pointer"]: fault["detail"].partition(";")[0] for fault in [*own, *of_kind]} == {
+        "/kind": "is required",
+        "/quue": "is unknown",
+        "/params/url": "is required",
+        "/params/ulr": "is unknown",
+    }
 
 
 async def test_unknown_kind_comes_with_the_known_ones_and_a_guess(service: Served) -> None:

@@ -31,16 +31,14 @@ class Promise(NamedTuple):
 class Promises:
     """Clients that submit, change and cancel without end, and the book of what they were told."""
 
-    def __init__(
-        self, client: Client, *, seed: int = 7, batch: int = 10, params: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, client: Client, *, seed: int = 7, params: Mapping[str, Any] | None = None) -> None:
         self.book: dict[str, Promise] = {}
         self.unsure: set[str] = set()
         self.statuses: Counter[int] = Counter()
         self.is_over = False
         self._client = client
         self._params = dict(params or {})
-        self._chance = random.Random(7)
+        self._chance = random.Random(seed)
 
     async def load(self, clients: int = 8, *, asks: int | None = None) -> None:
         """Ask until `is_over`, or each client `asks` times."""

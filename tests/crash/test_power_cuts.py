@@ -35,7 +35,7 @@ async def test_power_cuts_lose_nothing_that_was_acknowledged(
             service = make_service()
             service.data = disk.folder / f"data{first}"
             client = make_client(service)
-            promises = Promises(client)
+            promises = Promises(client, seed=first)
             for cut in range(first, min(first + CUTS_OF_ONE, CUTS)):
                 await asyncio.to_thread(service.start)
                 await keep(promises, client)
@@ -60,7 +60,7 @@ async def test_power_cuts_lose_what_was_not_fsynced(
             service = make_service(settings={"store.durability": "normal"})
             service.data = disk.folder / f"data{cut}"
             client = make_client(service)
-            promises = Promises(client)
+            promises = Promises(client, seed=cut)
             await asyncio.to_thread(service.start)
             await _load_until_the_power_is_cut(promises, service, disk, seed=cut)
             await asyncio.to_thread(service.start)

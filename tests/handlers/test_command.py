@@ -264,7 +264,7 @@ def test_command_says_how_it_stops_and_what_it_takes() -> None:
     assert handler.params_schema["required"] == ["x"]
     assert handler.result_schema is None
     handler.check(b'{"x": "y"}')
-    with pytest.raises(Invalid, match='the params do not fit kind "call": /x is missing: add it'):
+    with pytest.raises(Invalid, match='the params do not fit kind "call": /x is required'):
         handler.check(b"{}")
 
 

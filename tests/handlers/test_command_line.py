@@ -94,7 +94,7 @@ def test_file_that_may_not_be_run_is_no_program(tmp_path: Path) -> None:
     ("params", "told"),
     [
         ({"database": "shop", "n": "12"}, []),
-        ({"database": "shop"}, ["/n is missing: add it"]),
+        ({"database": "shop"}, ["/n is required"]),
         ({"database": "shop", "n": 12}, ["/n should be a string, not 12"]),
         ({"database": "shop", "n": None}, ["/n should be a string, not null"]),
         (
@@ -105,7 +105,7 @@ def test_file_that_may_not_be_run_is_no_program(tmp_path: Path) -> None:
             ],
         ),
         ({"database": "", "n": "1all"}, ["/database should match", "/n should match"]),
-        ({"database": "a", "n": "1", "x/y": 1}, ["/x~1y is not a known name; known names: database, n"]),
+        ({"database": "a", "n": "1", "x/y": 1}, ["/x~1y is unknown; known fields: database, n"]),
         ([], [" should be an object, not a list"]),
     ],
 )

@@ -131,12 +131,9 @@ def test_header_value_that_would_break_the_line_is_refused(http: HttpHandler, va
 @pytest.mark.parametrize(
     ("params", "fault"),
     [
-        ({}, "/url: is missing: add it"),
-        (
-            {"url": URL, "data": 1},
-            "/data: is not a known name; known names: url, method, headers, json, body, body_base64",
-        ),
-        ({"url": URL, "value": 1}, "/value: is not a known name;"),
+        ({}, "/url: is required"),
+        ({"url": URL, "data": 1}, "/data: is unknown; known fields: url, method, headers, json, body, body_base64"),
+        ({"url": URL, "value": 1}, "/value: is unknown;"),
         (
             {"url": URL, "method": "FETCH"},
             '/method: should be one of DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT, not "FETCH"',

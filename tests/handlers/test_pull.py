@@ -36,6 +36,15 @@ def test_params_are_held_to_the_schema() -> None:
     assert "'url' is a required property" in caught.value.faults[0].detail
 
 
+def test_pointer_of_a_fault_is_escaped() -> None:
+    schema = {"type": "object", "properties": {"a/b": {"properties": {"~c": {"type": "integer"}}}}}
+
+    with pytest.raises(Invalid) as refusal:
+        make(schema).check(b'{"a/b": {"~c": "x"}}')
+
+    assert [fault.pointer for fault in refusal.value.faults] == ["/a~1b/~0c"]
+
+
 def test_schema_may_stand_in_a_file(tmp_path: Path) -> None:
     path = tmp_path / "thumbnail.json"
     path.write_text('{"type": "object", "maxProperties": 0}', encoding="utf-8")

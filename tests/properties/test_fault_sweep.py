@@ -148,7 +148,8 @@ class Life:
         await self._cancel_what_is_held_back()
         await self._work_outside()
         with suppress(Problem):
-            await self.parts.scheduler.purge_once(self.clock.now())
+            await self.parts.retention.sweep(self.clock.now())
+            await self.parts.records.sweep(self.clock.now())
 
     async def _submit_in_every_way(self) -> None:
         await self.submit(self.offer())
@@ -288,6 +289,8 @@ async def _live_on(clock: VirtualClock, before: Life) -> Life:
     """The service is gone without a word, and another starts on what it has left."""
     after = Life(clock=clock, store=before.store.left_by_a_crash())
     after.promised, after.runs, after.failures = before.promised, before.runs, before.failures
+    for duty in before.parts.duties.values():
+        await duty.stop()
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()

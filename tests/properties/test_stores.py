@@ -22,6 +22,7 @@ from app.stores.memory import MemoryStore
 from app.stores.sqlite import SqliteStore
 from app.stores.sqlite_running import waiting_still
 from tests.support.builders import ALL, NOW, count_both, make_failure, make_job, make_retry
+from tests.support.examples import examples
 
 # Few of each, so that they meet.
 QUEUES = st.sampled_from("aab")
@@ -157,9 +158,19 @@ def delete(pick: int, is_repeated: bool) -> Step:
     return step
 
 
-def purge(queue: str, state: State, age: int, limit: int) -> Step:
+def ended(queue: str, state: State, after: tuple[int, int], age: int, limit: int) -> Step:
     async def step(twins: Twins) -> None:
-        await twins.ask(lambda store: store.purge(queue, state, before=twins.now - age * SECOND, limit=limit))
+        before = twins.now - age * SECOND
+        await twins.ask(lambda store: store.ended(queue, state, after=after, before=before, limit=limit))
+
+    return step
+
+
+def purge(picks: list[int], age: int) -> Step:
+    async def step(twins: Twins) -> None:
+        jobs = [await twins.pick(pick) for pick in picks]
+        seqs = [job.seq for job in jobs if job] + [1_000]
+        await twins.ask(lambda store: store.purge(seqs, before=twins.now - age * SECOND))
 
     return step
 
@@ -241,7 +252,8 @@ STEPS = st.one_of(
     *(st.builds(claim, st.lists(PICKS, max_size=4)) for _ in range(2)),
     *(st.builds(finish, st.lists(st.tuples(PICKS, st.sampled_from(OUTCOMES)), max_size=4)) for _ in range(2)),
     st.builds(delete, PICKS, st.booleans()),
-    st.builds(purge, QUEUES, st.sampled_from(State), SECONDS, st.integers(1, 2)),
+    st.builds(ended, QUEUES, st.sampled_from(State), st.tuples(INSTANTS, PICKS), SECONDS, st.integers(1, 2)),
+    st.builds(purge, st.lists(PICKS, max_size=3), SECONDS),
     st.builds(forget_memos, SECONDS, st.integers(1, 2)),
     st.builds(restart),
     st.builds(override, QUEUES, st.none() | st.builds(Override, st.none() | st.just(b"{}"), st.booleans())),
@@ -261,7 +273,7 @@ def test_embedded_store_does_what_the_one_in_memory_does(
         runner.run(sqlite.open())
 
         @given(st.lists(STEPS, min_size=10, max_size=40))
-        @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.nested_given])
+        @settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.nested_given])
         def check(steps: list[Step]) -> None:
             runner.run(_walk(sqlite, steps))
 

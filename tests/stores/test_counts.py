@@ -6,7 +6,7 @@ import pytest
 
 from app.job import State
 from app.stores.base import Override, Store
-from tests.support.builders import NOW, make_ended, make_job, make_running, put
+from tests.support.builders import NOW, make_ended, make_job, make_running, purge, put
 
 pytestmark = pytest.mark.real_loop
 
@@ -36,7 +36,7 @@ async def test_group_once_seen_stays_at_zero_while_its_queue_has_such_jobs(store
 async def test_groups_of_a_queue_and_kind_are_forgotten_with_their_last_job(store: Store) -> None:
     job, _, other = await put(store, make_job(), make_ended(State.FAILED), make_job(queue="q"))
     await store.delete(job)
-    await store.purge("default", State.FAILED, before=NOW + 1, limit=2)
+    await purge(store, "default", State.FAILED, before=NOW + 1, limit=2)
 
     assert dict(store.counts()) == {("q", "echo", State.SCHEDULED): 1}
     await store.delete(other)
@@ -47,7 +47,7 @@ async def test_groups_of_a_queue_and_kind_are_forgotten_with_their_last_job(stor
 async def test_purged_jobs_are_counted_off(store: Store) -> None:
     await put(store, *(make_ended(State.FAILED) for _ in range(3)))
 
-    await store.purge("default", State.FAILED, before=NOW + 1, limit=2)
+    await purge(store, "default", State.FAILED, before=NOW + 1, limit=2)
 
     assert store.counts()["default", "echo", State.FAILED] == 1
 

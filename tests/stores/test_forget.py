@@ -6,7 +6,7 @@ import pytest
 
 from app.job import SECOND, State
 from app.stores.base import Fate, Query, Store
-from tests.support.builders import ALL, NOW, fates, make_ended, make_job, make_offer, make_running, put, put_one
+from tests.support.builders import ALL, NOW, fates, make_ended, make_job, make_offer, make_running, purge, put, put_one
 
 pytestmark = pytest.mark.real_loop
 
@@ -66,7 +66,7 @@ async def test_number_of_a_deleted_job_is_not_given_again(store: Store) -> None:
 async def test_purge_forgets_what_ended_before(store: Store) -> None:
     jobs = await put(store, *(make_ended(State.FAILED, now=NOW + number, labels={"a": "b"}) for number in range(4)))
 
-    gone = await store.purge("default", State.FAILED, before=NOW + 2, limit=100)
+    gone = await purge(store, "default", State.FAILED, before=NOW + 2, limit=100)
 
     assert gone == 2
     assert await store.list(ALL) == [jobs[3], jobs[2]]
@@ -84,7 +84,7 @@ async def test_purge_leaves_other_queues_and_states(store: Store) -> None:
         make_ended(State.CANCELLED),
     )
 
-    gone = await store.purge("default", State.FAILED, before=NOW + SECOND, limit=100)
+    gone = await purge(store, "default", State.FAILED, before=NOW + SECOND, limit=100)
 
     assert gone == 1
     assert len(await store.list(ALL)) == 5
@@ -94,21 +94,45 @@ async def test_purge_leaves_other_queues_and_states(store: Store) -> None:
 async def test_purge_never_forgets_a_live_job(store: Store, state: State) -> None:
     await put(store, make_job(), make_running())
 
-    assert await store.purge("default", state, before=NOW + SECOND, limit=100) == 0
+    assert await purge(store, "default", state, before=NOW + SECOND, limit=100) == 0
 
 
 async def test_purge_takes_the_oldest_first_and_at_most_so_many(store: Store) -> None:
     jobs = await put(store, *(make_ended(State.FAILED, now=NOW + age) for age in (3, 1, 2)))
 
-    gone = await store.purge("default", State.FAILED, before=NOW + 9, limit=2)
+    gone = await purge(store, "default", State.FAILED, before=NOW + 9, limit=2)
 
     assert gone == 2
     assert await store.list(ALL) == [jobs[0]]
 
 
+@pytest.mark.parametrize("how", ["retried", "deleted", "young"])
+async def test_purge_leaves_a_job_that_has_not_ended_before(store: Store, how: str) -> None:
+    """What was listed may have changed since."""
+    (job,) = await put(store, make_ended(State.FAILED, now=NOW + (5 if how == "young" else 0)))
+    match how:
+        case "retried":
+            await store.save([job.again(NOW)])
+        case "deleted":
+            await store.delete(job)
+
+    assert await store.purge([job.seq, 99], before=NOW + 3) == 0
+    assert len(await store.list(ALL)) == (how != "deleted")
+
+
+async def test_ended_jobs_are_listed_in_pages_the_oldest_first(store: Store) -> None:
+    jobs = await put(store, *(make_ended(State.FAILED, now=NOW + age) for age in (3, 1, 2, 2, 9)))
+
+    first = await store.ended("default", State.FAILED, after=(-1, -1), before=NOW + 9, limit=2)
+    rest = await store.ended("default", State.FAILED, after=first[-1], before=NOW + 9, limit=9)
+
+    assert first == [(NOW + 1, jobs[1].seq), (NOW + 2, jobs[2].seq)]
+    assert rest == [(NOW + 2, jobs[3].seq), (NOW + 3, jobs[0].seq)]
+
+
 async def test_purge_says_when_there_is_no_more(store: Store) -> None:
     await put(store, *(make_ended(State.FAILED) for _ in range(3)))
 
-    gone = [await store.purge("default", State.FAILED, before=NOW + 1, limit=2) for _ in range(3)]
+    gone = [await purge(store, "default", State.FAILED, before=NOW + 1, limit=2) for _ in range(3)]
 
     assert gone == [2, 1, 0]

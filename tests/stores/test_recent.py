@@ -12,7 +12,7 @@ from app.outcome import End, Outcome
 from app.stores.base import Ending, Receipt
 from app.stores.recent import MAX_AT_ONCE, MAX_BYTES, MAX_JOBS, Recent
 from app.stores.sqlite import SqliteStore
-from tests.support.builders import NOW, make_ended, make_job, make_offer, put, put_one
+from tests.support.builders import NOW, make_ended, make_job, make_offer, purge, put, put_one
 
 
 def test_job_that_was_kept_is_found_as_it_was_kept_last() -> None:
@@ -132,6 +132,6 @@ async def test_job_that_was_changed_while_it_ran_is_found_as_it_ended_with_many_
 async def test_job_that_was_purged_is_gone_at_once(sqlite: SqliteStore) -> None:
     (job,) = await put(sqlite, make_ended(State.SUCCEEDED))
 
-    await sqlite.purge(job.queue, job.state, before=NOW + 10 * SECOND, limit=10)
+    await purge(sqlite, job.queue, job.state, before=NOW + 10 * SECOND, limit=10)
 
     assert await sqlite.get([job.seq]) == {}

@@ -15,11 +15,11 @@ from app.errors import Problem, StorageFull, StoreFailed, StoreUnavailable
 from app.job import Job, State
 from app.outcome import End, Outcome
 from app.stores import sqlite_upkeep
-from app.stores.base import Ending, Memo, Query
+from app.stores.base import Ending, Memo, Order, Query
 from app.stores.reserve import Reserve
 from app.stores.sqlite import SqliteStore
 from app.stores.threads import Call
-from tests.support.builders import ALL, NOW, count_both, make_job, make_offer, put, put_one
+from tests.support.builders import ALL, NOW, count_both, make_job, make_offer, purge, put, put_one
 from tests.support.disk import FaultyDisk, fail_once, faulty_disk, io_error
 
 pytestmark = pytest.mark.real_loop
@@ -449,6 +449,22 @@ async def test_damaged_page_is_refused_to_whoever_asks_for_it_and_told_of(
     await store.close()
 
 
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 100])
+@pytest.mark.parametrize("order", Order)
+async def test_damaged_page_keeps_no_other_job_from_being_listed(
+    tmp_path: Path, jobs: list[Job], order: Order, limit: int
+) -> None:
+    """A page of the listing is as long as was asked for, or nobody would ask for the next."""
+    store = await damaged(tmp_path, jobs, jobs[2])
+    sound = [job for job in jobs if job is not jobs[2]]
+
+    page = await store.list(Query(order=order, limit=limit, is_full=True))
+
+    assert page == (sound if order is Order.DUE else sound[::-1])[:limit]
+    assert (store.ailment() or "").startswith("damaged: ") == (limit > 2 or page[-1] is sound[-1])
+    await store.close()
+
+
 async def test_damaged_page_keeps_no_other_job_from_running(tmp_path: Path, jobs: list[Job]) -> None:
     store = await damaged(tmp_path, jobs, jobs[2])
     seqs, sound = [job.seq for job in jobs], [job.seq for job in jobs if job is not jobs[2]]
@@ -528,7 +544,7 @@ async def test_file_stays_as_large_as_it_was_however_many_jobs_come_and_go(tmp_p
             jobs = [entry.job for entry in receipt.entries if entry is not None]
             started = (await store.claim([job.seq for job in jobs], now=NOW)).jobs
             await store.save([job.finish(Outcome(End.SUCCEEDED), NOW) for job in started])
-            while await store.purge("default", State.SUCCEEDED, before=NOW + 1, limit=200):
+            while await purge(store, "default", State.SUCCEEDED, before=NOW + 1, limit=200):
                 pass
             sizes.append(store._file.write.pragma("page_count"))
 

@@ -15,7 +15,18 @@ from app.job import SECOND, Job, State
 from app.outcome import End, Outcome
 from app.stores.base import Ending, Query, glance_at
 from app.stores.sqlite import SqliteStore
-from tests.support.builders import ALL, NOW, count_both, make_ended, make_job, make_offer, make_running, put, put_one
+from tests.support.builders import (
+    ALL,
+    NOW,
+    count_both,
+    make_ended,
+    make_job,
+    make_offer,
+    make_running,
+    purge,
+    put,
+    put_one,
+)
 
 pytestmark = pytest.mark.real_loop
 
@@ -274,7 +285,7 @@ async def test_damaged_job_is_purged(sqlite: SqliteStore, tmp_path: Path, field:
     (job,) = await put(sqlite, make_ended(State.FAILED, labels={"a": "b"}))
     damage(tmp_path, job, field)
 
-    assert await sqlite.purge("default", State.FAILED, before=NOW + 1, limit=10) == 1
+    assert await purge(sqlite, "default", State.FAILED, before=NOW + 1, limit=10) == 1
 
 
 async def damage_unread(store: SqliteStore, folder: Path, job: Job, field: str) -> None:

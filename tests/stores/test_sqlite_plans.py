@@ -109,6 +109,7 @@ async def test_groups_that_share_a_number_are_told_apart(sqlite: SqliteStore, mo
         (sql.SELECT_GLANCE, ["jobs USING INTEGER PRIMARY KEY (rowid=?)"]),
         (sql.SELECT, ["jobs USING INTEGER PRIMARY KEY (rowid=?)"]),
         (sql.SELECT_STANDING, ["jobs USING INTEGER PRIMARY KEY (rowid=?)"]),
+        (sql.SELECT_PURGEABLE, ["jobs USING INTEGER PRIMARY KEY (rowid=?)"]),
         (sql.SELECT_WAITING, ["jobs USING INTEGER PRIMARY KEY (rowid=?)"]),
         (sql.update(1), ["jobs USING INTEGER PRIMARY KEY (rowid=?)"]),
         (sql.update(8), ["jobs USING INTEGER PRIMARY KEY (rowid=?)"]),
@@ -120,7 +121,10 @@ async def test_groups_that_share_a_number_are_told_apart(sqlite: SqliteStore, mo
                 "jobs USING INDEX expiring (expires_at>? AND expires_at<?)",
             ],
         ),
-        (sql.SELECT_ENDED, ["jobs USING INDEX ended (queue=? AND state=? AND finished_at>? AND finished_at<?)"]),
+        (
+            sql.SELECT_ENDED,
+            ["jobs USING COVERING INDEX ended (queue=? AND state=? AND finished_at>? AND finished_at<?)"],
+        ),
         (sql.SELECT_MEMO, ["memos USING PRIMARY KEY (caller=? AND key=?)"]),
         (
             sql.FORGET_MEMOS,

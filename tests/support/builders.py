@@ -103,6 +103,12 @@ async def put_one(store: Store, *, now: int = NOW, **asked: Any) -> Job:
     return job
 
 
+async def purge(store: Store, queue: str, state: State, *, before: int, limit: int) -> int:
+    """Delete the first jobs of a queue and state that ended before an instant; return how many."""
+    ended = await store.ended(queue, state, after=(-1, -1), before=before, limit=limit)
+    return await store.purge([seq for _, seq in ended], before=before)
+
+
 def fates(receipt: Receipt) -> list[Fate | None]:
     return [entry.fate if entry else None for entry in receipt.entries]
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 from app.agenda import Agenda
 from app.alarm import Alarm
 from app.config import QueueSettings
+from app.duty import Duty
 from app.job import Job
 from app.lanes import Lanes
+from app.maintenance import AgendaTidying, IdempotencyRecords, Retention
 from app.metrics import Metrics
+from app.recovery import Recovery
 from app.scheduler import Scheduler
 from app.stores.base import Glance
 from tests.support.builders import make_retry, put_one
@@ -66,6 +69,25 @@ class Desk:
             now=clock.now,
             on_change=lambda *jobs: self.changed.extend(jobs),
         )
+        self.recovery = Recovery(
+            store=self.store,
+            agenda=self.agenda,
+            lanes=self.lanes,
+            metrics=self.metrics,
+            now=clock.now,
+            on_change=lambda *jobs: self.changed.extend(jobs),
+        )
+        self.retention = Retention(
+            store=self.store, lanes=self.lanes, metrics=self.metrics, now=clock.now, interval=60.0
+        )
+        self.records = IdempotencyRecords(store=self.store, now=clock.now, interval=60.0)
+        self.tidying = AgendaTidying(store=self.store, agenda=self.agenda, now=clock.now, interval=60.0)
+        self.duties = [Duty(work=work, metrics=self.metrics) for work in (self.scheduler, self.recovery)]
+
+    async def load(self) -> int:
+        """Take over what is stored, as the service does when it starts."""
+        await self.recovery.load()
+        return await self.scheduler.load()
 
     async def add(self, **asked: Any) -> Job:
         job = await put_one(self.store, now=self.clock.now(), retry=RETRY, **asked)
@@ -92,12 +114,12 @@ class Desk:
 
 @asynccontextmanager
 async def running(desk: Desk) -> AsyncIterator[Desk]:
-    laps = asyncio.create_task(desk.scheduler.run())
+    for duty in desk.duties:
+        duty.start()
     await asyncio.sleep(0)
     try:
         yield desk
     finally:
-        laps.cancel()
-        with suppress(asyncio.CancelledError):
-            await laps
+        for duty in desk.duties:
+            await duty.stop()
         desk.alarm.close()

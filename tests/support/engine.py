@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import orjson
 
 from app.config import Config, QueueSettings
+from app.handlers.base import Handler
 from app.job import Job, State
 from app.main import Parts
 from app.stores.base import Offer, Query
@@ -32,6 +33,7 @@ class Engine:
         handler: FakeHandler | None = None,
         store: FaultyStore | None = None,
         queue: QueueSettings | None = None,
+        kinds: Mapping[str, Handler] | None = None,
         **sections: Any,
     ) -> None:
         self.clock = clock
@@ -39,7 +41,10 @@ class Engine:
         self.handler = FakeHandler() if handler is None else handler
         queues = {"default": QueueSettings(concurrency=MANY) if queue is None else queue}
         self.parts = Parts(
-            config=Config(queues=queues, **sections), store=self.store, handlers={"echo": self.handler}, now=clock.now
+            config=Config(queues=queues, **sections),
+            store=self.store,
+            handlers={"echo": self.handler, **(kinds or {})},
+            now=clock.now,
         )
 
     async def __aenter__(self) -> Self:

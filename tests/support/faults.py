@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from app.clock import Instant
-from app.errors import Exit, StorageFull
-from app.job import Job
+from app.errors import Exit, StorageFull, StoreRefused
+from app.job import Job, State
 from app.stores.base import Claim, Ending, Glances, Override, Query, Verdicts
 from app.stores.memory import MemoryStore
 
@@ -15,20 +15,28 @@ Hook = Callable[[str], Awaitable[None]]
 
 
 class FaultyStore(MemoryStore):
-    """Calls of a method named in `broken` raise; one in `held` waits before, one in `answers_held` after its work."""
+    """Calls of a method named in `broken` raise; one in `held` waits before, one in `answers_held` after its work.
+
+    A job given to `refuse` is one that the method can never deal with.
+    """
 
     def __init__(self) -> None:
         super().__init__()
+        self.refused: dict[str, set[int]] = {}
         self.broken: dict[str, Exception] = {}
         self.held: dict[str, asyncio.Event] = {}
         self.answers_held: dict[str, asyncio.Event] = {}
         self.calls: list[str] = []
         self.ails: str | None = None
-        self.ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
+        self.exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
 
     def fill_disk(self) -> None:
         """From now on nothing can be written."""
         self.broken |= dict.fromkeys(("add", "claim", "save", "finish"), StorageFull("the disk is full"))
+
+    def refuse(self, method: str, *seqs: int) -> None:
+        """Let every call of a method fail that is about one of these jobs."""
+        self.refused.setdefault(method, set()).update(seqs)
 
     def hold(self, method: str) -> asyncio.Event:
         """Keep the calls of a method waiting until the event is set."""
@@ -41,34 +49,44 @@ class FaultyStore(MemoryStore):
         return self.answers_held[method]
 
     async def get(self, seqs: Sequence[int]) -> dict[int, Job]:
-        await self._before("get")
+        await self._before("get", seqs)
         jobs = await super().get(seqs)
         await self._after("get")
         return jobs
 
     async def glance(self, seqs: Sequence[int]) -> Glances:
-        await self._before("glance")
+        await self._before("glance", seqs)
         waiting = await super().glance(seqs)
         await self._after("glance")
         return waiting
 
     async def claim(self, seqs: Sequence[int], *, now: Instant) -> Claim:
-        await self._before("claim")
+        await self._before("claim", seqs)
         claim = await super().claim(seqs, now=now)
         await self._after("claim")
         return claim
 
     async def save(self, jobs: Sequence[Job]) -> Verdicts:
-        await self._before("save")
+        await self._before("save", [job.seq for job in jobs])
         verdicts = await super().save(jobs)
         await self._after("save")
         return verdicts
 
     async def finish(self, endings: Sequence[Ending]) -> Verdicts:
-        await self._before("finish")
+        await self._before("finish", [ending.seq for ending in endings])
         verdicts = await super().finish(endings)
         await self._after("finish")
         return verdicts
+
+    async def ended(
+        self, queue: str, state: State, *, after: tuple[Instant, int], before: Instant, limit: int
+    ) -> list[tuple[int, int]]:
+        await self._before("ended")
+        return await super().ended(queue, state, after=after, before=before, limit=limit)
+
+    async def purge(self, seqs: Sequence[int], *, before: Instant) -> int:
+        await self._before("purge", seqs)
+        return await super().purge(seqs, before=before)
 
     async def list(self, query: Query) -> list[Job]:
         await self._before("list")
@@ -84,7 +102,7 @@ class FaultyStore(MemoryStore):
         return self.ails
 
     async def end(self) -> Exit:
-        return await asyncio.shield(self.ended)
+        return await asyncio.shield(self.exit)
 
     async def open(self) -> None:
         await self._before("open")
@@ -92,12 +110,14 @@ class FaultyStore(MemoryStore):
     async def close(self) -> None:
         await self._before("close")
 
-    async def _before(self, method: str) -> None:
+    async def _before(self, method: str, seqs: Sequence[int] = ()) -> None:
         self.calls.append(method)
         if method in self.held:
             await self.held[method].wait()
         if method in self.broken:
             raise self.broken[method]
+        if not self.refused.get(method, set()).isdisjoint(seqs):
+            raise StoreRefused("damaged")
 
     async def _after(self, method: str) -> None:
         if method in self.answers_held:

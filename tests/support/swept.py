@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from app.clock import Instant
 from app.errors import StorageFull, StoreUnavailable
-from app.job import Job, State
+from app.job import Job
 from app.stores.base import Claim, Ending, Memo, Offer, Override, Receipt, Verdicts
 from app.stores.memory import MemoryStore
 
@@ -64,8 +64,8 @@ class SweptStore(MemoryStore):
     async def delete(self, job: Job) -> bool:
         return await self._write("delete", super().delete(job))
 
-    async def purge(self, queue: str, state: State, *, before: Instant, limit: int) -> int:
-        return await self._write("purge", super().purge(queue, state, before=before, limit=limit))
+    async def purge(self, seqs: Sequence[int], *, before: Instant) -> int:
+        return await self._write("purge", super().purge(seqs, before=before))
 
     async def forget_memos(self, *, before: Instant, limit: int) -> int:
         return await self._write("forget_memos", super().forget_memos(before=before, limit=limit))

@@ -14,7 +14,7 @@ LATER = 3_600 * SECOND
 
 @pytest.fixture(autouse=True)
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.scheduler.MANY_STALE", 100)
+    monkeypatch.setattr("app.maintenance.MANY_STALE", 100)
 
 
 async def test_stale_entries_are_dropped_when_they_are_most(clock: VirtualClock) -> None:
@@ -25,7 +25,7 @@ async def test_stale_entries_are_dropped_when_they_are_most(clock: VirtualClock)
     for index in range(1_000):
         desk.agenda.add(due + index * SECOND + 1, jobs[index % 10].seq)
 
-    assert await desk.scheduler.tidy(clock.now()) == 1_000
+    assert await desk.tidying.tidy(clock.now()) == 1_000
 
     assert desk.agenda.pop(due + LATER, 2_000) == [(job.due_at, job.seq) for job in jobs]
 
@@ -37,7 +37,7 @@ async def test_double_entries_are_dropped_as_well(clock: VirtualClock) -> None:
     for _ in range(500):
         desk.agenda.add(due, job.seq)
 
-    await desk.scheduler.tidy(clock.now())
+    await desk.tidying.tidy(clock.now())
 
     assert desk.agenda.pop(due, 1_000) == [(due, job.seq)]
 
@@ -47,7 +47,7 @@ async def test_agenda_is_left_alone_while_few_are_stale(clock: VirtualClock) -> 
     for index in range(100):
         desk.agenda.add(clock.now() + LATER + index, 1)
 
-    assert await desk.scheduler.tidy(clock.now()) == 0
+    assert await desk.tidying.tidy(clock.now()) == 0
     assert len(desk.agenda) == 100
 
 
@@ -62,7 +62,7 @@ async def test_entry_that_comes_while_others_are_looked_at_stays(clock: VirtualC
         return []
 
     desk.store.glance = come_between  # type: ignore[method-assign, assignment]  # a row changes just then
-    await desk.scheduler.tidy(clock.now())
+    await desk.tidying.tidy(clock.now())
 
     assert desk.agenda.pop(due + LATER, 1_000) == [(due, 2)]
 
@@ -74,6 +74,6 @@ async def test_time_and_expiry_of_a_job_are_both_kept(clock: VirtualClock) -> No
     for instant in (due, due + SECOND, *range(due + 2, due + 500)):
         desk.agenda.add(instant, job.seq)
 
-    await desk.scheduler.tidy(clock.now())
+    await desk.tidying.tidy(clock.now())
 
     assert desk.agenda.pop(due + LATER, 1_000) == [(due, job.seq), (due + SECOND, job.seq)]

@@ -8,6 +8,7 @@ import pytest
 import pytest_asyncio
 
 from app import doubts
+from app.duty import Duty
 from app.errors import IdempotencyMismatch, StorageFull, StoreUnavailable
 from app.job import Job, State
 from app.metrics import Metrics
@@ -51,7 +52,7 @@ async def test_attempt_that_began_by_the_claim_in_doubt_is_told_of_and_no_other(
     )
     ground.doubts.begun([ours.seq, waiting.seq, earlier.seq, lent.seq], NOW)
 
-    await ground.doubts.look()
+    await ground.doubts.lap()
 
     assert ground.begun == [ours]
 
@@ -60,7 +61,7 @@ async def test_job_that_is_gone_is_looked_at_too(ground: Ground) -> None:
     job = await put_one(ground.store)
     ground.doubts.changed([job, job._replace(seq=99)])
 
-    await ground.doubts.look()
+    await ground.doubts.lap()
 
     assert ground.looked_at == {job.seq: job, 99: None}
 
@@ -71,7 +72,7 @@ async def test_job_whose_end_may_not_be_stored_is_looked_at(ground: Ground) -> N
     with pytest.raises(StoreUnavailable):
         await ground.doubted.finish([Ending(running, Outcome(End.SUCCEEDED), NOW)])
 
-    await ground.doubts.look()
+    await ground.doubts.lap()
 
     assert ground.looked_at == {running.seq: running}
 
@@ -84,7 +85,7 @@ async def test_new_jobs_are_found_by_their_numbers_however_many_there_are(
     new = await put(ground.store, *[make_job() for _ in range(8)])
     ground.doubts.added([make_offer()], known[-1].seq)
 
-    await ground.doubts.look()
+    await ground.doubts.lap()
 
     assert sorted(ground.looked_at) == [job.seq for job in new]
 
@@ -93,7 +94,7 @@ async def test_holder_of_a_key_in_doubt_is_looked_at_though_it_is_old(ground: Gr
     holder = await put_one(ground.store, key="k")
     ground.doubts.added([make_offer(key="k")], holder.seq)
 
-    await ground.doubts.look()
+    await ground.doubts.lap()
 
     assert [*ground.looked_at] == [holder.seq]
 
@@ -105,7 +106,7 @@ async def test_all_that_waits_is_looked_at_when_too_many_keys_are_in_doubt(
     jobs = await put(ground.store, *[make_job(key=str(number)) for number in range(4)])
     ground.doubts.added([make_offer(key=str(number)) for number in range(3)], jobs[-1].seq)
 
-    await ground.doubts.look()
+    await ground.doubts.lap()
 
     assert sorted(ground.looked_at) == [job.seq for job in jobs]
 
@@ -119,11 +120,11 @@ async def test_doubts_stay_until_the_store_answers(ground: Ground) -> None:
     for method in ("get", "list", "overrides"):
         ground.store.broken[method] = StoreUnavailable("not now")
         with pytest.raises(StoreUnavailable):
-            await ground.doubts.look()
+            await ground.doubts.lap()
         assert ground.read_anew == []
         del ground.store.broken[method]
 
-    await ground.doubts.look()
+    await ground.doubts.lap()
 
     assert ground.begun == [running]
     assert ground.looked_at == {running.seq: running}
@@ -134,7 +135,7 @@ async def test_what_comes_into_doubt_while_the_store_answers_is_asked_for_again(
     holder = await put_one(ground.store, key="k")
     answer = ground.store.hold("list")
     ground.doubts.added([make_offer(key="k")], holder.seq)
-    looking = asyncio.create_task(ground.doubts.look())
+    looking = asyncio.create_task(ground.doubts.lap())
     await asyncio.sleep(1)
     ground.doubts.added([make_offer(key="k")], holder.seq)
     asked = ground.store.calls.count("list")
@@ -148,16 +149,17 @@ async def test_what_comes_into_doubt_while_the_store_answers_is_asked_for_again(
 async def test_doubts_are_looked_into_a_moment_after_the_failure_and_again_until_it_works(ground: Ground) -> None:
     job = await put_one(ground.store)
     ground.store.broken["get"] = StoreUnavailable("not now")
-    looking = asyncio.create_task(ground.doubts.run())
+    looking = Duty(work=ground.doubts, metrics=ground.metrics)
+    looking.start()
     ground.doubts.changed([job])
     await asyncio.sleep(2)
-    assert ground.metrics.laps_failed.values["doubts",] >= 3
+    assert ground.metrics.laps_failed.values["reconciler",] >= 2
     del ground.store.broken["get"]
 
     await asyncio.sleep(1)
 
     assert ground.looked_at == {job.seq: job}
-    looking.cancel()
+    await looking.stop()
 
 
 @pytest.mark.parametrize("error", [StorageFull("no room"), IdempotencyMismatch("another body")], ids=["full", "memo"])
@@ -169,7 +171,7 @@ async def test_refusal_that_is_sure_to_have_changed_nothing_leaves_no_doubt(grou
         with pytest.raises(type(error)):
             await call
 
-    await ground.doubts.look()
+    await ground.doubts.lap()
 
     assert "get" not in ground.store.calls
 
@@ -179,7 +181,7 @@ async def test_final_state_counts_as_a_look(ground: Ground) -> None:
     (verdict,) = await ground.store.save([job.cancel(NOW)])
     ground.doubts.changed([job])
 
-    await ground.doubts.look()
+    await ground.doubts.lap()
 
     found = ground.looked_at[job.seq]
     assert found == verdict.job

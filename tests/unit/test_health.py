@@ -14,7 +14,11 @@ from tests.support.engine import Engine, outcomes_of
 from tests.support.faults import FaultyStore
 from tests.support.virtual import VirtualClock
 
-PARTS = ["service", "scheduler", "store", "outcomes", "loop", "clock"]
+DUTIES = [
+    *("scheduler", "dispatcher", "completer", "reconciler", "leases", "recovery"),
+    *("retention", "idempotency_records", "agenda_tidying", "idle_queues"),
+]
+PARTS = ["service", "store", "outcomes", "loop", "clock", *DUTIES]
 
 
 async def test_service_that_is_well_says_so_of_each_part(clock: VirtualClock) -> None:
@@ -24,7 +28,7 @@ async def test_service_that_is_well_says_so_of_each_part(clock: VirtualClock) ->
     async with engine:
         assert engine.parts.health.checks() == dict.fromkeys(PARTS, "ok")
 
-    assert engine.parts.health.checks()["scheduler"].startswith("ended: ")
+    assert engine.parts.health.checks()["scheduler"] == "stopped"
 
 
 async def test_drain_is_told(clock: VirtualClock) -> None:
@@ -52,7 +56,7 @@ async def test_lap_that_hangs_is_told_and_forgotten_when_it_is_over(clock: Virtu
         del engine.store.held["glance"]
         await asyncio.sleep(1)
 
-        assert hung.startswith("a lap takes 12 s already")
+        assert hung.startswith("a lap has been running for 12 s")
         assert engine.parts.health.checks()["scheduler"] == "ok"
 
 
@@ -65,7 +69,7 @@ async def test_laps_that_fail_are_told_until_one_does_not(clock: VirtualClock) -
         engine.store.broken.clear()
         await asyncio.sleep(2)
 
-        assert failing == "3 laps in a row failed; look for lap_failed in the log"
+        assert failing == "failed 3 times in a row: not now; see duty_failed in the log"
         assert engine.parts.health.checks()["scheduler"] == "ok"
 
 
@@ -84,7 +88,7 @@ async def test_full_disk_that_keeps_what_was_lost_from_being_written_down_is_no_
         await asyncio.sleep(2)
 
         assert full == "ok"
-        assert engine.parts.metrics.laps_failed.values["schedule",] > 3
+        assert engine.parts.metrics.laps_failed.values["recovery",] > 3
         assert outcomes_of(await engine.read(lost))[0] == "lost"
 
 

@@ -160,7 +160,7 @@ async def test_end_of_the_store_is_the_end_of_the_service(clock: VirtualClock) -
     await asyncio.sleep(1)
     assert not told.done()
 
-    store.ended.set_result(StoreFailed("twice in a minute"))
+    store.exit.set_result(StoreFailed("twice in a minute"))
 
     reason = await told
     assert reason is not None

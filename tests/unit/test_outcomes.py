@@ -202,7 +202,7 @@ async def test_unforeseen_error_at_a_claim_loses_nothing(clock: VirtualClock, er
         for job in jobs:
             await engine.until_final(job, within=5)
 
-        assert engine.parts.metrics.laps_failed.values["feed",] >= 5
+        assert engine.parts.metrics.laps_failed.values["dispatcher",] >= 5
         engine.assert_all_given_back()
 
 

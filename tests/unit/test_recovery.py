@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from app import scheduler
+from app import recovery, scheduler
 from app.errors import StoreUnavailable
 from app.job import State
 from app.outcome import End, Outcome
@@ -24,7 +24,7 @@ async def test_lap_that_fails_is_repeated_and_loses_nothing(desk: Desk, error: E
     desk.store.broken["glance"] = error
     await asyncio.sleep(10)
     assert desk.seqs == []
-    assert 4 <= desk.metrics.laps_failed.values["schedule",] <= 6
+    assert 4 <= desk.metrics.laps_failed.values["scheduler",] <= 6
     del desk.store.broken["glance"]
 
     await asyncio.sleep(2)
@@ -65,7 +65,7 @@ async def test_load_takes_all_that_waits_in_pages(clock: VirtualClock, monkeypat
     waiting = await put(desk.store, *[make_job(delay=number % 3, retry=RETRY) for number in range(35)])
     await put(desk.store, make_ended(State.SUCCEEDED), make_ended(State.CANCELLED))
 
-    loaded = await desk.scheduler.load()
+    loaded = await desk.load()
 
     assert loaded == 35
     async with running(desk):
@@ -74,17 +74,17 @@ async def test_load_takes_all_that_waits_in_pages(clock: VirtualClock, monkeypat
 
 
 async def test_load_of_an_empty_store_is_nothing(clock: VirtualClock) -> None:
-    assert await Desk(clock=clock).scheduler.load() == 0
+    assert await Desk(clock=clock).load() == 0
 
 
 async def test_what_ran_when_the_service_stopped_is_lost_and_due_again(
     clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scheduler, "PURGE_SLICE", 10)
+    monkeypatch.setattr(recovery, "RECOVER_SLICE", 10)
     desk = Desk(clock=clock)
     before = await put(desk.store, *[make_running(retry=RETRY) for _ in range(25)])
 
-    await desk.scheduler.load()
+    await desk.load()
 
     after = [await desk.read(job) for job in before]
     assert {(job.state, job.attempt, job.losses, job.failures) for job in after} == {(State.SCHEDULED, 1, 1, 0)}
@@ -101,7 +101,7 @@ async def test_job_lost_three_times_in_a_row_fails(clock: VirtualClock) -> None:
         job = job.finish(Outcome(End.LOST), clock.now()).start(clock.now())
     (job,) = await put(desk.store, job)
 
-    await desk.scheduler.load()
+    await desk.load()
 
     assert (await desk.read(job)).state is State.FAILED
     assert desk.metrics.finished.values == {("echo", "failed"): 1}
@@ -113,7 +113,7 @@ async def test_recovery_that_a_full_disk_prevents_follows_when_there_is_room(clo
     (waiting,) = await put(desk.store, make_job())
     desk.store.fill_disk()
 
-    await desk.scheduler.load()
+    await desk.load()
     async with running(desk):
         await asyncio.sleep(5)
         assert (await desk.read(lost)).state is State.RUNNING
@@ -128,7 +128,7 @@ async def test_recovery_put_off_leaves_alone_what_has_begun_since(clock: Virtual
     desk = Desk(clock=clock)
     await put(desk.store, make_running())
     desk.store.fill_disk()
-    await desk.scheduler.load()
+    await desk.load()
     (begun,) = await put(desk.store, make_job())
     desk.store.broken.clear()
     await desk.store.claim([begun.seq], now=clock.now())

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from app.config import QueueSettings, Retention
-from app.errors import StoreUnavailable
+from app.duty import Duty
+from app.errors import StoreRefused, StoreUnavailable
 from app.job import SECOND, State
 from app.stores.base import Memo, Offer
-from tests.support.builders import make_ended, make_job, make_running, put
+from tests.support.builders import ALL, make_ended, make_job, make_running, put
 from tests.support.desk import HOUR, RETRY, Desk
 from tests.support.virtual import VirtualClock
 
@@ -37,7 +38,7 @@ async def test_what_has_ended_is_kept_as_long_as_its_queue_says(
     desk = Desk(clock=clock, default=KEPT)
     jobs = await put(desk.store, *[make_ended(state) for state in ALL_ENDS], make_job(), make_running())
 
-    purged = await desk.scheduler.purge_once(clock.now() + age * SECOND)
+    purged = await desk.retention.sweep(clock.now() + age * SECOND)
 
     kept = await desk.store.get([job.seq for job in jobs])
     assert {job.state for job in kept.values()} == left | {State.SCHEDULED, State.RUNNING}
@@ -48,7 +49,7 @@ async def test_many_are_forgotten_in_one_sweep(clock: VirtualClock) -> None:
     desk = Desk(clock=clock, default=KEPT)
     await put(desk.store, *[make_ended(State.SUCCEEDED, retry=RETRY) for _ in range(1_700)])
 
-    assert await desk.scheduler.purge_once(clock.now() + 60 * SECOND) == 1_700
+    assert await desk.retention.sweep(clock.now() + 60 * SECOND) == 1_700
 
 
 async def test_idempotency_keys_are_forgotten_after_a_day(clock: VirtualClock) -> None:
@@ -56,10 +57,10 @@ async def test_idempotency_keys_are_forgotten_after_a_day(clock: VirtualClock) -
     memo = Memo("somebody", "key", b"digest")
     await desk.store.add([Offer(make_job())], now=clock.now(), memo=memo)
 
-    await desk.scheduler.purge_once(clock.now() + round(23.9 * HOUR * SECOND))
+    await desk.records.sweep(clock.now() + round(23.9 * HOUR * SECOND))
     assert await desk.store.forget_memos(before=clock.now() + 1, limit=10) == 1
     await desk.store.add([Offer(make_job())], now=clock.now(), memo=memo)
-    await desk.scheduler.purge_once(clock.now() + round(24.1 * HOUR * SECOND))
+    await desk.records.sweep(clock.now() + round(24.1 * HOUR * SECOND))
 
     assert await desk.store.forget_memos(before=clock.now() + 1, limit=10) == 0
 
@@ -69,30 +70,67 @@ async def test_many_idempotency_keys_are_forgotten_in_one_sweep(clock: VirtualCl
     for number in range(1_100):
         await desk.store.add([], now=clock.now(), memo=Memo("somebody", str(number), b"digest"))
 
-    await desk.scheduler.purge_once(clock.now() + round(24.1 * HOUR * SECOND))
+    await desk.records.sweep(clock.now() + round(24.1 * HOUR * SECOND))
 
     assert await desk.store.forget_memos(before=clock.now() + 1, limit=10) == 0
 
 
-async def test_sweep_that_fails_is_repeated_at_the_next_interval(
-    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_sweep_that_fails_is_repeated_soon(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk(clock=clock, default=KEPT)
     await put(desk.store, make_ended(State.SUCCEEDED))
-    counts, broken = desk.store.counts, True
+    duty = Duty(work=desk.retention, metrics=desk.metrics)
+    desk.store.broken["ended"] = StoreUnavailable("not now")
+    duty.start()
 
-    def fail_once() -> Any:
-        nonlocal broken
-        if broken:
-            broken = False
-            raise StoreUnavailable("not now")
-        return counts()
-
-    monkeypatch.setattr(desk.store, "counts", fail_once)
-    sweeps = asyncio.create_task(desk.scheduler.retain(60.0))
     await asyncio.sleep(61)
-    assert (desk.metrics.laps_failed.values, desk.metrics.purged.values[()]) == ({("retain",): 1}, 0)
-    await asyncio.sleep(60)
-    sweeps.cancel()
+    failing = duty.status()
+    purged = desk.metrics.purged.values[()]
+    desk.store.broken.clear()
+    await asyncio.sleep(2)
 
-    assert desk.metrics.purged.values[()] == 1
+    assert failing.startswith("failed 2 times in a row: not now")
+    assert (purged, desk.metrics.purged.values[()], duty.status()) == (0, 1, "ok")
+    await duty.stop()
+
+
+async def test_queue_that_cannot_be_purged_keeps_no_other_from_being_purged(clock: VirtualClock) -> None:
+    desk = Desk(clock=clock, a=KEPT, b=KEPT)
+    bad, *_ = await put(desk.store, *[make_ended(State.SUCCEEDED, queue=queue) for queue in "aaabbb"])
+    desk.store.refuse("purge", bad.seq)
+
+    purged = await desk.retention.sweep(clock.now() + 60 * SECOND)
+
+    assert purged == 5
+    assert await desk.store.list(ALL) == [bad]
+    assert desk.retention.aside.status().startswith(f"ok, but 1 set aside, the last {bad.seq}: ")
+
+
+async def test_queue_whose_list_cannot_be_read_keeps_no_other_from_being_purged(clock: VirtualClock) -> None:
+    desk = Desk(clock=clock, a=KEPT, b=KEPT)
+    await put(desk.store, *[make_ended(State.SUCCEEDED, queue=queue) for queue in "ab"])
+    ended = desk.store.ended
+
+    async def refuse_a(queue: str, *about: Any, **more: Any) -> Any:
+        if queue == "a":
+            raise StoreRefused("damaged")
+        return await ended(queue, *about, **more)
+
+    desk.store.ended = refuse_a  # type: ignore[method-assign]  # one page of an index
+
+    assert await desk.retention.sweep(clock.now() + 60 * SECOND) == 1
+    assert [job.queue for job in await desk.store.list(ALL)] == ["a"]
+
+
+async def test_row_that_can_never_be_purged_stays_alone_through_a_month_of_sweeps(clock: VirtualClock) -> None:
+    desk = Desk(clock=clock, default=KEPT)
+    bad, *_ = await put(desk.store, *[make_ended(State.SUCCEEDED, retry=RETRY) for _ in range(10)])
+    desk.store.refuse("purge", bad.seq)
+    duty = Duty(work=desk.retention, metrics=desk.metrics)
+    duty.start()
+
+    await asyncio.sleep(30 * 24 * HOUR)
+
+    assert await desk.store.list(ALL) == [bad]
+    assert duty.status() == "ok"
+    assert desk.metrics.set_aside.values["retention",] > 40_000
+    await duty.stop()

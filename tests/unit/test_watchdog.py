@@ -150,3 +150,38 @@ async def test_end_in_the_moment_of_a_look_is_not_taken_for_a_loop_that_stands_s
 
     assert told(caplog) == []
     assert time.monotonic() - began_at < 0.5
+
+
+async def test_watchdog_that_fails_while_it_looks_at_other_threads_watches_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    metrics = Metrics()
+    async with Watchdog(limit=0.1, metrics=metrics) as watchdog:
+        monkeypatch.setattr(watchdog, "_who", lambda: 1 / 0)
+        await asyncio.sleep(0.02)
+        block(0.3)
+        await asyncio.sleep(0.02)
+        failed = watchdog.state()
+        monkeypatch.undo()
+        block(0.3)
+        await asyncio.sleep(0.02)
+
+    assert "look for loop_blocked" in failed
+    assert [event for event, _ in told(caplog)] == ["watchdog_failed", "loop_blocked", "loop_turns_again"]
+    assert metrics.laps_failed.values == {("watchdog",): 1}
+    assert metrics.blocks.values[()] == 2
+
+
+async def test_failure_of_the_watchdog_is_shown_and_its_end_is_red() -> None:
+    async with Watchdog(limit=0.1, metrics=Metrics()) as watchdog:
+        watchdog._failures, watchdog._failure = 1, "ValueError: bad"
+        failed = watchdog.state()
+        assert watchdog._thread is not None
+        watchdog._is_over.set()
+        watchdog._has_answered.set()
+        watchdog._thread.join()
+        watchdog._is_over.clear()
+        ended = watchdog.state()
+
+    assert failed == "ok, but the watchdog failed 1 times: ValueError: bad; look for watchdog_failed in the log"
+    assert ended.startswith("not watched: ")

@@ -15,6 +15,7 @@ from app.config import WorkersSection
 from app.handlers.base import Attempt, Stop
 from app.job import SECOND, State
 from app.stores.base import Claim
+from tests.support.builders import purge
 from tests.support.engine import ONCE, STEADY, Engine, error_of, outcomes_of
 from tests.support.faults import FaultyStore
 from tests.support.kinds import FakeHandler, for_ever, lasting, raising
@@ -108,7 +109,7 @@ async def test_idle_worker_holds_on_to_no_job(clock: VirtualClock) -> None:
         await engine.until(lambda: engine.handler.running == 1)
         engine.handler.work = for_ever
         await engine.until(lambda: engine.store.calls[-1] == "finish")
-        await engine.store.purge("default", State.SUCCEEDED, before=clock.now() + SECOND, limit=1)
+        await purge(engine.store, "default", State.SUCCEEDED, before=clock.now() + SECOND, limit=1)
 
         assert {worker.job for worker in engine.parts.workers._workers} == {None}
         assert (sys.getrefcount(params), sys.getrefcount(result)) == (alone, alone)
@@ -131,6 +132,21 @@ async def test_job_that_cannot_be_read_is_told_of_and_counted_at_its_claim(clock
         assert asyncio.get_running_loop().time() - began < 2
         assert engine.parts.metrics.finished.values == {("echo", "failed"): 1}
         engine.assert_all_given_back()
+
+
+async def test_slots_that_cannot_be_given_back_keep_no_outcome_from_being_stored(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+    async with Engine(clock=clock) as engine:
+        monkeypatch.setattr(engine.parts.lanes, "release", lambda *_: 1 / 0)
+        job = await engine.submit()
+        await asyncio.sleep(1)
+        monkeypatch.undo()
+
+        assert (await engine.read(job)).state is State.SUCCEEDED
+        assert len(failures) == 1
 
 
 # timeouts
