@@ -121,11 +121,16 @@ class Claims:
             failed = await in_halves(list(slots), self._claim_some)
             pauses = {seq: self.aside.add(seq, error) for seq, error in failed}
         finally:
-            self._put_back({seq: now + round(pauses[seq] * SECOND) for seq in slots})
+            self._put_back({seq: now + round(pauses[seq] * SECOND) for seq in self._under_way})
 
     async def _claim_some(self, seqs: Sequence[int]) -> None:
         claim = await self._store.claim(seqs, now=self._now())
-        self._take_in(claim, {seq: self._under_way.pop(seq) for seq in seqs})
+        slots = self._under_way
+        if len(seqs) == len(slots):  # nearly always
+            self._under_way = {}
+        else:
+            slots = {seq: self._under_way.pop(seq) for seq in seqs}
+        self._take_in(claim, slots)
         self.aside.remove(seqs)
 
     def _put_back(self, instants: Mapping[int, Instant]) -> None:

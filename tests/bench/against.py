@@ -46,7 +46,7 @@ async def _post_echo(_: Ground, service: ServiceProcess, __: int) -> float:
 
 
 async def _post_webhook(_: Ground, service: ServiceProcess, round: int) -> float:
-    wanted = (request("POST", "/v1/jobs", _hook(index, round)) for index in range(3_000))
+    wanted = (request("POST", "/v1/jobs", _hook(index, f"post{round}")) for index in range(3_000))
     cpu = Cpu(service.pid)
     await send(port_of(service), wanted, status=201)
     return cpu.microseconds() / 3_000
@@ -58,7 +58,7 @@ async def _line_echo(_: Ground, service: ServiceProcess, __: int) -> float:
 
 async def _line_webhook(_: Ground, service: ServiceProcess, round: int) -> float:
     batches = [
-        b"\n".join(_hook(index, 1_000 * round + batch) for index in range(LINES)) + b"\n" for batch in range(1, 9)
+        b"\n".join(_hook(index, f"batch{round}.{batch}") for index in range(LINES)) + b"\n" for batch in range(1, 9)
     ]
     wanted = [request("POST", "/v1/jobs/batch", batch, "application/x-ndjson") for batch in batches]
     cpu = Cpu(service.pid)
@@ -178,7 +178,7 @@ def checked_out(revision: str) -> Iterator[Path]:
         subprocess.run([*git, "remove", "--force", str(folder)], check=True)
 
 
-def _hook(index: int, round: int) -> bytes:
+def _hook(index: int, load: str) -> bytes:
     """A webhook as applications send it; every third has a key and labels."""
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 3_600 + index * 7_919 % WEEK))
     params = {
@@ -194,5 +194,5 @@ def _hook(index: int, round: int) -> bytes:
     }
     job = {"kind": "http", "queue": "hooks", "execute_at": at, "params": params}
     if index % 3 == 0:
-        job |= {"key": f"order-{round}-{index}", "labels": {"tenant": f"t-{index % 50}"}}
+        job |= {"key": f"{load}-{index}", "labels": {"tenant": f"t-{index % 50}"}}
     return orjson.dumps(job)
