@@ -13,9 +13,9 @@ RUN python -m venv /opt/venv \
     && /opt/venv/bin/pip uninstall --quiet --yes pip \
     && find /opt/venv -type d -name tests -prune -exec rm -r {} +
 WORKDIR /opt/erelong
-COPY app app
+COPY app/erelong erelong
 # Unchecked: the root may be read-only and file times may change on the way, so bytecode must stand on its own.
-RUN python -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib app
+RUN python -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib erelong
 
 FROM ${BASE}
 # Not from the working directory, which is the user's: nothing there can take the place of a module of ours.
@@ -38,6 +38,6 @@ USER 10001:10001
 VOLUME ["/data"]
 EXPOSE 8080
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 CMD ["python", "-m", "app", "health"]
-ENTRYPOINT ["python", "-m", "app"]
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 CMD ["python", "-m", "erelong", "health"]
+ENTRYPOINT ["python", "-m", "erelong"]
 CMD ["serve"]

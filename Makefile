@@ -18,7 +18,7 @@ check: $(VENV)/dev.stamp ## check style, types and layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict app tests
-	$(BIN)/lint-imports --no-logo
+	PYTHONPATH=app $(BIN)/lint-imports --no-logo
 	$(BIN)/hadolint Dockerfile
 
 image: $(VENV)/dev.stamp ## build the container image and run it (docker; or buildah, podman, runc, mmdebstrap and root)
@@ -29,8 +29,8 @@ bench: $(VENV)/dev.stamp ## measure                            make bench ARGS="
 
 lock: $(BIN)/python ## pin the dependencies anew, hashed  make lock ARGS="--upgrade"
 	$(PIP) install --quiet --upgrade uv
-	$(COMPILE) requirements.txt
-	$(COMPILE) requirements-dev.txt --group dev --extra otel --constraint requirements.txt
+	$(COMPILE) requirements.txt --extra server
+	$(COMPILE) requirements-dev.txt --group dev --extra server --extra otel --constraint requirements.txt
 
 clean: ## remove the environment and all caches
 	rm -rf $(VENV) build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

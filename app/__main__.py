@@ -1,19 +1,11 @@
-"""Lets `python -m app` run the command line."""
+"""Lets `python -m app` run the command line in a checkout, where nothing is installed."""
 
 import sys
+from pathlib import Path
 
-from app import init
+sys.modules.pop("app", None)  # this folder is no package: a package of the user's may have that name
+sys.path.insert(0, str(Path(__file__).parent))
 
+from erelong.__main__ import main  # noqa: E402 - found only now
 
-def main() -> int:
-    return init.run(_command)
-
-
-def _command() -> int:
-    from app import cli  # only where the command runs: its parent, if it gets one, stays small
-
-    return cli.main()
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+sys.exit(main())

@@ -6,9 +6,9 @@ import inspect
 import re
 from typing import Any
 
-from app import errors
-from app.config import Config
-from app.metrics import Level, Metrics, Spread, Tally
+from erelong import errors
+from erelong.config import Config
+from erelong.metrics import Level, Metrics, Spread, Tally
 from tests.support import ROOT
 from tests.support.served import Served
 from tests.support.virtual import VirtualClock

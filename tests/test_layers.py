@@ -1,15 +1,19 @@
 """Every module imports only from below: the contract in pyproject.toml, held."""
 
+import os
 import subprocess
 import sys
 
-from tests.support import ROOT
+from tests.support import ROOT, SOURCE
 
 # In a process of its own: the linter sets up logging anew and would silence ours.
 LINT = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True, no_logo=True))"
 
 
 def test_no_module_imports_from_above_or_beside() -> None:
-    linted = subprocess.run([sys.executable, "-c", LINT], cwd=ROOT, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    linted = subprocess.run(
+        [sys.executable, "-c", LINT], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
 
     assert linted.returncode == 0, linted.stdout + linted.stderr

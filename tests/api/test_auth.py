@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from app.access import Scope, new_key
-from app.config import Rate
+from erelong.access import Scope, new_key
+from erelong.config import Rate
 from tests.support.keyed import Keyed, Keys, serve_keyed
 from tests.support.served import Answer, Serve
 

@@ -14,10 +14,10 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from app import log
-from app.access import fingerprint_of, new_key
-from app.cli import main
-from app.errors import StoreUnavailable
+from erelong import log
+from erelong.access import fingerprint_of, new_key
+from erelong.cli import main
+from erelong.errors import StoreUnavailable
 from tests.support.keyed import Keyed, Keys, serve_keyed
 from tests.support.kinds import FakeHandler
 from tests.support.process import ServiceProcess

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.config import QueueSettings
+from erelong.config import QueueSettings
 from tests.support.served import Answer, Serve, Served
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.config import QueueSettings, ServerSection
+from erelong.config import QueueSettings, ServerSection
 from tests.support.served import Serve, Served
 
 JOB = {"kind": "echo", "delay": 1_000}

@@ -11,8 +11,8 @@ import orjson
 import pytest
 import pytest_asyncio
 
-from app.api.connections import MAX_DOORSTEP
-from app.config import Kind, QueueSettings, ServerSection
+from erelong.api.connections import MAX_DOORSTEP
+from erelong.config import Kind, QueueSettings, ServerSection
 from tests.support.served import Serve, Served
 
 LIVEZ = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -8,7 +8,7 @@ from hashlib import sha256
 
 import pytest
 
-from app.api.examples import EXAMPLES
+from erelong.api.examples import EXAMPLES
 from tests.support.served import Served
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.api import openapi
-from app.config import Kind
+from erelong.api import openapi
+from erelong.config import Kind
 from tests.support.contract import Contract
 from tests.support.served import Serve, Served
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from app.config import ServerSection
-from app.errors import StorageFull, StoreUnavailable
-from app.handlers.base import Stop
+from erelong.config import ServerSection
+from erelong.errors import StorageFull, StoreUnavailable
+from erelong.handlers.base import Stop
 from tests.support.kinds import FakeHandler, lasting
 from tests.support.served import Answer, Serve, Served
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from app.config import QueueSettings, Rate, RetryPatch
-from app.drafts import MAX_TERMS
-from app.stores.base import Group
+from erelong.config import QueueSettings, Rate, RetryPatch
+from erelong.drafts import MAX_TERMS
+from erelong.stores.base import Group
 from tests.support.served import Serve, Served
 
 DEFAULTS = {

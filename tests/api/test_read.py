@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.config import ServerSection
+from erelong.config import ServerSection
 from tests.support.served import Serve, Served
 
 

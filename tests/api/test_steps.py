@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from app.config import QueueSettings, RetryPatch
-from app.handlers.base import Stop
+from erelong.config import QueueSettings, RetryPatch
+from erelong.handlers.base import Stop
 from tests.support.kinds import FakeHandler, lasting
 from tests.support.served import Answer, Serve, Served
 

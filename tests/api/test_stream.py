@@ -12,8 +12,8 @@ from typing import Any
 import orjson
 import pytest
 
-from app.config import QueueSettings, ServerSection
-from app.errors import StorageFull
+from erelong.config import QueueSettings, ServerSection
+from erelong.errors import StorageFull
 from tests.support.contract import NDJSON
 from tests.support.served import Serve, Served
 
@@ -160,7 +160,7 @@ async def test_others_are_answered_while_many_lines_are_read(service: Served, mo
             turns += 1
             await asyncio.sleep(0)
 
-    monkeypatch.setattr("app.api.batches.MAX_LINES", 10)
+    monkeypatch.setattr("erelong.api.batches.MAX_LINES", 10)
     counting = asyncio.create_task(count())
     await service.stream(*[JOB] * 1_000)
     counting.cancel()
@@ -263,7 +263,7 @@ async def test_client_that_leaves_in_mid_stream_is_no_error_of_ours(
 async def test_client_that_reads_nothing_before_it_has_sent_all_is_served(
     service: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.api.connection.LEAST_RATE", 0)  # virtual time runs on while the kernel moves bytes
+    monkeypatch.setattr("erelong.api.connection.LEAST_RATE", 0)  # virtual time runs on while the kernel moves bytes
     reader, writer = await connect_deaf(service)
 
     writer.write(HEAD)
@@ -282,7 +282,7 @@ async def test_client_that_reads_nothing_before_it_has_sent_all_is_served(
 async def test_client_that_never_reads_is_let_go_of(
     service: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("app.api.batches.MAX_UNREAD", 1_000)
+    monkeypatch.setattr("erelong.api.batches.MAX_UNREAD", 1_000)
     reader, writer = await connect_deaf(service)
     writer.write(HEAD)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.config import JobsSection, Kind, QueueSettings, RetryPatch, ServerSection
+from erelong.config import JobsSection, Kind, QueueSettings, RetryPatch, ServerSection
 from tests.support.served import Serve, Served
 
 # The clock stands at 2026-01-01T00:00:00Z.

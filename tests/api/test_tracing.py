@@ -13,11 +13,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from app import tracing as tracing_module
-from app.config import ConfigError
-from app.handlers.base import Attempt, AttemptFailed
-from app.tracing import Tracing, make_tracing
-from tests.support import ROOT
+from erelong import tracing as tracing_module
+from erelong.attempt import Attempt
+from erelong.config import ConfigError
+from erelong.handlers.base import AttemptFailed
+from erelong.tracing import Tracing, make_tracing
+from tests.support import SOURCE
 from tests.support.kinds import FakeHandler, for_ever
 from tests.support.served import Served
 from tests.support.virtual import VirtualClock
@@ -165,6 +166,6 @@ def test_endpoint_without_the_extra_is_refused_with_the_remedy(monkeypatch: pyte
 
 
 def test_nothing_of_it_is_loaded_unless_asked_for() -> None:
-    script = "import sys, app.main; sys.exit('opentelemetry' in sys.modules)"
+    script = "import sys, erelong.main; sys.exit('opentelemetry' in sys.modules)"
 
-    assert subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=False, timeout=20).returncode == 0
+    assert subprocess.run([sys.executable, "-c", script], cwd=SOURCE, check=False, timeout=20).returncode == 0

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.config import QueueSettings, WorkersSection
+from erelong.config import QueueSettings, WorkersSection
 from tests.support.served import Serve, Served
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from app import __version__
+from erelong import __version__
 from tests.bench.against import compare
 from tests.bench.ground import Ground
 from tests.bench.plot import plot

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from app.handlers.base import Attempt
+from erelong.attempt import Attempt
 
 BOOK = os.open(Path(__file__).with_name("book.txt"), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 CLOCKS = os.open(Path(__file__).with_name("clocks.txt"), os.O_WRONLY | os.O_APPEND | os.O_CREAT)

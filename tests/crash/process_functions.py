@@ -8,7 +8,7 @@ import signal
 import time
 from pathlib import Path
 
-from app.handlers import Attempt
+from erelong import Attempt
 
 FOLDER = Path(__file__).parent
 

@@ -19,7 +19,7 @@ from tests.support import ROOT
 from tests.support.process import NotReadyError, ServiceProcess
 
 CORRUPT = 65
-WAYS_OUT = ("app restore FILE", "name another file")
+WAYS_OUT = ("erelong restore FILE", "name another file")
 AT_ONCE = 3
 RESTORED = sized(1, 100)
 FEW = [

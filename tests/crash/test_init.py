@@ -13,10 +13,10 @@ from typing import TypeAlias
 
 import pytest
 
-from tests.support import ROOT
+from tests.support import SOURCE
 
 ALONE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc")
-COMMAND = "import sys\nfrom app import init\nsys.exit(init.run(lambda: exec(sys.argv[1])))"
+COMMAND = "import sys\nfrom erelong import init\nsys.exit(init.run(lambda: exec(sys.argv[1])))"
 
 # Leaves its grandchild to the first process, and tells whether that has reaped it.
 ORPHAN = """
@@ -86,4 +86,4 @@ def test_command_has_no_parent_but_ours_where_it_is_not_the_first_process() -> N
 
 def _start(*before: str, code: str) -> subprocess.Popen[str]:
     command = [*before, sys.executable, "-c", COMMAND, code]
-    return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, cwd=SOURCE, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)

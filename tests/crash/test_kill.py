@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from app.clock import parse_instant
+from erelong.clock import parse_instant
 from tests.crash.book import Run, install, read_book
 from tests.crash.client import Client
 from tests.crash.trials import sized

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from app.clock import parse_instant
+from erelong.clock import parse_instant
 from tests.crash.client import Client, looks
 from tests.crash.trials import percentile, sized
 from tests.support.alive import alive, descendants, is_running, written

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.clock import parse_instant
+from erelong.clock import parse_instant
 from tests.crash.book import install
 from tests.crash.client import Client
 from tests.crash.trials import percentile, sized

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from app.config import Config, Kind
-from app.handlers import make_handlers
-from app.handlers.base import Handler
-from app.ids import write_id
-from app.job import SECOND, Job, State
+from erelong.config import Config, Kind
+from erelong.handlers import make_handlers
+from erelong.handlers.base import Handler
+from erelong.ids import write_id
+from erelong.job import SECOND, Job, State
 from tests.support.builders import make_job
 from tests.support.virtual import EPOCH
 

@@ -11,10 +11,10 @@ import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from app.config import Config, HttpSection, Kind, WorkersSection
-from app.handlers import make_handlers
-from app.handlers.base import Handler
-from app.handlers.http import HttpHandler
+from erelong.config import Config, HttpSection, Kind, WorkersSection
+from erelong.handlers import make_handlers
+from erelong.handlers.base import Handler
+from erelong.handlers.http import HttpHandler
 from tests.handlers.process_runs import Handlers, OpenKind, OpenKinds, in_process
 from tests.handlers.receiver import LOOPBACK, Receiver
 from tests.support.alive import alive

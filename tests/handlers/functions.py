@@ -13,7 +13,7 @@ from typing import Annotated, Any, Never
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.handlers import Attempt, GiveUp
+from erelong import Attempt, GiveUp, RetryAfter
 
 release = threading.Event()
 """What `block` waits for."""
@@ -181,3 +181,11 @@ def takes_field(x: int = Field(3, ge=1)) -> int:
 
 def generator() -> Iterator[int]:
     yield 1
+
+
+async def retry_after(delay: Any) -> None:
+    raise RetryAfter(delay)
+
+
+def retry_after_in_thread(delay: Any) -> None:
+    raise RetryAfter(delay, "come again")

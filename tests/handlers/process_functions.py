@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from app.handlers import Attempt, GiveUp
+from erelong import Attempt, GiveUp
 from tests.support.alive import write_down, written
 
 CALLS = itertools.count(1)

@@ -11,10 +11,10 @@ from pathlib import Path
 import orjson
 import pytest
 
-from app.config import Config, ConfigError, Kind
-from app.errors import Invalid
-from app.handlers import make_handlers
-from app.handlers.base import Result, Stop
+from erelong.config import Config, ConfigError, Kind
+from erelong.errors import Invalid
+from erelong.handlers import make_handlers
+from erelong.handlers.base import Result, Stop
 from tests.handlers.attempts import ID, make_attempt
 from tests.handlers.process_runs import OpenKind, failure, run, until
 from tests.support.alive import alive, written

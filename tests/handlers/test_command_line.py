@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from app.handlers.command_line import CommandLine, read_command_line
-from app.handlers.signature import Unfit
+from erelong.handlers.command_line import CommandLine, read_command_line
+from erelong.handlers.signature import Unfit
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin"}
 PATTERNS = {"database": "[a-z0-9_]{1,63}", "n": r"\d+|all"}

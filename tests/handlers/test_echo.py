@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from app.errors import Invalid
-from app.handlers.base import AttemptFailed
-from app.handlers.echo import EchoHandler
+from erelong.errors import Invalid
+from erelong.handlers.base import AttemptFailed
+from erelong.handlers.echo import EchoHandler
 from tests.handlers.attempts import make_attempt
 
 

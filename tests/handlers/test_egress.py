@@ -17,12 +17,12 @@ import pytest
 from aiohttp import web
 from pydantic import SecretStr
 
-from app import clock
-from app.config import HttpSection
-from app.errors import Invalid
-from app.handlers import egress
-from app.handlers.base import AttemptFailed
-from app.handlers.http import HttpHandler
+from erelong import clock
+from erelong.config import HttpSection
+from erelong.errors import Invalid
+from erelong.handlers import egress
+from erelong.handlers.base import AttemptFailed
+from erelong.handlers.http import HttpHandler
 from tests.handlers.attempts import make_attempt
 from tests.handlers.receiver import LOOPBACK, Receiver
 
@@ -277,7 +277,7 @@ async def test_who_answered_is_known_after_the_connection_was_given_back(
         peers.append(peer)
         return True
 
-    monkeypatch.setattr("app.handlers.http.may_show", note)
+    monkeypatch.setattr("erelong.handlers.http.may_show", note)
     receiver.answers(500, body=body)
     async with opened(HttpSection(allow_networks=list(LOOPBACK))) as http:
         failures = [await failure_of(http, receiver.url) for _ in range(2)]

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from app.handlers.frames import Frames, framed, receive
+from erelong.handlers.frames import Frames, framed, receive
 
 MESSAGES = [b"", b"one", b"x" * 100_000, b"{}"]
 

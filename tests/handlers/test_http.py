@@ -10,10 +10,10 @@ import orjson
 import pytest
 from aiohttp import web
 
-from app import __version__
-from app.handlers.addresses import Addresses
-from app.handlers.base import AttemptFailed, current_traceparent
-from app.handlers.http import HttpHandler
+from erelong import __version__
+from erelong.handlers.addresses import Addresses
+from erelong.handlers.base import AttemptFailed, current_traceparent
+from erelong.handlers.http import HttpHandler
 from tests.handlers.attempts import ID, make_attempt
 from tests.handlers.receiver import LOOPBACK, Receiver, raw_server
 from tests.support.virtual import EPOCH
@@ -181,7 +181,7 @@ async def test_compressed_answer_is_not_unpacked(http: HttpHandler, receiver: Re
 async def test_any_other_status_of_a_public_server_fails_with_its_body_shown(
     http: HttpHandler, receiver: Receiver, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.handlers.egress._PUBLIC", Addresses(opened=LOOPBACK))
+    monkeypatch.setattr("erelong.handlers.egress._PUBLIC", Addresses(opened=LOOPBACK))
     receiver.answers(status, body=b"" if status == 304 else b"out of\n  order" + b"x" * 1_000)
 
     failure = await failure_of(http, receiver.url)

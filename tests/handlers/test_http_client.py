@@ -16,11 +16,11 @@ from aiohttp.connector import Connection
 from pydantic import SecretStr
 from yarl import URL
 
-from app import __version__, clock
-from app.config import HttpSection
-from app.handlers.base import AttemptFailed
-from app.handlers.http import HttpHandler
-from app.handlers.http_client import Call, HttpClient
+from erelong import __version__, clock
+from erelong.config import HttpSection
+from erelong.handlers.base import AttemptFailed
+from erelong.handlers.http import HttpHandler
+from erelong.handlers.http_client import Call, HttpClient
 from tests.handlers.attempts import ID, make_attempt
 from tests.handlers.receiver import LOOPBACK, raw_server
 

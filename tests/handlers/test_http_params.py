@@ -7,10 +7,10 @@ from typing import Any
 import orjson
 import pytest
 
-from app import clock
-from app.config import HttpSection
-from app.errors import Invalid
-from app.handlers.http import HttpHandler
+from erelong import clock
+from erelong.config import HttpSection
+from erelong.errors import Invalid
+from erelong.handlers.http import HttpHandler
 
 URL = "https://app.example/hook"
 

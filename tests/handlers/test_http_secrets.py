@@ -13,10 +13,10 @@ import pytest_asyncio
 from aiohttp import web
 from pydantic import SecretStr
 
-from app.config import HttpSecret, HttpSection
-from app.errors import Invalid
-from app.handlers.base import AttemptFailed
-from app.handlers.http import HttpHandler
+from erelong.config import HttpSecret, HttpSection
+from erelong.errors import Invalid
+from erelong.handlers.base import AttemptFailed
+from erelong.handlers.http import HttpHandler
 from tests.handlers.attempts import make_attempt
 from tests.handlers.receiver import LOOPBACK, Receiver, raw_server
 from tests.support.virtual import VirtualClock
@@ -173,7 +173,7 @@ async def test_beginning_of_a_secret_at_the_end_of_what_was_read_is_not_kept(
 async def test_failure_does_not_tell_the_secret(
     http: HttpHandler, receiver: Receiver, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.handlers.http.may_show", lambda peer: True)
+    monkeypatch.setattr("erelong.handlers.http.may_show", lambda peer: True)
     receiver.answer = answering(status=status, body=b"no: " + VALUE.encode(), Location="http://h/" + "x" * 190 + VALUE)
 
     failure = await failure_of(http, receiver.url)
@@ -195,7 +195,7 @@ async def test_answer_that_is_not_http_does_not_tell_the_secret(clock: VirtualCl
 
 
 async def test_secret_that_is_base64_is_masked_as_it_stands(http: HttpHandler) -> None:
-    from app.handlers.http_secrets import Mask
+    from erelong.handlers.http_secrets import Mask
 
     basic = base64.b64encode(b"user:password").decode()
 

@@ -10,8 +10,8 @@ import struct
 import orjson
 import pytest
 
-from app.handlers.base import AttemptFailed
-from app.handlers.http import HttpHandler
+from erelong.handlers.base import AttemptFailed
+from erelong.handlers.http import HttpHandler
 from tests.handlers.attempts import make_attempt
 from tests.handlers.receiver import raw_server
 from tests.handlers.test_http_client import opened, serving

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from app.config import Config, ConfigError, Kind, RetryPatch
-from app.handlers import make_handlers
+from erelong.config import Config, ConfigError, Kind, RetryPatch
+from erelong.handlers import make_handlers
 from tests.handlers.attempts import FUNCTIONS, make_attempt, make_python
 
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from app.handlers.output import MAX_KEPT, Tail
+from erelong.handlers.output import MAX_KEPT, Tail
 
 pytestmark = pytest.mark.real_loop("asyncio", "uvloop")
 

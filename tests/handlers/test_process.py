@@ -11,10 +11,10 @@ from typing import Any
 import orjson
 import pytest
 
-from app.config import Config, ConfigError
-from app.errors import Invalid
-from app.handlers import make_handlers
-from app.handlers.base import Result, Stop
+from erelong.config import Config, ConfigError
+from erelong.errors import Invalid
+from erelong.handlers import make_handlers
+from erelong.handlers.base import Result, Stop
 from tests.handlers.attempts import FUNCTIONS, ID, make_attempt
 from tests.handlers.process_runs import OpenKind, OpenKinds, failure, in_process, run, until
 from tests.support.alive import written
@@ -89,7 +89,7 @@ async def test_process_imports_no_part_of_the_service_that_it_has_no_use_for(ope
     modules = set(orjson.loads((await run(await open_function("modules"))).json or b""))
 
     assert modules.isdisjoint(
-        {"aiohttp", "uvloop", "apsw", "app.config", "app.handlers.http", "app.handlers.processes"}
+        {"aiohttp", "uvloop", "apsw", "erelong.config", "erelong.handlers.http", "erelong.handlers.processes"}
     )
 
 
@@ -215,7 +215,7 @@ async def test_process_that_holds_too_much_is_replaced(open_functions: OpenKinds
 async def test_process_is_replaced_after_a_thousand_calls(
     open_function: OpenKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.handlers.warm_process.MAX_CALLS", 3)
+    monkeypatch.setattr("erelong.handlers.warm_process.MAX_CALLS", 3)
     handler = await open_function("calls")
 
     assert [(await run(handler)).json for _ in range(5)] == [b"1", b"2", b"3", b"1", b"2"]
@@ -293,7 +293,7 @@ async def test_attempt_fails_when_there_are_no_descriptors_for_its_process(
     def refuse() -> None:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr("app.handlers.warm_process.socketpair", refuse)
+    monkeypatch.setattr("erelong.handlers.warm_process.socketpair", refuse)
     await failure(handler)
     failed = await failure(handler)
     monkeypatch.undo()

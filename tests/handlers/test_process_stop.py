@@ -11,10 +11,10 @@ from pathlib import Path
 import orjson
 import pytest
 
-from app.config import Config
-from app.handlers import make_handlers
-from app.handlers.base import AttemptFailed
-from app.handlers.process import ProcessHandler
+from erelong.config import Config
+from erelong.handlers import make_handlers
+from erelong.handlers.base import AttemptFailed
+from erelong.handlers.process import ProcessHandler
 from tests.handlers.process_runs import OpenKind, OpenKinds, failure, in_process, run, until
 from tests.support.alive import alive, written
 

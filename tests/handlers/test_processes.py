@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from app.handlers import processes as subject
-from app.handlers.processes import Ended, Process, Processes, Surroundings, see_through
+from erelong.handlers import processes as subject
+from erelong.handlers.processes import Ended, Process, Processes, Surroundings, see_through
 from tests.handlers.process_runs import until
 from tests.support import ROOT
 from tests.support.alive import alive, is_alive, written
@@ -141,7 +141,7 @@ async def test_nothing_is_left_of_what_the_keeper_kept_when_its_service_is_kille
 import asyncio, os, sys, time
 from pathlib import Path
 sys.path[:] = {sys.path!r}
-from app.handlers.processes import Processes
+from erelong.handlers.processes import Processes
 from tests.handlers.test_processes import FORK, start
 async def main():
     processes = Processes()

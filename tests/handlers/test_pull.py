@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from app.config import Config, ConfigError, Kind
-from app.errors import Invalid
-from app.handlers import make_handlers
-from app.handlers.base import Handler
+from erelong.config import Config, ConfigError, Kind
+from erelong.errors import Invalid
+from erelong.handlers import make_handlers
+from erelong.handlers.base import Handler
 from tests.handlers.attempts import make_attempt
 
 SCHEMA = {"type": "object", "required": ["url"], "properties": {"url": {"type": "string"}, "sizes": {"type": "array"}}}

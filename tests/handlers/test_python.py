@@ -8,10 +8,11 @@ from typing import Any
 import orjson
 import pytest
 
-from app.errors import Invalid
-from app.handlers.base import AttemptFailed, GiveUp, Stop
-from app.handlers.python import AsyncHandler
-from app.handlers.signature import read_signature
+from erelong.attempt import GiveUp
+from erelong.errors import Invalid
+from erelong.handlers.base import AttemptFailed, Stop
+from erelong.handlers.python import AsyncHandler
+from erelong.handlers.signature import read_signature
 from tests.handlers.attempts import make_attempt, make_python
 
 
@@ -235,3 +236,21 @@ async def test_function_without_parameters_is_not_called_with_params_that_it_too
     """It has changed since the submit."""
     with pytest.raises(AttemptFailed, match="is unknown"):
         await make_python("fail_async").run(make_attempt(b'{"order": 7}'))
+
+
+@pytest.mark.real_loop
+@pytest.mark.parametrize("name", ["retry_after", "retry_after_in_thread"])
+@pytest.mark.parametrize(("delay", "seconds"), [(b"300", 300.0), (b'"5m"', 300.0), (b"0", 0.0)])
+async def test_function_says_when_it_is_to_be_retried(name: str, delay: bytes, seconds: float) -> None:
+    with pytest.raises(AttemptFailed) as failure:
+        await make_python(name).run(make_attempt(b'{"delay": %b}' % delay))
+
+    assert (failure.value.type, failure.value.retryable, failure.value.backoff) == ("exception", True, seconds)
+    assert ("come again" in failure.value.message) == (name == "retry_after_in_thread")
+
+
+async def test_delay_that_is_none_is_refused_in_words() -> None:
+    with pytest.raises(AttemptFailed, match='RetryAfter: "soon" is not a duration') as failure:
+        await make_python("retry_after").run(make_attempt(b'{"delay": "soon"}'))
+
+    assert failure.value.backoff is None

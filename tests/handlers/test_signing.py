@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from app import clock
-from app.config import HttpSection
-from app.handlers.http import HttpHandler
-from app.handlers.signing import Signer
+from erelong import clock
+from erelong.config import HttpSection
+from erelong.handlers.http import HttpHandler
+from erelong.handlers.signing import Signer
 from tests.handlers.attempts import ID, make_attempt
 from tests.handlers.receiver import LOOPBACK, Receiver
 from tests.support import ROOT

@@ -12,11 +12,11 @@ import pytest
 import pytest_asyncio
 from aiohttp import ThreadedResolver
 
-from app import clock
-from app.config import HttpSection
-from app.errors import Invalid
-from app.handlers.base import AttemptFailed
-from app.handlers.http import HttpHandler
+from erelong import clock
+from erelong.config import HttpSection
+from erelong.errors import Invalid
+from erelong.handlers.base import AttemptFailed
+from erelong.handlers.http import HttpHandler
 from tests.handlers.attempts import make_attempt
 from tests.handlers.receiver import raw_server
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from app.handlers import threads
-from app.handlers.base import AttemptFailed, Handler
-from app.handlers.threads import ThreadPool
+from erelong.handlers import threads
+from erelong.handlers.base import AttemptFailed, Handler
+from erelong.handlers.threads import ThreadPool
 from tests.handlers import functions
 from tests.handlers.attempts import make_attempt, make_python
 

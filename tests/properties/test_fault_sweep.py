@@ -14,18 +14,18 @@ from typing import Any, NamedTuple
 import orjson
 import pytest
 
-from app.askers import Ask
-from app.clock import format_instant
-from app.config import Config, QueueSettings, Retention, ServerSection
-from app.drafts import Change
-from app.errors import Problem, QueueNotFound, StorageFull, StoreUnavailable
-from app.handlers.base import Attempt, GiveUp
-from app.handlers.pull import make_pull_handler
-from app.job import Job, State
-from app.leases import Leased
-from app.main import Parts
-from app.outcome import End, Error, Outcome
-from app.stores.base import Memo, Offer
+from erelong.askers import Ask
+from erelong.attempt import Attempt, GiveUp
+from erelong.clock import format_instant
+from erelong.config import Config, QueueSettings, Retention, ServerSection
+from erelong.drafts import Change
+from erelong.errors import Problem, QueueNotFound, StorageFull, StoreUnavailable
+from erelong.handlers.pull import make_pull_handler
+from erelong.job import Job, State
+from erelong.leases import Leased
+from erelong.main import Parts
+from erelong.outcome import End, Error, Outcome
+from erelong.stores.base import Memo, Offer
 from tests.support.builders import make_offer, make_retry
 from tests.support.kinds import FakeHandler, for_ever, lasting
 from tests.support.swept import Fault, SweptStore

@@ -12,8 +12,8 @@ import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.api.schemas import JobIn, ListIn, PatchIn
-from app.config import QueueSettings
+from erelong.api.schemas import JobIn, ListIn, PatchIn
+from erelong.config import QueueSettings
 from tests.support.examples import examples
 from tests.support.served import Served
 from tests.support.virtual import VirtualClock, VirtualLoop

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.config import LabelConcurrency, QueueSettings
-from app.lanes import Lanes
-from app.stores.base import glance_at
+from erelong.config import LabelConcurrency, QueueSettings
+from erelong.lanes import Lanes
+from erelong.stores.base import glance_at
 from tests.support.builders import make_job, make_retry
 
 KINDS, QUEUES = ("resize", "print"), ("a", "b", "c")

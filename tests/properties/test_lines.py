@@ -11,8 +11,8 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.bodies import Bodies
-from app.config import ServerSection
+from erelong.api.bodies import Bodies
+from erelong.config import ServerSection
 
 LIMIT = 6
 

@@ -8,14 +8,14 @@ import orjson
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.access import ANYBODY, Caller, Scope
-from app.api.offers import MAX_MOULDS, Offers
-from app.config import Config, QueueSettings
-from app.drafts import Drafts
-from app.errors import Forbidden, Invalid
-from app.handlers import make_handlers
-from app.lanes import Lanes
-from app.stores.base import Offer
+from erelong.access import ANYBODY, Caller, Scope
+from erelong.api.offers import MAX_MOULDS, Offers
+from erelong.config import Config, QueueSettings
+from erelong.drafts import Drafts
+from erelong.errors import Forbidden, Invalid
+from erelong.handlers import make_handlers
+from erelong.lanes import Lanes
+from erelong.stores.base import Offer
 from tests.support.builders import NOW
 
 CONFIG = Config(queues={"mail": QueueSettings(timeout=7)})

@@ -11,14 +11,14 @@ import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.clock import Instant, format_instant
-from app.config import LabelConcurrency, QueueSettings, WorkersSection
-from app.drafts import Change
-from app.errors import Problem
-from app.handlers.base import Attempt
-from app.ids import parse_id
-from app.job import SECOND, Job, State
-from app.stores.base import Offer, Receipt
+from erelong.attempt import Attempt
+from erelong.clock import Instant, format_instant
+from erelong.config import LabelConcurrency, QueueSettings, WorkersSection
+from erelong.drafts import Change
+from erelong.errors import Problem
+from erelong.ids import parse_id
+from erelong.job import SECOND, Job, State
+from erelong.stores.base import Offer, Receipt
 from tests.support.builders import make_retry
 from tests.support.engine import Engine
 from tests.support.examples import examples

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.conflict import OnConflict
-from app.errors import IdempotencyMismatch, WrongState
-from app.job import SECOND, Job, State
-from app.outcome import End, Outcome
-from app.stores import sqlite_listing
-from app.stores.base import Claim, Ending, Memo, Offer, Order, Override, Query, Saved, Store
-from app.stores.memory import MemoryStore
-from app.stores.sqlite import SqliteStore
-from app.stores.sqlite_running import waiting_still
+from erelong.conflict import OnConflict
+from erelong.errors import IdempotencyMismatch, WrongState
+from erelong.job import SECOND, Job, State
+from erelong.outcome import End, Outcome
+from erelong.stores import sqlite_listing
+from erelong.stores.base import Claim, Ending, Memo, Offer, Order, Override, Query, Saved, Store
+from erelong.stores.memory import MemoryStore
+from erelong.stores.sqlite import SqliteStore
+from erelong.stores.sqlite_running import waiting_still
 from tests.support.builders import ALL, NOW, count_both, make_failure, make_job, make_retry
 from tests.support.examples import examples
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from app.conflict import OnConflict
-from app.job import State
-from app.stores.base import Added, Fate, Offer, Query, Receipt, Store
+from erelong.conflict import OnConflict
+from erelong.job import State
+from erelong.stores.base import Added, Fate, Offer, Query, Receipt, Store
 from tests.support.builders import ALL, NOW, fates, make_ended, make_job, make_offer, put, put_one
 
 pytestmark = pytest.mark.real_loop

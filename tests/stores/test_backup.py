@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from app.cli import main as run
-from app.errors import BadCopy, Exit, StoreCorrupt, StoreFailed, StoreInUse
-from app.job import State
-from app.stores import backup
-from app.stores.backup import back_up, restore
-from app.stores.sqlite import SqliteStore
+from erelong.cli import main as run
+from erelong.errors import BadCopy, Exit, StoreCorrupt, StoreFailed, StoreInUse
+from erelong.job import State
+from erelong.stores import backup
+from erelong.stores.backup import back_up, restore
+from erelong.stores.sqlite import SqliteStore
 from tests.support.builders import ALL, make_ended, make_job, make_running, put, put_one
 from tests.support.disk import faulty_disk, io_error
 

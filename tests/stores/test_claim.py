@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.job import SECOND, State
-from app.stores.base import Claim, Query, Store, glance_at
+from erelong.job import SECOND, State
+from erelong.stores.base import Claim, Query, Store, glance_at
 from tests.support.builders import ALL, NOW, make_ended, make_job, make_running, put, put_one
 
 pytestmark = pytest.mark.real_loop

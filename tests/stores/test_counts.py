@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.job import State
-from app.stores.base import Override, Store
+from erelong.job import State
+from erelong.stores.base import Override, Store
 from tests.support.builders import NOW, make_ended, make_job, make_running, purge, put
 
 pytestmark = pytest.mark.real_loop

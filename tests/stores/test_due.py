@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.job import SECOND, State
-from app.stores.base import Store
+from erelong.job import SECOND, State
+from erelong.stores.base import Store
 from tests.support.builders import NOW, make_ended, make_failure, make_job, make_running, put, put_one
 
 pytestmark = pytest.mark.real_loop

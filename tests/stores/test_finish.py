@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from app.errors import WrongState
-from app.job import Job, State
-from app.outcome import End, Error, Outcome
-from app.stores.base import Ending, Saved, Store
-from app.stores.recent import MAX_AT_ONCE
+from erelong.errors import WrongState
+from erelong.job import Job, State
+from erelong.outcome import End, Error, Outcome
+from erelong.stores.base import Ending, Saved, Store
+from erelong.stores.recent import MAX_AT_ONCE
 from tests.support.builders import ALL, NOW, count_both, make_failure, make_job, put, put_one
 
 pytestmark = pytest.mark.real_loop

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.job import SECOND, State
-from app.stores.base import Fate, Query, Store
+from erelong.job import SECOND, State
+from erelong.stores.base import Fate, Query, Store
 from tests.support.builders import ALL, NOW, fates, make_ended, make_job, make_offer, make_running, purge, put, put_one
 
 pytestmark = pytest.mark.real_loop

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.job import State
-from app.stores.base import Store, glance_at
+from erelong.job import State
+from erelong.stores.base import Store, glance_at
 from tests.support.builders import make_ended, make_job, make_running, put
 
 pytestmark = pytest.mark.real_loop

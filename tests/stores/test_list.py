@@ -11,10 +11,10 @@ import orjson
 import pytest
 import pytest_asyncio
 
-from app.job import SECOND, Job, State
-from app.outcome import End, Outcome
-from app.stores import sqlite_listing
-from app.stores.base import Ending, Order, Query, Store
+from erelong.job import SECOND, Job, State
+from erelong.outcome import End, Outcome
+from erelong.stores import sqlite_listing
+from erelong.stores.base import Ending, Order, Query, Store
 from tests.support.builders import NOW, make_ended, make_failure, make_job, make_running, put, put_one
 
 pytestmark = pytest.mark.real_loop

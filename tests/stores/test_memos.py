@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from app.conflict import OnConflict
-from app.errors import IdempotencyMismatch
-from app.job import SECOND
-from app.stores.base import Added, Fate, Memo, Receipt, Store
+from erelong.conflict import OnConflict
+from erelong.errors import IdempotencyMismatch
+from erelong.job import SECOND
+from erelong.stores.base import Added, Fate, Memo, Receipt, Store
 from tests.support.builders import ALL, NOW, fates, make_offer, put_one
 
 pytestmark = pytest.mark.real_loop

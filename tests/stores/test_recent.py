@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from app.conflict import OnConflict
-from app.job import SECOND, State
-from app.outcome import End, Outcome
-from app.stores.base import Ending, Receipt
-from app.stores.recent import MAX_AT_ONCE, MAX_BYTES, MAX_JOBS, Recent
-from app.stores.sqlite import SqliteStore
+from erelong.conflict import OnConflict
+from erelong.job import SECOND, State
+from erelong.outcome import End, Outcome
+from erelong.stores.base import Ending, Receipt
+from erelong.stores.recent import MAX_AT_ONCE, MAX_BYTES, MAX_JOBS, Recent
+from erelong.stores.sqlite import SqliteStore
 from tests.support.builders import NOW, make_ended, make_job, make_offer, purge, put, put_one
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from app.conflict import OnConflict
-from app.job import State
-from app.outcome import End, Outcome
-from app.stores.base import Fate, Query, Saved, Store
+from erelong.conflict import OnConflict
+from erelong.job import State
+from erelong.outcome import End, Outcome
+from erelong.stores.base import Fate, Query, Saved, Store
 from tests.support.builders import (
     ALL,
     NOW,

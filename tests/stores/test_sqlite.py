@@ -12,11 +12,19 @@ from pathlib import Path
 import apsw
 import pytest
 
-from app.errors import Exit, IdempotencyMismatch, StorageFull, StoreCorrupt, StoreFailed, StoreInUse, StoreUnavailable
-from app.job import State
-from app.stores.base import Memo, Offer, Override, Receipt
-from app.stores.ownership import Ownership
-from app.stores.sqlite import SqliteStore
+from erelong.errors import (
+    Exit,
+    IdempotencyMismatch,
+    StorageFull,
+    StoreCorrupt,
+    StoreFailed,
+    StoreInUse,
+    StoreUnavailable,
+)
+from erelong.job import State
+from erelong.stores.base import Memo, Offer, Override, Receipt
+from erelong.stores.ownership import Ownership
+from erelong.stores.sqlite import SqliteStore
 from tests.support.builders import ALL, NOW, count_both, make_ended, make_job, make_offer, make_running, put, put_one
 
 pytestmark = pytest.mark.real_loop

@@ -11,14 +11,14 @@ from pathlib import Path
 import apsw
 import pytest
 
-from app.errors import Problem, StorageFull, StoreFailed, StoreUnavailable
-from app.job import Job, State
-from app.outcome import End, Outcome
-from app.stores import sqlite_upkeep
-from app.stores.base import Ending, Memo, Order, Query
-from app.stores.reserve import Reserve
-from app.stores.sqlite import SqliteStore
-from app.stores.threads import Call
+from erelong.errors import Problem, StorageFull, StoreFailed, StoreUnavailable
+from erelong.job import Job, State
+from erelong.outcome import End, Outcome
+from erelong.stores import sqlite_upkeep
+from erelong.stores.base import Ending, Memo, Order, Query
+from erelong.stores.reserve import Reserve
+from erelong.stores.sqlite import SqliteStore
+from erelong.stores.threads import Call
 from tests.support.builders import ALL, NOW, count_both, make_job, make_offer, purge, put, put_one
 from tests.support.disk import FaultyDisk, fail_once, faulty_disk, io_error
 
@@ -130,7 +130,7 @@ async def test_second_io_error_within_a_minute_ends_the_store(
         for call in (put_one(store), store.get([1]), store.list(ALL)):
             with pytest.raises(StoreUnavailable):
                 await call
-    told = [record.msg for record in caplog.records if record.name == "app.stores.sqlite_threads"]
+    told = [record.msg for record in caplog.records if record.name == "erelong.stores.sqlite_threads"]
     assert told == ["store_io_error", "store_reopened", "store_io_error", "store_ended"]
 
 
@@ -304,10 +304,10 @@ async def test_store_that_opened_on_a_full_disk_takes_its_reserve_when_there_is_
 ) -> None:
     monkeypatch.setattr(sqlite_upkeep, "LOOK_FOR_ROOM_EVERY", 0.0)
     monkeypatch.setattr(sqlite_upkeep, "SYNC_EVERY", 0.01)
-    monkeypatch.setattr("app.stores.reserve._has_room", lambda *_: False)
+    monkeypatch.setattr("erelong.stores.reserve._has_room", lambda *_: False)
     async with opened(tmp_path, reserve=64 * KIB) as store:
         full = store.ailment()
-        monkeypatch.setattr("app.stores.reserve._has_room", lambda *_: True)
+        monkeypatch.setattr("erelong.stores.reserve._has_room", lambda *_: True)
         for _ in range(500):
             if store.ailment() is None:
                 break
@@ -441,7 +441,7 @@ async def test_damaged_page_is_refused_to_whoever_asks_for_it_and_told_of(
         await store.get([jobs[2].seq])
 
     assert (store.ailment() or "").startswith("damaged: ")
-    assert "python -m app restore FILE" in (store.ailment() or "")
+    assert "erelong restore FILE" in (store.ailment() or "")
     assert await store.get([jobs[1].seq]) == {jobs[1].seq: jobs[1]}
     await put_one(store)
     (told,) = [record.__dict__["fields"] for record in caplog.records if record.msg == "store_corrupt"]

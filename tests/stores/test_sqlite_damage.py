@@ -10,11 +10,11 @@ import apsw
 import orjson
 import pytest
 
-from app.conflict import OnConflict
-from app.job import SECOND, Job, State
-from app.outcome import End, Outcome
-from app.stores.base import Ending, Query, glance_at
-from app.stores.sqlite import SqliteStore
+from erelong.conflict import OnConflict
+from erelong.job import SECOND, Job, State
+from erelong.outcome import End, Outcome
+from erelong.stores.base import Ending, Query, glance_at
+from erelong.stores.sqlite import SqliteStore
 from tests.support.builders import (
     ALL,
     NOW,

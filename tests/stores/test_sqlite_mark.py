@@ -10,16 +10,16 @@ from pathlib import Path
 import apsw
 import pytest
 
-from app.errors import Exit, PlaceRefused, StoreCorrupt
-from app.stores import file_systems, sqlite_file
-from app.stores.mark import Mark, MarkFile
-from app.stores.sqlite import SqliteStore
+from erelong.errors import Exit, PlaceRefused, StoreCorrupt
+from erelong.stores import file_systems, sqlite_file
+from erelong.stores.mark import Mark, MarkFile
+from erelong.stores.sqlite import SqliteStore
 from tests.support.builders import ALL, put_one
 
 pytestmark = pytest.mark.real_loop
 
 PAGE = 4_096
-RESTORE = "python -m app restore FILE"
+RESTORE = "erelong restore FILE"
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from dataclasses import replace
 import apsw
 import pytest
 
-from app.job import State
-from app.stores import sqlite_listing
-from app.stores import sqlite_schema as sql
-from app.stores.base import Order, Query
-from app.stores.sqlite import SqliteStore
+from erelong.job import State
+from erelong.stores import sqlite_listing
+from erelong.stores import sqlite_schema as sql
+from erelong.stores.base import Order, Query
+from erelong.stores.sqlite import SqliteStore
 from tests.support.builders import NOW, make_ended, make_job, make_running, put
 
 pytestmark = pytest.mark.real_loop

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from app.errors import Problem, StoreUnavailable
-from app.job import Job, State
-from app.outcome import End, Outcome
-from app.stores import claim_file
-from app.stores.backup import back_up, restore
-from app.stores.base import Ending, Query
-from app.stores.claim_file import Claimed, ClaimFile
-from app.stores.sqlite import SqliteStore
+from erelong.errors import Problem, StoreUnavailable
+from erelong.job import Job, State
+from erelong.outcome import End, Outcome
+from erelong.stores import claim_file
+from erelong.stores.backup import back_up, restore
+from erelong.stores.base import Ending, Query
+from erelong.stores.claim_file import Claimed, ClaimFile
+from erelong.stores.sqlite import SqliteStore
 from tests.support.builders import ALL, NOW, count_both, make_failure, make_job, put, put_one
 from tests.support.disk import FaultyDisk, fail_once, faulty_disk
 

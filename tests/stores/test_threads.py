@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from app.errors import StoreUnavailable
-from app.stores.sqlite import SqliteStore
-from app.stores.threads import Call, GroupThread
+from erelong.errors import StoreUnavailable
+from erelong.stores.sqlite import SqliteStore
+from erelong.stores.threads import Call, GroupThread
 from tests.support.builders import put_one
 
 pytestmark = pytest.mark.real_loop

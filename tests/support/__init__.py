@@ -4,3 +4,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 """The root of the repository, whatever the working directory."""
+
+SOURCE = ROOT / "app"
+"""The folder that holds the package."""

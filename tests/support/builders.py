@@ -7,13 +7,13 @@ from typing import Any
 
 import orjson
 
-from app import job as jobs
-from app.config import Retry
-from app.conflict import OnConflict
-from app.ids import draw_tokens
-from app.job import SECOND, Job, State
-from app.outcome import End, Error, Outcome
-from app.stores.base import Fate, Group, Offer, Query, Receipt, Store
+from erelong import job as jobs
+from erelong.config import Retry
+from erelong.conflict import OnConflict
+from erelong.ids import draw_tokens
+from erelong.job import SECOND, Job, State
+from erelong.outcome import End, Error, Outcome
+from erelong.stores.base import Fate, Group, Offer, Query, Receipt, Store
 from tests.support.virtual import EPOCH
 
 NOW = EPOCH

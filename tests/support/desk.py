@@ -7,17 +7,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from app.agenda import Agenda
-from app.alarm import Alarm
-from app.config import QueueSettings
-from app.duty import Duty
-from app.job import Job
-from app.lanes import Lanes
-from app.maintenance import AgendaTidying, IdempotencyRecords, Retention
-from app.metrics import Metrics
-from app.recovery import Recovery
-from app.scheduler import Scheduler
-from app.stores.base import Glance
+from erelong.agenda import Agenda
+from erelong.alarm import Alarm
+from erelong.config import QueueSettings
+from erelong.duty import Duty
+from erelong.job import Job
+from erelong.lanes import Lanes
+from erelong.maintenance import AgendaTidying, IdempotencyRecords, Retention
+from erelong.metrics import Metrics
+from erelong.recovery import Recovery
+from erelong.scheduler import Scheduler
+from erelong.stores.base import Glance
 from tests.support.builders import make_retry, put_one
 from tests.support.faults import FaultyStore
 from tests.support.virtual import VirtualClock

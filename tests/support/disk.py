@@ -9,7 +9,7 @@ from typing import Any
 
 import apsw
 
-from app.stores import sqlite_file
+from erelong.stores import sqlite_file
 
 NAME, USUAL = "faulty", sqlite_file.CHECKSUMS
 

@@ -8,11 +8,11 @@ from typing import Any, Self
 
 import orjson
 
-from app.config import Config, QueueSettings
-from app.handlers.base import Handler
-from app.job import Job, State
-from app.main import Parts
-from app.stores.base import Offer, Query
+from erelong.config import Config, QueueSettings
+from erelong.handlers.base import Handler
+from erelong.job import Job, State
+from erelong.main import Parts
+from erelong.stores.base import Offer, Query
 from tests.support.builders import make_job, make_retry
 from tests.support.faults import FaultyStore
 from tests.support.kinds import FakeHandler

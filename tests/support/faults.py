@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from app.clock import Instant
-from app.errors import Exit, StorageFull, StoreRefused
-from app.job import Job, State
-from app.stores.base import Claim, Ending, Glances, Override, Query, Verdicts
-from app.stores.memory import MemoryStore
+from erelong.clock import Instant
+from erelong.errors import Exit, StorageFull, StoreRefused
+from erelong.job import Job, State
+from erelong.stores.base import Claim, Ending, Glances, Override, Query, Verdicts
+from erelong.stores.memory import MemoryStore
 
 Hook = Callable[[str], Awaitable[None]]
 

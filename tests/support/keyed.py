@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from app.access import Scope, fingerprint_of, new_key
-from app.config import ApiKey, AuthSection, Kind, Rate
+from erelong.access import Scope, fingerprint_of, new_key
+from erelong.config import ApiKey, AuthSection, Kind, Rate
 from tests.support.served import Serve, Served
 
 PULL = {"resize": Kind(pull=True)}

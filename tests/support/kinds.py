@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from app.handlers.base import Attempt, Stop
-from app.handlers.python import attempt_of
-from app.job import Job
+from erelong.attempt import Attempt
+from erelong.handlers.base import Stop
+from erelong.handlers.python import attempt_of
+from erelong.job import Job
 
 Work = Callable[[Attempt], Awaitable[bytes | None]]
 

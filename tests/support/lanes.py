@@ -6,11 +6,11 @@ from collections.abc import Sized
 from itertools import chain
 from typing import Any
 
-from app.config import LabelConcurrency, QueueSettings, Rate
-from app.job import Job
-from app.lane import Slot
-from app.lanes import Lanes
-from app.stores.base import glance_at
+from erelong.config import LabelConcurrency, QueueSettings, Rate
+from erelong.job import Job
+from erelong.lane import Slot
+from erelong.lanes import Lanes
+from erelong.stores.base import glance_at
 from tests.support.builders import make_job, make_retry
 
 RETRY = make_retry()

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from tests.support import ROOT
+from tests.support import ROOT, SOURCE
 
 READY_TIMEOUT = 60.0
 LOOK = 0.005
@@ -37,7 +37,8 @@ class ServiceProcess:
     """One folder that services are started on, one after another; `url` is where the last one listens.
 
     `config` is the text of its settings; modules that they name are looked for in the folder. `settings` are laid
-    over them, as by the environment: {"workers.grace": "0.5"}; `environment` is laid over the test's own.
+    over them, as by the environment: {"workers.grace": "0.5"}; `environment` is laid over the test's own. The service
+    is that of the checkout `root`; `is_installed`: run from its folder, as where the package is installed.
     """
 
     def __init__(
@@ -48,8 +49,10 @@ class ServiceProcess:
         settings: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
         root: Path = ROOT,
+        is_installed: bool = False,
     ) -> None:
-        self._root = root
+        self._cwd, self._module = (folder, "erelong") if is_installed else (root, "app")
+        self._path = {"PYTHONPATH": str(SOURCE)} if is_installed else {}
         self.folder = folder
         self.data = folder / "data"
         self.url = ""
@@ -85,12 +88,12 @@ class ServiceProcess:
         self._log_start = self._log.stat().st_size if self._log.exists() else 0
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("ERELONG_")}
         given = {f"ERELONG_{name.upper().replace('.', '__')}": value for name, value in self._settings.items()}
-        command = [sys.executable, "-m", "app", "serve", "--port", "0"]
+        command = [sys.executable, "-m", self._module, "serve", "--port", "0"]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*command, "--data", str(self.data), "--config", str(self._config)],
-                cwd=self._root,
-                env=inherited | given | self.environment,
+                cwd=self._cwd,
+                env=inherited | given | self._path | self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -12,14 +12,14 @@ import orjson
 from multidict import CIMultiDictProxy
 from yarl import URL
 
-from app.api.connections import Connections
-from app.clock import Instant
-from app.config import Config, Kind
-from app.door import listen
-from app.handlers import make_handlers
-from app.job import Job
-from app.main import Parts
-from app.stores.base import Memo, Offer, Override, Receipt
+from erelong.api.connections import Connections
+from erelong.clock import Instant
+from erelong.config import Config, Kind
+from erelong.door import listen
+from erelong.handlers import make_handlers
+from erelong.job import Job
+from erelong.main import Parts
+from erelong.stores.base import Memo, Offer, Override, Receipt
 from tests.support.contract import NDJSON, Contract
 from tests.support.faults import FaultyStore
 from tests.support.kinds import FakeHandler, for_ever

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Sequence
 from enum import StrEnum
 from typing import TypeVar
 
-from app.clock import Instant
-from app.errors import StorageFull, StoreUnavailable
-from app.job import Job
-from app.stores.base import Claim, Ending, Memo, Offer, Override, Receipt, Verdicts
-from app.stores.memory import MemoryStore
+from erelong.clock import Instant
+from erelong.errors import StorageFull, StoreUnavailable
+from erelong.job import Job
+from erelong.stores.base import Claim, Ending, Memo, Offer, Override, Receipt, Verdicts
+from erelong.stores.memory import MemoryStore
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.access import ANYBODY, Caller, Keyring, Scope, fingerprint_of, is_fingerprint, new_key, redacted
+from erelong.access import ANYBODY, Caller, Keyring, Scope, fingerprint_of, is_fingerprint, new_key, redacted
 
 KEYS = [new_key() for _ in range(3)]
 CALLERS = [Caller(name=name, scopes=frozenset({Scope.READ})) for name in ("a", "b", "c")]

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from app.agenda import Agenda
+from erelong.agenda import Agenda
 
 NOW = 1_790_000_000_000_000
 SECOND = 1_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.job import SECOND
+from erelong.job import SECOND
 from tests.support.builders import make_job, put
 from tests.support.desk import Desk
 from tests.support.virtual import VirtualClock
@@ -14,7 +14,7 @@ LATER = 3_600 * SECOND
 
 @pytest.fixture(autouse=True)
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.maintenance.MANY_STALE", 100)
+    monkeypatch.setattr("erelong.maintenance.MANY_STALE", 100)
 
 
 async def test_stale_entries_are_dropped_when_they_are_most(clock: VirtualClock) -> None:

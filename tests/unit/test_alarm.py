@@ -12,8 +12,8 @@ from typing import Literal
 
 import pytest
 
-from app import clock as real
-from app.alarm import Alarm, Wake
+from erelong import clock as real
+from erelong.alarm import Alarm, Wake
 from tests.support.virtual import EPOCH, Stuck, VirtualClock, VirtualLoop
 
 Kind = Literal["timerfd", "timer"]
@@ -245,7 +245,7 @@ async def test_step_told_while_arming_the_kernels_timer_wakes_the_sleeper(monkey
         monkeypatch.undo()
         raise OSError(errno.ECANCELED, os.strerror(errno.ECANCELED))
 
-    monkeypatch.setattr("app.alarm._set", stepped)
+    monkeypatch.setattr("erelong.alarm._set", stepped)
     wakes = [await alarm.wait(until), await alarm.wait(until)]
     alarm.close()
 
@@ -276,7 +276,7 @@ async def test_sandbox_without_the_kernels_timer_gets_the_loops(monkeypatch: pyt
     def refused() -> int:
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
-    monkeypatch.setattr("app.alarm._create", refused)
+    monkeypatch.setattr("erelong.alarm._create", refused)
     alarm = Alarm(now=real.now)
 
     assert await alarm.wait(real.now() + 1_000) is Wake.DUE

@@ -7,10 +7,10 @@ from typing import Any
 import orjson
 import pytest
 
-from app.clock import format_instant
-from app.errors import WrongState
-from app.job import SECOND, Job, State
-from app.outcome import End, Error, Outcome
+from erelong.clock import format_instant
+from erelong.errors import WrongState
+from erelong.job import SECOND, Job, State
+from erelong.outcome import End, Error, Outcome
 from tests.support.builders import NOW, make_ended, make_failure, make_job, make_retry, make_running
 
 LATER = NOW + 100 * SECOND

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from app.config import QueueSettings
-from app.conflict import OnConflict
-from app.errors import BacklogFull, Draining, StorageFull
-from app.job import Job, State
-from app.stores.base import Offer
+from erelong.config import QueueSettings
+from erelong.conflict import OnConflict
+from erelong.errors import BacklogFull, Draining, StorageFull
+from erelong.job import Job, State
+from erelong.stores.base import Offer
 from tests.support.builders import make_job
 from tests.support.engine import Engine, error_of
 from tests.support.virtual import VirtualClock

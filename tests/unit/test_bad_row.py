@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from app.askers import Ask
-from app.config import Config, QueueSettings, Retention, StoreSection
-from app.handlers.pull import PullHandler
-from app.job import Job, State
-from app.main import Parts
-from app.stores.base import Offer, Query
-from app.stores.sqlite import SqliteStore
-from app.watchers import STAYS
+from erelong.askers import Ask
+from erelong.config import Config, QueueSettings, Retention, StoreSection
+from erelong.handlers.pull import PullHandler
+from erelong.job import Job, State
+from erelong.main import Parts
+from erelong.stores.base import Offer, Query
+from erelong.stores.sqlite import SqliteStore
+from erelong.watchers import STAYS
 from tests.support.builders import make_job, make_retry
 from tests.support.engine import Engine
 from tests.support.kinds import FakeHandler, lasting

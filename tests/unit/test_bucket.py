@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.bucket import Bucket
-from app.config import Rate
+from erelong.bucket import Bucket
+from erelong.config import Rate
 
 
 @pytest.mark.parametrize("start", [0.0, 100.0])

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from app import __version__, main
-from app.access import Keyring, Scope, fingerprint_of, new_key
-from app.cli import main as run
-from app.config import Config, load
-from app.errors import StoreInUse
+from erelong import __version__, main
+from erelong.access import Keyring, Scope, fingerprint_of, new_key
+from erelong.cli import main as run
+from erelong.config import Config, load
+from erelong.errors import StoreInUse
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Served:
         return 0
 
     monkeypatch.setattr(main, "serve", serve)
-    monkeypatch.setattr("app.log.setup", lambda *_: None)
+    monkeypatch.setattr("erelong.log.setup", lambda *_: None)
     return calls
 
 

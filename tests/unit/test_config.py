@@ -11,7 +11,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from app.config import (
+from erelong.config import (
     ApiKey,
     Config,
     ConfigError,

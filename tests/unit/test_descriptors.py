@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.config import Config, HttpSection, ServerSection
-from app.descriptors import RESERVED, Complaints, allowed, fitted
+from erelong.config import Config, HttpSection, ServerSection
+from erelong.descriptors import RESERVED, Complaints, allowed, fitted
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_connections_are_as_many_as_asked_where_the_system_allows_them() -> None
 def test_few_descriptors_are_shared_by_clients_and_calls(
     hard: int, clients: int, waiters: int, calls: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("app.descriptors.allowed", lambda wanted: min(wanted, hard))
+    monkeypatch.setattr("erelong.descriptors.allowed", lambda wanted: min(wanted, hard))
 
     config = fitted(Config())
 

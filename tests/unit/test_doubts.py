@@ -7,13 +7,13 @@ import asyncio
 import pytest
 import pytest_asyncio
 
-from app import doubts
-from app.duty import Duty
-from app.errors import IdempotencyMismatch, StorageFull, StoreUnavailable
-from app.job import Job, State
-from app.metrics import Metrics
-from app.outcome import End, Outcome
-from app.stores.base import Ending
+from erelong import doubts
+from erelong.duty import Duty
+from erelong.errors import IdempotencyMismatch, StorageFull, StoreUnavailable
+from erelong.job import Job, State
+from erelong.metrics import Metrics
+from erelong.outcome import End, Outcome
+from erelong.stores.base import Ending
 from tests.support.builders import NOW, make_job, make_offer, make_running, put, put_one
 from tests.support.faults import FaultyStore
 

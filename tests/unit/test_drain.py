@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from app.config import QueueSettings, Rate, ServerSection, WorkersSection
-from app.handlers.base import GiveUp
-from app.job import SECOND, State
-from app.outcome import End
+from erelong.attempt import GiveUp
+from erelong.config import QueueSettings, Rate, ServerSection, WorkersSection
+from erelong.job import SECOND, State
+from erelong.outcome import End
 from tests.support.engine import ONCE, STEADY, Engine, outcomes_of
 from tests.support.kinds import FakeHandler, for_ever, lasting, raising
 from tests.support.virtual import VirtualClock

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.duty import Duty, SetAside, in_halves
-from app.errors import StorageFull, StoreRefused, StoreUnavailable
-from app.metrics import Metrics
+from erelong.duty import Duty, SetAside, in_halves
+from erelong.errors import StorageFull, StoreRefused, StoreUnavailable
+from erelong.metrics import Metrics
 
 
 class Digging:

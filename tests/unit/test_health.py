@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from app.clock import SECOND
-from app.config import WorkersSection
-from app.errors import StoreUnavailable
+from erelong.clock import SECOND
+from erelong.config import WorkersSection
+from erelong.errors import StoreUnavailable
 from tests.support.builders import make_running, put
 from tests.support.engine import Engine, outcomes_of
 from tests.support.faults import FaultyStore
@@ -103,7 +103,7 @@ async def test_scheduler_that_sleeps_through_a_due_time_is_told(clock: VirtualCl
 
 async def test_commit_that_does_not_end_is_told(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = [100.0]
-    monkeypatch.setattr("app.metrics.time.monotonic", lambda: ticks[0])
+    monkeypatch.setattr("erelong.metrics.time.monotonic", lambda: ticks[0])
     async with Engine(clock=clock) as engine:
         engine.parts.metrics.commits.begin()
         ticks[0] += 4.9

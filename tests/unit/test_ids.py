@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from app.ids import draw_tokens, parse_id, write_id
+from erelong.ids import draw_tokens, parse_id, write_id
 
 
 def test_no_two_tokens_are_alike() -> None:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import orjson
 import pytest
 
-from app.clock import format_instant
-from app.conflict import OnConflict, settle
-from app.errors import WrongState
-from app.ids import parse_id
-from app.job import SECOND, STATES, Job, State
-from app.outcome import End, Error, Outcome
+from erelong.clock import format_instant
+from erelong.conflict import OnConflict, settle
+from erelong.errors import WrongState
+from erelong.ids import parse_id
+from erelong.job import SECOND, STATES, Job, State
+from erelong.outcome import End, Error, Outcome
 from tests.support.builders import NOW, make_ended, make_failure, make_job, make_retry, make_running
 
 LATER = NOW + 100 * SECOND

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from app.config import QueueSettings
-from app.job import Job
-from app.lane import INSIDE
-from app.stores.base import glance_at
+from erelong.config import QueueSettings
+from erelong.job import Job
+from erelong.lane import INSIDE
+from erelong.stores.base import glance_at
 from tests.support.lanes import Bench, by_tenant
 
 # labels

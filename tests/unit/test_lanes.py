@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from app import lane
-from app.config import QueueSettings
-from app.job import SECOND
-from app.lane import Recent
-from app.lanes import Lanes
-from app.stores.base import glance_at
+from erelong import lane
+from erelong.config import QueueSettings
+from erelong.job import SECOND
+from erelong.lane import Recent
+from erelong.lanes import Lanes
+from erelong.stores.base import glance_at
 from tests.support.builders import NOW, make_job
 from tests.support.lanes import RETRY, Bench, at_rate, by_tenant
 

@@ -14,14 +14,14 @@ from typing import Literal
 
 import pytest
 
-from app import log as log_module
-from app.log import MAX_FIELD, current_job, current_request, get_logger, lost, setup, take_failures
+from erelong import log as log_module
+from erelong.log import MAX_FIELD, current_job, current_request, get_logger, lost, setup, take_failures
 from tests.support.builders import make_running
 
 Format = Literal["console", "json"]
 Read = Callable[[], list[str]]
 
-log = get_logger("app.tested")
+log = get_logger("erelong.tested")
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def _logging() -> Iterator[None]:
     for handler in root.handlers:
         handler.close()
     root.handlers, root.level = before, level
-    logging.getLogger("app.tested").manager._clear_cache()  # type: ignore[attr-defined]  # as setLevel does
+    logging.getLogger("erelong.tested").manager._clear_cache()  # type: ignore[attr-defined]  # as setLevel does
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_json_line_holds_time_level_logger_event_and_fields(started: Callable[[F
     assert entry.pop("time").endswith("Z")
     assert entry == {
         "level": "info",
-        "logger": "app.tested",
+        "logger": "erelong.tested",
         "event": "job_started",
         "job": "j1",
         "lateness": 0.25,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from app.metrics import LATENESS_BOUNDS, Level, Metrics, Spread, Tally
+from erelong.metrics import LATENESS_BOUNDS, Level, Metrics, Spread, Tally
 
 
 def samples(metrics: Metrics, family: str) -> list[Sample]:

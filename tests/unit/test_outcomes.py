@@ -7,9 +7,10 @@ import asyncio
 import orjson
 import pytest
 
-from app.config import QueueSettings, ServerSection, WorkersSection
-from app.handlers.base import Attempt, AttemptFailed, GiveUp
-from app.job import SECOND, State
+from erelong.attempt import Attempt, GiveUp
+from erelong.config import QueueSettings, ServerSection, WorkersSection
+from erelong.handlers.base import AttemptFailed
+from erelong.job import SECOND, State
 from tests.support.engine import ONCE, STEADY, Engine, error_of, outcomes_of
 from tests.support.kinds import FakeHandler, lasting, raising
 from tests.support.virtual import VirtualClock
@@ -69,6 +70,17 @@ async def test_handler_says_how_its_attempt_failed_and_when_to_come_again(clock:
     first, second = handler.attempts
     assert second.started_at - first.started_at == pytest.approx(100 * SECOND, abs=10_000)
     assert orjson.loads(job.history)[0]["error"]["type"] == "http_status"
+
+
+@pytest.mark.parametrize("wait", [0.0, 3.0, 100.0])
+async def test_wait_that_a_handler_asks_for_takes_the_place_of_the_policys(clock: VirtualClock, wait: float) -> None:
+    handler = FakeHandler(raising(AttemptFailed("exception", "not yet", backoff=wait), None))
+
+    async with Engine(clock=clock, handler=handler) as engine:
+        await engine.until_final(await engine.submit(retry=STEADY))
+
+    first, second = handler.attempts
+    assert second.started_at - first.started_at == pytest.approx(wait * SECOND, abs=10_000)
 
 
 @pytest.mark.parametrize(

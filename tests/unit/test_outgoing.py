@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.config import Config, ConfigError, load
+from erelong.config import Config, ConfigError, load
 
 KEY = b64encode(bytes(range(32))).decode()
 SHORT = b64encode(b"x" * 23).decode()

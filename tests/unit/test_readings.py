@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from app import readings
-from app.config import StoreSection
-from app.errors import StoreUnavailable
-from app.metrics import Metrics
-from app.stores import make_store
-from app.stores.base import Offer
+from erelong import readings
+from erelong.config import StoreSection
+from erelong.errors import StoreUnavailable
+from erelong.metrics import Metrics
+from erelong.stores import make_store
+from erelong.stores.base import Offer
 from tests.support.builders import make_job
 from tests.support.engine import Engine
 from tests.support.kinds import FakeHandler, lasting

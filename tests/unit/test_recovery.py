@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from app import recovery, scheduler
-from app.errors import StoreUnavailable
-from app.job import State
-from app.outcome import End, Outcome
+from erelong import recovery, scheduler
+from erelong.errors import StoreUnavailable
+from erelong.job import State
+from erelong.outcome import End, Outcome
 from tests.support.builders import make_ended, make_job, make_running, put
 from tests.support.desk import RETRY, Desk, running
 from tests.support.engine import Engine

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from app.handlers.base import Attempt, GiveUp
-from app.lane import Slot
-from app.log import current_job
-from app.outcome import End, Outcome
-from app.reports import report_loss
+from erelong.attempt import Attempt, GiveUp
+from erelong.lane import Slot
+from erelong.log import current_job
+from erelong.outcome import End, Outcome
+from erelong.reports import report_loss
 from tests.support.builders import NOW, make_running
 from tests.support.engine import ONCE, STEADY, Engine
 from tests.support.kinds import FakeHandler, raising

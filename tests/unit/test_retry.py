@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.config import Retry
-from app.retry import wait
+from erelong.config import Retry
+from erelong.retry import wait
 
 UNSPREAD = 0.5
 ALMOST_ONE = 1 - 2**-53

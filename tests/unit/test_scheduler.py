@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from app import scheduler
-from app.job import SECOND, State
+from erelong import scheduler
+from erelong.job import SECOND, State
 from tests.support.builders import make_job, make_retry, put, put_one
 from tests.support.desk import HOUR, RETRY, Desk
 from tests.support.engine import Engine

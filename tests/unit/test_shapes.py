@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from app.api import schemas
-from app.config import Config, QueueSettings
-from app.shapes import in_words
+from erelong.api import schemas
+from erelong.config import Config, QueueSettings
+from erelong.shapes import in_words
 
 
 def patterns(schema: Any) -> Iterator[str]:

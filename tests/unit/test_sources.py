@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.config import ConfigError, Kind, QueueSettings, Rate, RetryPatch, load
+from erelong.config import ConfigError, Kind, QueueSettings, Rate, RetryPatch, load
 
 SHIPPED = Path(__file__).parents[2] / "config.toml"
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from app.log import current_job
-from app.metrics import Metrics
-from app.watchdog import Watchdog
-from app.workers import Worker
+from erelong.log import current_job
+from erelong.metrics import Metrics
+from erelong.watchdog import Watchdog
+from erelong.workers import Worker
 from tests.support.builders import make_running
 
 JOB = make_running(kind="slow", queue="q")._replace(attempt=2)

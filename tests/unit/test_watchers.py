@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from app.watchers import Places, Watchers
+from erelong.watchers import Places, Watchers
 
 
 async def test_watcher_is_told_of_every_change() -> None:

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 import orjson
 import pytest
 
-from app.clock import Instant
-from app.config import WorkersSection
-from app.handlers.base import Attempt, Stop
-from app.job import SECOND, State
-from app.stores.base import Claim
+from erelong.attempt import Attempt
+from erelong.clock import Instant
+from erelong.config import WorkersSection
+from erelong.handlers.base import Stop
+from erelong.job import SECOND, State
+from erelong.stores.base import Claim
 from tests.support.builders import purge
 from tests.support.engine import ONCE, STEADY, Engine, error_of, outcomes_of
 from tests.support.faults import FaultyStore

@@ -1,0 +1,246 @@
+"""Many jobs in one request: a JSON batch, all or nothing; or a stream of lines, each for itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from aiohttp import web
+from pydantic import ValidationError
+
+from erelong.api import headers
+from erelong.api.auth import caller_of
+from erelong.api.bodies import JSON, MAX_NARROW, NDJSON, refuse_wide
+from erelong.api.connection import client_of
+from erelong.api.errors import REQUEST_ID, STREAM, invalid, problem_line
+from erelong.api.jobs import taken
+from erelong.api.reply import AnyReply, json_reply
+from erelong.api.schemas import BatchIn
+from erelong.api.views import ticket_view
+from erelong.errors import BacklogFull, BadHeader, Fault, Forbidden, Invalid, JobNotFound, KeyTaken, Problem, TooLarge
+from erelong.ids import write_id
+from erelong.stores.base import ADDED, CONFLICT, Added, Offer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from erelong.access import Caller
+    from erelong.api.bodies import Bodies
+    from erelong.api.jobs import JobRoutes
+    from erelong.api.offers import Offers
+    from erelong.clock import Instant, Now
+    from erelong.config import ServerSection
+    from erelong.service import Service
+    from erelong.watchers import Client
+
+MAX_GROUP = 1_000  # lines that are stored and answered together
+MAX_LINES = 250  # to read more at once would keep others waiting
+BREATH = 0.001  # seconds after a group with nothing to store: a loop that never waits starves the threads of the store
+MANY_FAULTS = 1_000  # told of a batch in full; of further jobs only the first
+MAX_UNREAD = 1 << 24  # bytes of answers kept for a client that reads none before it has sent all
+WRAPPING = 2  # levels of a JSON batch around a job
+
+_CREATED, _THERE = b'{"id":"%b","created":true}\n', b'{"id":"%b","created":false}\n'  # as JSON they take thrice as long
+
+Tell = Callable[[Problem], bytes]
+"""Makes the line that tells of a problem."""
+
+Told = dict[int, bytes]
+"""Lines that tell of problems, by their places among all answers."""
+
+
+class BatchRoutes:
+    """What `/v1/jobs/batch` answers."""
+
+    def __init__(
+        self, *, service: Service, offers: Offers, bodies: Bodies, jobs: JobRoutes, limits: ServerSection, now: Now
+    ) -> None:
+        self._service = service
+        self._offers = offers
+        self._bodies = bodies
+        self._jobs = jobs
+        self._limits = limits
+        self._now = now
+
+    async def create(self, request: web.Request) -> AnyReply:
+        self._service.refuse_when_draining()
+        if request.content_type == NDJSON:
+            return await self._stream(request)
+        limit = self._limits.max_batch_body
+        body = await self._bodies.json(request, max_size=limit, types=(JSON, NDJSON), wrapped=WRAPPING)
+        now, caller = self._now(), caller_of(request)
+        offers = await self._read_all(body, now, caller)
+        memo = headers.idempotency_memo(request, body, caller)
+        try:
+            client = client_of(request)
+            receipt = await self._service.add(offers, now=now, is_whole=True, memo=memo, client=client)
+        except BacklogFull as problem:
+            raise BacklogFull(problem.detail, faults=_full(offers, problem), queue=problem.queue) from None
+        entries = [entry for entry in receipt.entries if entry is not None]
+        if len(entries) < len(receipt.entries):
+            raise JobNotFound("jobs that this Idempotency-Key made have been deleted; take a new key to make others")
+        if not receipt.replayed:
+            _refuse_conflicts(entries)  # nothing is stored then
+        views = [ticket_view(entry.job, entry.fate is ADDED) for entry in entries]
+        response = json_reply({"jobs": views}, status=200 if receipt.replayed else 201)
+        if receipt.replayed:
+            response.headers["Idempotency-Replayed"] = "true"
+        return response
+
+    async def _read_all(self, body: Any, now: Instant, caller: Caller) -> list[Offer]:
+        try:
+            asked = BatchIn.model_validate(body)
+        except ValidationError as error:
+            raise invalid(error, BatchIn, "the batch cannot be taken") from None
+        limit = self._limits.max_batch_jobs
+        if len(asked.jobs) > limit:
+            detail = f"{len(asked.jobs)} jobs; at most {limit} in a JSON batch, a stream of lines has no limit"
+            raise Invalid("the batch cannot be taken", faults=[Fault("/jobs", detail)])
+        refusal: type[Invalid | Forbidden] = Invalid
+        faults: list[Fault] = []
+        offers = []
+        for index, item in enumerate(asked.jobs):
+            try:
+                self._refuse_large(item)
+                offers.append(self._offers.read(item, now, caller))
+            except (Invalid, Forbidden) as problem:
+                refusal = Forbidden if isinstance(problem, Forbidden) else refusal
+                told = problem.faults if len(faults) < MANY_FAULTS else problem.faults[:1]
+                faults += [fault.under(f"/jobs/{index}") for fault in told]
+                await asyncio.sleep(0)  # what is wrong can be wrong in very many places
+            if index % MAX_LINES == MAX_LINES - 1:
+                await asyncio.sleep(0)
+        if faults:
+            raise refusal("nothing of the batch was taken", faults=faults)
+        return offers
+
+    def _refuse_large(self, item: Any) -> None:
+        """What is too large alone, or as a line, is so in a batch."""
+        size, limit = len(orjson.dumps(item)), self._limits.max_body
+        if size > limit:
+            raise Invalid("the job cannot be taken", faults=[Fault("", f"{size} bytes; at most {limit} are taken")])
+        if size > MAX_NARROW:
+            refuse_wide(item)
+
+    # streams
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
+        """Answer each group of lines when it is on the disk, while the next ones come in."""
+        if "Idempotency-Key" in request.headers:
+            raise BadHeader("Idempotency-Key: a stream takes none; give its jobs keys, or send a JSON batch")
+        request_id = request[REQUEST_ID]
+        tell: Tell = partial(problem_line, request_id=request_id, show=self._jobs.view)
+        response = web.StreamResponse(headers={"Content-Type": NDJSON, "X-Request-Id": request_id, "Server": "erelong"})
+        await response.prepare(request)
+        request[STREAM] = response
+        if request.transport is not None:
+            request.transport.set_write_buffer_limits(high=MAX_UNREAD)
+        async for texts in self._bodies.lines(request):
+            for start in range(0, len(texts), MAX_GROUP):
+                offers, told = await self._read(texts[start : start + MAX_GROUP], caller_of(request), tell)
+                answers = await self._take(offers, told, tell, client_of(request))
+                await self._write(request, response, b"".join(answers))
+                await asyncio.sleep(0 if offers else BREATH)
+        await response.write_eof()
+        if request.transport is not None:
+            request.transport.set_write_buffer_limits(high=0)
+        return response
+
+    async def _write(self, request: web.Request, response: web.StreamResponse, text: bytes) -> None:
+        """Send an answer, or end the connection of a client that goes on without reading any."""
+        try:
+            async with asyncio.timeout(self._limits.body_timeout):
+                await response.write(text)
+        except TimeoutError:
+            if request.transport is not None:
+                request.transport.abort()
+            raise ConnectionResetError(f"{MAX_UNREAD} bytes of answers wait and are not read") from None
+
+    async def _read(self, texts: Sequence[bytes | None], caller: Caller, tell: Tell) -> tuple[list[Offer], Told]:
+        """What the lines ask for that are not empty; and what is told of the others."""
+        offers: list[Offer] = []
+        told: Told = {}
+        for start in range(0, len(texts), MAX_LINES):
+            if start:
+                await asyncio.sleep(0)
+            self._read_some(texts[start : start + MAX_LINES], caller, tell, offers, told)
+        return offers, told
+
+    def _read_some(
+        self, texts: Sequence[bytes | None], caller: Caller, tell: Tell, offers: list[Offer], told: Told
+    ) -> None:
+        now, parse, read = self._now(), self._bodies.parse, self._offers.read
+        for text in texts:
+            try:
+                if text is None:
+                    raise TooLarge(f"the line is longer than {self._limits.max_body} bytes")
+                if text.strip():
+                    offers.append(read(parse(text, 0, "line"), now, caller))
+            except Problem as problem:  # kept, each would hold its frames until the garbage collector comes
+                told[len(offers) + len(told)] = tell(problem)
+
+    async def _take(self, offers: list[Offer], told: Told, tell: Tell, client: Client) -> list[bytes]:
+        """Store what can be, and say for each line what became of it, in order."""
+        answers = [_line_of(one, tell) for one in await self._add(offers, client)] if offers else []
+        for place, line in told.items():  # ascending, so those before it are in
+            answers.insert(place, line)
+        return answers
+
+    async def _add(self, offers: list[Offer], client: Client) -> Sequence[Added | Problem | None]:
+        try:
+            return (await self._service.add(offers, now=self._now(), client=client)).entries
+        except BacklogFull as problem:
+            return [problem] if len(offers) == 1 else await self._add_each(offers, client)
+        except Problem as problem:
+            return [problem] * len(offers)
+
+    async def _add_each(self, offers: list[Offer], client: Client) -> list[Added | Problem | None]:
+        """Fill the room there is; when a queue has none, ask again only for jobs that may need none."""
+        full: dict[str, Problem] = {}
+        answers: list[Added | Problem | None] = []
+        for offer in offers:
+            problem = full.get(offer.job.queue) if offer.job.key is None else None
+            answer = problem or (await self._add([offer], client))[0]
+            if isinstance(answer, BacklogFull):
+                full[offer.job.queue] = answer
+            answers.append(answer)
+        return answers
+
+
+def _line_of(answer: Added | Problem | None, tell: Tell) -> bytes:
+    if isinstance(answer, Added):
+        fate, job = answer
+        if fate is not CONFLICT:
+            return (_CREATED if fate is ADDED else _THERE) % write_id(job.seq, job.token).encode()
+        answer = taken(job)
+    assert answer is not None  # None is for replays, and a stream has none
+    return tell(answer)
+
+
+def _refuse_conflicts(entries: Sequence[Added]) -> None:
+    """Name the lines whose keys are held: by stored jobs, or by lines before them that are now not stored either."""
+    first = {entry.job.seq: index for index, entry in reversed([*enumerate(entries)]) if entry.fate is ADDED}
+    faults, holders = [], []
+    for index, entry in enumerate(entries):
+        if entry.fate is not CONFLICT:
+            continue
+        if entry.job.seq in first:
+            detail = f"/jobs/{first[entry.job.seq]} has the key {entry.job.key!r} as well"
+        else:
+            detail = taken(entry.job).detail
+            holders.append(entry.job)
+        faults.append(Fault(f"/jobs/{index}/key", detail))
+    if faults:
+        holder = holders[0] if holders else None
+        raise KeyTaken("nothing of the batch was taken: keys are held", faults=faults, job=holder)
+
+
+def _full(offers: Sequence[Offer], problem: BacklogFull) -> list[Fault]:
+    return [
+        Fault(f"/jobs/{index}/queue", problem.detail)
+        for index, offer in enumerate(offers)
+        if offer.job.queue == problem.queue
+    ]

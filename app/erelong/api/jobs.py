@@ -1,0 +1,163 @@
+"""Jobs over HTTP: read what came, ask the service, answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import orjson
+from aiohttp import web
+from pydantic import ValidationError
+
+from erelong.api import headers
+from erelong.api.auth import caller_of
+from erelong.api.bodies import JSON, MERGE_PATCH
+from erelong.api.connection import client_of
+from erelong.api.errors import invalid
+from erelong.api.reply import Reply, json_reply
+from erelong.api.router import name_in
+from erelong.api.schemas import CancelIn, EmptyIn, ListIn, PatchIn, ReadIn, read_change
+from erelong.api.views import job_view
+from erelong.errors import JobNotFound, KeyTaken
+from erelong.job import STATES, State
+from erelong.stores.base import ADDED, CONFLICT, Order, Query
+
+if TYPE_CHECKING:
+    from erelong.api.bodies import Bodies
+    from erelong.api.offers import Offers
+    from erelong.clock import Now
+    from erelong.config import Config
+    from erelong.job import Job
+    from erelong.service import Service
+
+
+B = TypeVar("B", CancelIn, EmptyIn)
+
+
+class JobRoutes:
+    """What `/v1/jobs` answers."""
+
+    def __init__(self, *, service: Service, offers: Offers, bodies: Bodies, config: Config, now: Now) -> None:
+        self._service = service
+        self._offers = offers
+        self._bodies = bodies
+        self._max_wait, self._max_horizon = config.server.max_wait, config.jobs.max_horizon
+        self._now = now
+
+    async def create(self, request: web.Request) -> Reply:
+        self._service.refuse_when_draining()
+        body = await self._bodies.json(request)
+        now, caller = self._now(), caller_of(request)
+        memo = headers.idempotency_memo(request, body, caller)
+        offer = self._offers.read(body, now, caller)
+        receipt = await self._service.add([offer], now=now, memo=memo, client=client_of(request))
+        (entry,) = receipt.entries
+        if entry is None:
+            raise JobNotFound("the job that this Idempotency-Key made has been deleted; take a new key to make another")
+        if entry.fate is CONFLICT:
+            raise taken(entry.job)
+        response = self.answer(entry.job, status=201 if entry.fate is ADDED else 200)
+        response.headers["Location"] = f"/v1/jobs/{entry.job.id}"
+        if receipt.replayed:
+            response.headers["Idempotency-Replayed"] = "true"
+        return response
+
+    async def read(self, request: web.Request) -> Reply:
+        id = name_in(request)
+        known = headers.known_versions(request)
+        preferred = headers.preferred_wait(request)
+        asked = headers.read_query(request, ReadIn).wait if request.query_string else None
+        seconds = min(preferred or 0.0 if asked is None else asked, self._max_wait)
+        if seconds:
+            job = await self._service.wait(id, seconds, known, client_of(request))
+        else:
+            job = await self._service.get(id)
+        is_same = known is not None and job.version in known
+        response = Reply(status=304, headers=_tag(job)) if is_same else self.answer(job)
+        if preferred is not None and asked in (None, preferred):
+            response.headers["Preference-Applied"] = f"wait={int(seconds)}"
+        return response
+
+    async def list(self, request: web.Request) -> Reply:
+        now, caller = self._now(), caller_of(request)
+        context = {"now": now, "max_horizon": self._max_horizon}
+        asked = headers.read_query(request, ListIn, context=context)
+        queues = [queue for queue in asked.queue or sorted(caller.queues) if caller.may_use(queue)]
+        if asked.queue and not queues:  # none that this key may see: as for queues that hold nothing
+            return json_reply({"jobs": [], "next": None})
+        filters = asked.model_dump(exclude={"limit", "cursor", "view"}) | {"queue": queues}
+        is_full = asked.view == "full"
+        query = Query(
+            states=frozenset(STATES[word] for word in asked.state),
+            queues=frozenset(queues),
+            kinds=frozenset(asked.kind),
+            key=asked.key,
+            labels=asked.label,
+            due_after=asked.due_after,
+            due_before=asked.due_before,
+            order=Order(asked.order),
+            after=headers.read_cursor(asked.cursor, filters) if asked.cursor else None,
+            limit=asked.limit + 1,
+        )
+        found = await self._service.list(query)
+        page = found[: asked.limit]
+        shown, taken = await self._service.whole(page) if is_full else (page, len(page))
+        last = page[taken - 1] if taken < len(found) else None
+        cursor = headers.write_cursor(filters, (last.due_at or 0, last.seq)) if last else None
+        views = [job_view(job, self._service.waiting_for(job, now), is_full=is_full) for job in shown]
+        response = json_reply({"jobs": views, "next": cursor})
+        if cursor:
+            url = request.rel_url.update_query(cursor=cursor)
+            response.headers["Link"] = f'<{url}>; rel="next"'
+        return response
+
+    async def patch(self, request: web.Request) -> Reply:
+        expect = headers.expected_versions(request)
+        body = await self._bodies.json(request, types=(JSON, MERGE_PATCH))
+        try:
+            change = read_change(body, self._now(), self._max_horizon)
+        except ValidationError as error:
+            raise invalid(error, PatchIn, "the job cannot be changed so") from None
+        return self.answer(await self._service.patch(name_in(request), change, expect))
+
+    async def cancel(self, request: web.Request) -> Reply:
+        expect = headers.expected_versions(request)
+        asked = read_body(CancelIn, await self._bodies.json_if_any(request))
+        job = await self._service.cancel(name_in(request), asked.reason, expect)
+        return self.answer(job, status=200 if job.state is State.CANCELLED else 202)
+
+    async def run(self, request: web.Request) -> Reply:
+        expect = headers.expected_versions(request)
+        read_body(EmptyIn, await self._bodies.json_if_any(request))
+        return self.answer(await self._service.run(name_in(request), expect))
+
+    async def retry(self, request: web.Request) -> Reply:
+        expect = headers.expected_versions(request)
+        read_body(EmptyIn, await self._bodies.json_if_any(request))
+        return self.answer(await self._service.retry(name_in(request), expect))
+
+    async def delete(self, request: web.Request) -> Reply:
+        await self._service.delete(name_in(request), headers.expected_versions(request))
+        return Reply(status=204)
+
+    def view(self, job: Job) -> dict[str, Any]:
+        return job_view(job, self._service.waiting_for(job, self._now()))
+
+    def answer(self, job: Job, *, status: int = 200) -> Reply:
+        headers = {"Content-Type": JSON, **_tag(job)}
+        return Reply(status=status, body=orjson.dumps(self.view(job)), headers=headers)
+
+
+def read_body(model: type[B], body: Any) -> B:
+    try:
+        return model.model_validate(body)
+    except ValidationError as error:
+        raise invalid(error, model) from None
+
+
+def taken(job: Job) -> KeyTaken:
+    detail = f"key {job.key!r} is held by job {job.id} of queue {job.queue!r}"
+    return KeyTaken(f"{detail}; send on_conflict keep, replace or reschedule, or another key", job=job)
+
+
+def _tag(job: Job) -> dict[str, str]:
+    return {"ETag": f'"{job.version}"'}

@@ -1,0 +1,79 @@
+"""Leases over HTTP: how workers outside take jobs and answer for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import orjson
+from pydantic import BaseModel, ValidationError
+
+from erelong.api.auth import caller_of, refuse_strange
+from erelong.api.connection import client_of
+from erelong.api.errors import invalid
+from erelong.api.reply import json_reply
+from erelong.api.router import name_in
+from erelong.api.schemas import EmptyIn, ExtendIn, FailIn, FinishIn, LeaseIn
+from erelong.askers import Ask
+from erelong.attempts import succeeded
+from erelong.clock import format_instant
+from erelong.outcome import Error
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from erelong.api.bodies import Bodies
+    from erelong.api.jobs import JobRoutes
+    from erelong.api.reply import Reply
+    from erelong.config import ServerSection
+    from erelong.leases import Leases
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class LeaseRoutes:
+    """What `/v1/leases` answers."""
+
+    def __init__(self, *, leases: Leases, bodies: Bodies, jobs: JobRoutes, limits: ServerSection) -> None:
+        self._leases = leases
+        self._bodies = bodies
+        self._limits = limits
+        self._jobs = jobs
+
+    async def lend(self, request: web.Request) -> Reply:
+        asked = await self._read(request, LeaseIn)
+        caller = caller_of(request)
+        refuse_strange(caller, "/queues", *(asked.queues or ()))
+        ask = Ask(frozenset(asked.kinds), frozenset(asked.queues or caller.queues), asked.max, asked.lease)
+        wait = min(asked.wait, self._limits.max_wait)
+        leased = await self._leases.lend(ask, wait, client_of(request))
+        views = [
+            {"token": token, "lease_until": format_instant(until), "job": self._jobs.view(job)}
+            for token, until, job in leased
+        ]
+        return json_reply({"leases": views})
+
+    async def extend(self, request: web.Request) -> Reply:
+        asked = await self._read(request, ExtendIn)
+        _, until, job = await self._leases.extend(name_in(request), asked.lease)
+        return json_reply({"lease_until": format_instant(until), "cancel_requested": job.cancel_requested})
+
+    async def finish(self, request: web.Request) -> Reply:
+        asked = await self._read(request, FinishIn, self._limits.max_batch_body)
+        result = orjson.dumps(asked.result) if asked.result is not None else None
+        outcome = succeeded(result, self._limits.max_result)
+        return self._jobs.answer(await self._leases.finish(name_in(request), outcome))
+
+    async def fail(self, request: web.Request) -> Reply:
+        asked = await self._read(request, FailIn)
+        error = Error(asked.error.type, asked.error.message, asked.retryable)
+        return self._jobs.answer(await self._leases.fail(name_in(request), error, asked.delay))
+
+    async def release(self, request: web.Request) -> Reply:
+        await self._read(request, EmptyIn)
+        return self._jobs.answer(await self._leases.release(name_in(request)))
+
+    async def _read(self, request: web.Request, model: type[M], max_size: int | None = None) -> M:
+        try:
+            return model.model_validate(await self._bodies.json_if_any(request, max_size=max_size))
+        except ValidationError as error:
+            raise invalid(error, model) from None

@@ -1,0 +1,94 @@
+"""Queues over HTTP: read what came, ask, answer."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+from pydantic import ValidationError
+
+from erelong.api.auth import caller_of
+from erelong.api.errors import invalid
+from erelong.api.jobs import read_body
+from erelong.api.reply import Reply, json_reply
+from erelong.api.router import name_in
+from erelong.api.schemas import EmptyIn
+from erelong.api.views import queue_view
+from erelong.config import QueueSettings
+from erelong.errors import Fault, Invalid
+from erelong.shapes import NAME, NAME_CHARACTERS
+
+if TYPE_CHECKING:
+    from erelong.api.bodies import Bodies
+    from erelong.config import Config
+    from erelong.queues import Queues
+
+_NAME = re.compile(NAME)
+
+
+class QueueRoutes:
+    """What `/v1/queues` answers."""
+
+    def __init__(self, *, queues: Queues, bodies: Bodies, config: Config) -> None:
+        self._queues = queues
+        self._bodies = bodies
+        self._config = config
+
+    async def list(self, request: web.Request) -> Reply:
+        return json_reply({"queues": [queue_view(queue) for queue in await self._queues.all(caller_of(request))]})
+
+    async def read(self, request: web.Request) -> Reply:
+        return json_reply(queue_view(await self._queues.get(name_in(request))))
+
+    async def put(self, request: web.Request) -> Reply:
+        name = _new_name(request)
+        body = await self._bodies.json(request)
+        try:
+            settings = QueueSettings.model_validate(_without_nulls(body))
+        except ValidationError as error:
+            raise invalid(error, QueueSettings, "these settings cannot be taken") from None
+        limit = self._config.jobs.max_timeout
+        if settings.timeout is not None and settings.timeout > limit:
+            fault = Fault("/timeout", f"{settings.timeout:g} s; at most {limit:g} s")
+            raise Invalid("these settings cannot be taken", faults=[fault])
+        return json_reply(queue_view(await self._queues.put(name, settings)))
+
+    async def drop(self, request: web.Request) -> Reply:
+        await self._queues.drop(name_in(request))
+        return Reply(status=204)
+
+    async def pause(self, request: web.Request) -> Reply:
+        return await self._pause(request, is_paused=True)
+
+    async def resume(self, request: web.Request) -> Reply:
+        return await self._pause(request, is_paused=False)
+
+    async def purge(self, request: web.Request) -> Reply:
+        read_body(EmptyIn, await self._bodies.json_if_any(request))
+        return json_reply({"cancelled": await self._queues.purge(name_in(request))})
+
+    async def _pause(self, request: web.Request, *, is_paused: bool) -> Reply:
+        name = _new_name(request)
+        read_body(EmptyIn, await self._bodies.json_if_any(request))
+        return json_reply(queue_view(await self._queues.pause(name, is_paused)))
+
+
+def _without_nulls(body: Any) -> Any:
+    """A null is the same as not given, but where it is a value: no rate, no label limit."""
+    if not isinstance(body, dict):
+        return body
+    fields = QueueSettings.model_fields
+    return {
+        name: {part: inner for part, inner in value.items() if inner is not None} if isinstance(value, dict) else value
+        for name, value in body.items()
+        if value is not None or name not in fields or fields[name].default is None
+    }
+
+
+def _new_name(request: web.Request) -> str:
+    name = name_in(request)
+    if not _NAME.fullmatch(name):
+        fault = Fault("", f"{name!r} cannot be a queue; take {NAME_CHARACTERS}")
+        raise Invalid("the queue cannot have this name", faults=[fault])
+    return name

@@ -1,0 +1,65 @@
+"""The kinds that the settings declare: what each says becomes the handler that runs it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from erelong.handlers.command import make_command_handler
+from erelong.handlers.process import make_process_handler
+from erelong.handlers.process_pool import ProcessPool
+from erelong.handlers.processes import IS_POSSIBLE, Processes, Surroundings
+from erelong.handlers.pull import make_pull_handler
+from erelong.handlers.python import make_python_handler
+from erelong.handlers.signature import Unfit
+
+if TYPE_CHECKING:
+    from erelong.config import Config, Kind
+    from erelong.handlers.base import Handler
+
+
+class DeclaredKinds:
+    """Makes handlers. All processes have one keeper, and kinds with the same surroundings one pool of processes."""
+
+    def __init__(self, *, config: Config) -> None:
+        self._config = config
+        self._processes = Processes()
+        self._pools: dict[tuple[object, ...], ProcessPool] = {}
+
+    def make(self, name: str, kind: Kind) -> Handler:
+        """Make the handler of a kind; raise Unfit when it cannot be."""
+        if kind.pull:
+            return make_pull_handler(name=name, schema=kind.params_schema)
+        if kind.python is not None and kind.isolation != "process":
+            return make_python_handler(name=name, path=kind.python, isolation=kind.isolation)
+        if not IS_POSSIBLE:
+            raise Unfit(f"processes are kept by means of Linux, and this is {sys.platform}: use another isolation")
+        surroundings = Surroundings(
+            environment=kind.environment or {},
+            directory=None if kind.directory is None else str(kind.directory.resolve()),
+            memory=kind.memory,
+        )
+        if kind.command is not None:
+            return make_command_handler(
+                name=name,
+                command=kind.command,
+                patterns=kind.params,
+                processes=self._processes,
+                surroundings=surroundings,
+                grace=self._config.workers.grace,
+            )
+        assert kind.python is not None
+        return make_process_handler(name=name, path=kind.python, pool=self._pool(surroundings))
+
+    def _pool(self, surroundings: Surroundings) -> ProcessPool:
+        key = (*sorted(surroundings.environment.items()), surroundings.memory)
+        if key not in self._pools:
+            self._pools[key] = ProcessPool(
+                processes=self._processes,
+                surroundings=surroundings,
+                size=self._config.workers.processes or len(os.sched_getaffinity(0)),
+                grace=self._config.workers.grace,
+                max_result=self._config.server.max_result,
+            )
+        return self._pools[key]

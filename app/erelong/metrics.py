@@ -1,0 +1,205 @@
+"""Every metric, declared once. Counting is a dict entry; Prometheus' own library only writes the page."""
+
+from __future__ import annotations
+
+import platform
+import time
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from itertools import accumulate, groupby
+from typing import TYPE_CHECKING, TypeVar
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import generate_latest
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from erelong.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    from prometheus_client.core import Metric
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+LATENESS_BOUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0)
+DURATION_BOUNDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 3600.0)
+COMMIT_BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
+GROUP_BOUNDS = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0)
+LAG_BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
+
+Labels = tuple[str, ...]
+
+T = TypeVar("T")
+
+
+def counted(values: Iterable[T]) -> dict[T, int]:
+    """How many there are of each; for values that come in runs of equal ones, as what happens together mostly does."""
+    counts: dict[T, int] = {}
+    for value, run in groupby(values):
+        counts[value] = counts.get(value, 0) + len([*run])
+    return counts
+
+
+class Tally:
+    """A count that only grows, for each set of label values: `tally.values[kind, state] += 1`."""
+
+    def __init__(self, name: str, help: str, *labels: str) -> None:
+        self.name, self.help, self.labels = name, help, labels
+        self.values: Counter[Labels] = Counter() if labels else Counter({(): 0})
+
+    def collect(self) -> Metric:
+        family = CounterMetricFamily(self.name, self.help, labels=self.labels)
+        for values, count in self.values.items():
+            family.add_metric(values, count)
+        return family
+
+
+class Spread:
+    """How often a value fell between given bounds, for each value of one label; without a label, of "".
+
+    One thread notes. One without a label may be noted by another thread than the one that reads.
+    """
+
+    def __init__(self, name: str, help: str, label: str, bounds: tuple[float, ...]) -> None:
+        self.name, self.help, self.labels = name, help, (label,) if label else ()
+        self._bounds = bounds
+        self._counts: dict[str, list[int]] = {} if label else {"": [0] * (len(bounds) + 1)}
+        self._sums: Counter[str] = Counter()
+
+    def note(self, of: str, *values: float) -> None:
+        counts = self._counts.get(of)
+        if counts is None:
+            counts = self._counts[of] = [0] * (len(self._bounds) + 1)
+        if len(values) == 1:
+            counts[bisect_left(self._bounds, values[0])] += 1
+            self._sums[of] += values[0]  # type: ignore[assignment]  # a Counter adds floats as well
+            return
+        ranked, begin = sorted(values), 0
+        while begin < len(ranked):
+            place = bisect_left(self._bounds, ranked[begin])
+            end = bisect_right(ranked, self._bounds[place], begin) if place < len(self._bounds) else len(ranked)
+            counts[place] += end - begin
+            begin = end
+        self._sums[of] += sum(values)  # type: ignore[assignment]  # a Counter adds floats as well
+
+    def collect(self) -> Metric:
+        family = HistogramMetricFamily(self.name, self.help, labels=self.labels)
+        bounds = [*map(str, self._bounds), "+Inf"]
+        for of, counts in self._counts.items():
+            buckets = list(zip(bounds, accumulate(counts), strict=True))
+            family.add_metric([of] if self.labels else [], buckets, self._sums[of])
+        return family
+
+
+class Level:
+    """A value read when the page is asked for; `read` is set by the one who knows it. `only_grows`: counted there."""
+
+    def __init__(self, name: str, help: str, *labels: str, only_grows: bool = False) -> None:
+        self.name, self.help, self.labels = name, help, labels
+        self.read: Callable[[], Mapping[Labels, float]] = dict
+        self._family = CounterMetricFamily if only_grows else GaugeMetricFamily
+
+    def collect(self) -> Metric:
+        family = self._family(self.name, self.help, labels=self.labels)
+        for values, level in self.read().items():
+            family.add_metric(values, level)
+        return family
+
+
+class GroupTimer:
+    """Times the groups of calls that one thread runs; that thread tells it, any may ask how long the last one takes."""
+
+    def __init__(self, *, seconds: Spread, calls: Spread) -> None:
+        self._seconds = seconds
+        self._calls = calls
+        self._began_at: float | None = None
+
+    def begin(self) -> None:
+        self._began_at = time.monotonic()
+
+    def end(self, calls: int) -> None:
+        began_at, self._began_at = self._began_at, None
+        if began_at is not None:
+            self._seconds.note("", time.monotonic() - began_at)
+            self._calls.note("", calls)
+
+    @property
+    def under_way(self) -> float:
+        """Seconds since the group began that is run now; 0 if none is."""
+        began_at = self._began_at
+        return 0.0 if began_at is None else time.monotonic() - began_at
+
+
+class Metrics(Collector):
+    """All that is counted; one object, made in `main` and handed to those who count.
+
+    `refresh` is awaited before the page is written: for levels that must be asked of the store.
+    """
+
+    def __init__(self) -> None:
+        self._declare_jobs()
+        self._declare_parts()
+        self._declare_process()
+        self.commits = GroupTimer(seconds=self.commit_time, calls=self.commit_calls)
+        self.refresh: Callable[[], Awaitable[None]] = _nothing
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+
+    def _declare_jobs(self) -> None:
+        self.submitted = Tally("erelong_jobs_submitted", "Jobs taken in.", "kind")
+        self.started = Tally("erelong_attempts_started", "Attempts begun.", "kind")
+        self.ended = Tally("erelong_attempts_ended", "Attempts ended, by how.", "kind", "outcome")
+        self.finished = Tally("erelong_jobs_finished", "Jobs that reached a final state.", "kind", "state")
+        self.late = Spread("erelong_late_seconds", "From due_at to the start.", "kind", LATENESS_BOUNDS)
+        self.duration = Spread("erelong_attempt_seconds", "How long attempts took.", "kind", DURATION_BOUNDS)
+        self.jobs = Level("erelong_jobs", "Jobs stored, by queue and state.", "queue", "state")
+        self.due = Level("erelong_jobs_due", "Jobs due that have not started.", "queue")
+        self.oldest_due = Level("erelong_oldest_due_age_seconds", "Since the job due first was due.", "queue")
+        self.running = Level("erelong_attempts_running", "Attempts under way.")
+        self.abandoned = Level("erelong_attempts_abandoned", "Attempts over that still occupy a task or thread.")
+        self.purged = Tally("erelong_jobs_purged", "Jobs forgotten after their retention.")
+
+    def _declare_parts(self) -> None:
+        self.pending = Level("erelong_agenda_entries", "Instants the agenda holds.")
+        self.unsaved = Level("erelong_outcomes_unsaved", "Outcomes waiting for the disk.")
+        self.outdated = Tally("erelong_outcomes_dropped", "Outcomes of attempts that were over already.")
+        self.laps_failed = Tally(
+            "erelong_laps_failed", "Laps of a background duty that failed and were repeated.", "duty"
+        )
+        self.set_aside = Tally(
+            "erelong_items_set_aside", "Jobs that failed alone in a background duty and are tried again later.", "duty"
+        )
+        self.commit_time = Spread(
+            "erelong_store_commit_seconds", "Time of a group of writes, fsync included.", "", COMMIT_BOUNDS
+        )
+        self.commit_calls = Spread("erelong_store_commit_calls", "Writes of one group.", "", GROUP_BOUNDS)
+        self.store_size = Level("erelong_store_bytes", "Sizes of the database and its write-ahead log.", "file")
+        self.requests = Tally("erelong_http_requests", "Requests answered.", "method", "route", "status")
+        self.connections = Level("erelong_http_connections", "Clients connected.")
+        self.waiting = Level(
+            "erelong_http_waiting", "Requests that wait: for a change of a job, a lease, or room in a queue.", "for"
+        )
+
+    def _declare_process(self) -> None:
+        self.clock_jumps = Tally("erelong_clock_jumps", "Steps of the wall clock by more than a second.")
+        self.lag = Spread("erelong_loop_lag_seconds", "How long the loop took to answer, sampled.", "", LAG_BOUNDS)
+        self.blocks = Tally(
+            "erelong_loop_blocks", "Times that the loop did not turn for longer than the watchdog allows."
+        )
+        self.blocked = Tally("erelong_loop_blocked_seconds", "How long it did not turn in all of these.")
+        self.log_lost = Level("erelong_log_lines_lost", "Log lines not written, by why.", "reason", only_grows=True)
+        self.build = Level("erelong_build_info", "What runs here; always 1.", "version", "python")
+        self.build.read = lambda: {(VERSION, platform.python_version()): 1}
+
+    def collect(self) -> Iterable[Metric]:
+        return [item.collect() for item in vars(self).values() if isinstance(item, Tally | Spread | Level)]
+
+    def page(self) -> bytes:
+        return generate_latest(self._registry)
+
+
+async def _nothing() -> None:
+    """Most have nothing to ask of others."""

@@ -1,0 +1,248 @@
+"""The store boundary: small, batched, without policy; `now` is always an argument."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from erelong.asked import Asked
+from erelong.conflict import OnConflict
+from erelong.job import SECOND, Job, State, asked_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from erelong.clock import Instant
+    from erelong.errors import Exit
+    from erelong.outcome import Outcome
+
+MEMO_LIFE = 24 * 3600 * SECOND
+"""How long an idempotency key is good."""
+
+Group = tuple[str, str, State]
+"""Queue, kind and state: what jobs are counted by."""
+
+
+class Offer(NamedTuple):
+    """A job to be added, and what to do when its key is taken."""
+
+    job: Job
+    on_conflict: OnConflict = OnConflict.REJECT
+
+
+class Fate(StrEnum):
+    """What became of an offer."""
+
+    ADDED = "added"
+    EXISTS = "exists"
+    CHANGED = "changed"
+    CONFLICT = "conflict"
+
+
+ADDED, CHANGED, CONFLICT = Fate.ADDED, Fate.CHANGED, Fate.CONFLICT  # an enum looks its members up in Python: 50 ns
+
+
+class Added(NamedTuple):
+    """The fate of an offer, with the job now stored under its key (or its own)."""
+
+    fate: Fate
+    job: Job
+
+
+class Glance(NamedTuple):
+    """As much of a waiting job as says where and until when it waits: a fraction of the cost of reading it all."""
+
+    seq: int
+    due_at: Instant
+    expires_at: Instant | None
+    labels: bytes | None
+    asked: Asked
+
+
+def glance_at(job: Job) -> Glance:
+    return Glance(job.seq, job.due_at or 0, job.expires_at, job.labels, Asked._make(asked_of(job)))
+
+
+class Memo(NamedTuple):
+    """An idempotency key: who used it, for which body, when."""
+
+    caller: str
+    key: str
+    digest: bytes
+
+
+class Receipt(NamedTuple):
+    """The answer to an add, one entry an offer; `replayed` when a memo found it already made.
+
+    Of a replayed add an entry is None when its job has been deleted since.
+    """
+
+    entries: list[Added | None]
+    replayed: bool = False
+
+
+class Claim(NamedTuple):
+    """The jobs taken, now running; those that wait and are not due (any more); those unreadable, now failed."""
+
+    jobs: list[Job]
+    early: list[tuple[Instant, int]]
+    spoiled: list[Job]
+
+
+class Ending(NamedTuple):
+    """An attempt that is over: its job as it ran, what came of it, when, and the seconds until another may follow."""
+
+    job: Job
+    outcome: Outcome
+    at: Instant
+    backoff: float = 0.0
+
+    @property
+    def seq(self) -> int:
+        return self.job.seq
+
+    @property
+    def after(self) -> Job:
+        """What it makes of the job: made when it is asked for, which it never is of most successes."""
+        return self.job.finish(self.outcome, self.at, backoff=self.backoff)
+
+
+class Saved(NamedTuple):
+    """Whether a job was saved; if not, the job that stood in the way (None: it is gone)."""
+
+    is_saved: bool
+    job: Job | None
+
+
+FINISHED = Saved(True, None)
+
+# A store has a method of the name `list`: behind it in the class the type cannot be said.
+Jobs = list[Job]
+Glances = list[Glance]
+Instants = list[tuple[int, int]]
+"""Pairs of an instant and the `seq` of the job."""
+Verdicts = list[Saved]
+"""One for each job to be saved, in order."""
+
+
+class Override(NamedTuple):
+    """What was set over HTTP for a queue: its settings as JSON (None: none) and its pause."""
+
+    settings: bytes | None = None
+    paused: bool = False
+
+
+class Order(StrEnum):
+    """How a listing is sorted: newest first, or waiting jobs by their time."""
+
+    CREATED = "created"
+    DUE = "due_at"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """What to list. Empty means any; `after` is the position of the last job already seen."""
+
+    states: frozenset[State] = frozenset()
+    queues: frozenset[str] = frozenset()
+    kinds: frozenset[str] = frozenset()
+    key: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    due_after: Instant | None = None
+    due_before: Instant | None = None
+    order: Order = Order.CREATED
+    after: tuple[Instant, int] | None = None
+    limit: int = 100
+    is_full: bool = False
+
+
+class Store(Protocol):
+    """Where jobs live. A method returns only when what it says is durable.
+
+    `open` may raise `errors.Exit`; the rest raise `errors.StorageFull` or `errors.StoreUnavailable`.
+    """
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    def ailment(self) -> str | None:
+        """What keeps it from doing all its work, for people; it begins with "ok" if the service is fit all the same."""
+        ...
+
+    async def end(self) -> Exit:
+        """Wait until it can never store anything again; why comes back."""
+        ...
+
+    async def add(
+        self, offers: Sequence[Offer], *, now: Instant, is_whole: bool = False, memo: Memo | None = None
+    ) -> Receipt:
+        """Add jobs atomically; a live key is unique per queue. `is_whole`: one conflict and nothing is stored.
+
+        With a memo seen before (not older than a day) nothing is added and the jobs of then come back as they
+        are now; another digest under the same key raises `errors.IdempotencyMismatch`.
+        """
+        ...
+
+    async def recall(self, memo: Memo, *, now: Instant) -> Receipt | None:
+        """The answer to an add that had this memo, as `add` would give it again; None if there was none."""
+        ...
+
+    async def get(self, seqs: Sequence[int]) -> dict[int, Job]:
+        """Read jobs by number; the unknown are absent, and those that cannot be read.
+
+        Asked for one job that cannot be read, it raises `errors.StoreRefused`.
+        """
+        ...
+
+    async def glance(self, seqs: Sequence[int]) -> Glances:
+        """Look at those of these jobs that are scheduled."""
+        ...
+
+    async def list(self, query: Query) -> list[Job]: ...
+
+    async def due(self, after: tuple[Instant, int], before: Instant, limit: int) -> Instants:
+        """One page of the instants at which waiting jobs must be looked at, ascending, strictly after `after`."""
+        ...
+
+    async def claim(self, seqs: Sequence[int], *, now: Instant) -> Claim:
+        """Start those that wait, are due and have not expired, in this order.
+
+        A claim survives the process, not a power cut.
+        """
+        ...
+
+    async def save(self, jobs: Sequence[Job]) -> Verdicts:
+        """Write each job whose stored version is the one before its own, and whose key is free if it comes alive."""
+        ...
+
+    async def finish(self, endings: Sequence[Ending]) -> Verdicts:
+        """End running jobs, each as `save` would write what comes after it; what came of a success need not be told."""
+        ...
+
+    async def delete(self, job: Job) -> bool:
+        """Forget a job, if it still has this version."""
+        ...
+
+    async def ended(
+        self, queue: str, state: State, *, after: tuple[Instant, int], before: Instant, limit: int
+    ) -> Instants:
+        """Return one page of when final jobs ended, ascending: strictly after `after`, and earlier than `before`."""
+        ...
+
+    async def purge(self, seqs: Sequence[int], *, before: Instant) -> int:
+        """Delete those of these jobs that ended before an instant; return how many."""
+        ...
+
+    async def forget_memos(self, *, before: Instant, limit: int) -> int: ...
+
+    def counts(self) -> Mapping[Group, int]:
+        """How many jobs there are of each group; one that is empty may be there, at 0, or not."""
+        ...
+
+    async def overrides(self) -> dict[str, Override]: ...
+
+    async def override(self, queue: str, override: Override | None) -> None:
+        """Set or drop what was set over HTTP for a queue."""
+        ...

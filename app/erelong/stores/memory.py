@@ -1,0 +1,243 @@
+"""A store that lives in memory: for tests and demonstrations, and the model that other stores are held to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import orjson
+
+from erelong.conflict import settle
+from erelong.errors import IdempotencyMismatch
+from erelong.job import Job, State
+from erelong.stores.base import (
+    MEMO_LIFE,
+    Added,
+    Claim,
+    Fate,
+    Glances,
+    Memo,
+    Offer,
+    Order,
+    Override,
+    Query,
+    Receipt,
+    Saved,
+    glance_at,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from erelong.clock import Instant
+    from erelong.errors import Exit
+    from erelong.stores.base import Ending, Group, Instants, Verdicts
+
+
+class MemoryStore:
+    """Keeps jobs in a dict; nothing survives the process."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[int, Job] = {}
+        self._counts: Counter[Group] = Counter()
+        self._overrides: dict[str, Override] = {}
+        self._memos: dict[tuple[str, str], tuple[bytes, list[Job], Instant]] = {}
+        self._last_seq = 0
+
+    async def open(self) -> None:
+        """There is nothing to open."""
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+    def ailment(self) -> str | None:
+        return None
+
+    async def end(self) -> Exit:
+        never: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
+        return await never
+
+    async def add(
+        self, offers: Sequence[Offer], *, now: Instant, is_whole: bool = False, memo: Memo | None = None
+    ) -> Receipt:
+        if memo is not None and (receipt := self._recall(memo, now)) is not None:
+            return receipt
+        before = self._jobs.copy() if is_whole else self._jobs
+        entries = [self._add(offer, now) for offer in offers]
+        has_conflict = any(entry.fate is Fate.CONFLICT for entry in entries)
+        if is_whole and has_conflict:
+            self._jobs = before
+            self._recount()
+        elif memo is not None and not has_conflict:
+            self._memos[memo.caller, memo.key] = (memo.digest, [entry.job for entry in entries], now)
+        return Receipt([*entries])
+
+    async def recall(self, memo: Memo, *, now: Instant) -> Receipt | None:
+        return self._recall(memo, now)
+
+    async def get(self, seqs: Sequence[int]) -> dict[int, Job]:
+        return {seq: self._jobs[seq] for seq in seqs if seq in self._jobs}
+
+    async def glance(self, seqs: Sequence[int]) -> Glances:
+        jobs = (self._jobs[seq] for seq in seqs if seq in self._jobs)
+        return [glance_at(job) for job in jobs if job.state is State.SCHEDULED]
+
+    async def list(self, query: Query) -> list[Job]:
+        jobs = [job for job in self._jobs.values() if _matches(job, query)]
+        if query.order is Order.DUE:
+            jobs = [job for job in jobs if job.state is State.SCHEDULED]
+            jobs.sort(key=_due_position)
+            jobs = [job for job in jobs if query.after is None or _due_position(job) > query.after]
+        else:
+            jobs.sort(key=lambda job: job.seq, reverse=True)
+            jobs = [job for job in jobs if query.after is None or job.seq < query.after[1]]
+        page = jobs[: query.limit]
+        return page if query.is_full else [job._replace(params=b"{}", result=None, attempts=b"[]") for job in page]
+
+    async def due(self, after: tuple[Instant, int], before: Instant, limit: int) -> Instants:
+        instants = [(job.due_at, job.seq) for job in self._jobs.values() if job.wakes_at is not None]
+        instants += [
+            (job.expires_at, job.seq)
+            for job in self._jobs.values()
+            if job.wakes_at is not None and job.wakes_at != job.due_at
+        ]
+        return sorted((at, seq) for at, seq in instants if at is not None and after < (at, seq) and at < before)[:limit]
+
+    async def claim(self, seqs: Sequence[int], *, now: Instant) -> Claim:
+        taken: list[Job] = []
+        early: list[tuple[Instant, int]] = []
+        for seq in dict.fromkeys(seqs):
+            job = self._jobs.get(seq)
+            if job is None or job.state is not State.SCHEDULED or job.due_at is None:
+                continue
+            if job.due_at > now:
+                early.append((job.due_at, seq))
+            elif job.expires_at is None or job.expires_at > now:
+                taken.append(job.start(now))
+                self._put(taken[-1])
+        return Claim(taken, early, [])
+
+    async def save(self, jobs: Sequence[Job]) -> Verdicts:
+        return [self._save(job) for job in jobs]
+
+    async def finish(self, endings: Sequence[Ending]) -> Verdicts:
+        return [self._save(job) for job in [ending.after for ending in endings]]
+
+    async def delete(self, job: Job) -> bool:
+        stored = self._jobs.get(job.seq)
+        if stored is None or (stored.token, stored.version) != (job.token, job.version):
+            return False
+        self._forget(stored)
+        return True
+
+    async def ended(
+        self, queue: str, state: State, *, after: tuple[Instant, int], before: Instant, limit: int
+    ) -> Instants:
+        jobs = [job for job in self._jobs.values() if (job.queue, job.state) == (queue, state)]
+        ended = [(job.finished_at, job.seq) for job in jobs if job.finished_at is not None]
+        return sorted(entry for entry in ended if entry > after and entry[0] < before)[:limit]
+
+    async def purge(self, seqs: Sequence[int], *, before: Instant) -> int:
+        jobs = [self._jobs[seq] for seq in dict.fromkeys(seqs) if seq in self._jobs]
+        ended = [job for job in jobs if job.finished_at is not None and job.finished_at < before]
+        for job in ended:
+            self._forget(job)
+        return len(ended)
+
+    async def forget_memos(self, *, before: Instant, limit: int) -> int:
+        old = sorted((used_at, name) for name, (_, _, used_at) in self._memos.items() if used_at < before)[:limit]
+        for _, name in old:
+            del self._memos[name]
+        return len(old)
+
+    def counts(self) -> Mapping[Group, int]:
+        return self._counts
+
+    async def overrides(self) -> dict[str, Override]:
+        return self._overrides.copy()
+
+    async def override(self, queue: str, override: Override | None) -> None:
+        if override is None:
+            self._overrides.pop(queue, None)
+        else:
+            self._overrides[queue] = override
+
+    def _add(self, offer: Offer, now: Instant) -> Added:
+        holder = self._holder(offer.job)
+        if holder is None:
+            self._last_seq += 1
+            job = offer.job._replace(seq=self._last_seq)
+            self._put(job)
+            return Added(Fate.ADDED, job)
+        settled = settle(holder, offer.job, offer.on_conflict, now)
+        if settled is None:
+            return Added(Fate.CONFLICT, holder)
+        if settled is holder:
+            return Added(Fate.EXISTS, holder)
+        self._put(settled)
+        return Added(Fate.CHANGED, settled)
+
+    def _save(self, job: Job) -> Saved:
+        stored = self._jobs.get(job.seq)
+        if stored is None or stored.version != job.version - 1 or stored.token != job.token:
+            return Saved(False, stored)
+        if stored.is_final and not job.is_final and (holder := self._holder(job)) is not None:
+            return Saved(False, holder)
+        self._put(job)
+        return Saved(True, job)
+
+    def _holder(self, job: Job) -> Job | None:
+        if job.key is None:
+            return None
+        held = (other for other in self._jobs.values() if other.key == job.key and other.queue == job.queue)
+        return next((other for other in held if not other.is_final), None)
+
+    def _put(self, job: Job) -> None:
+        stored = self._jobs.get(job.seq)
+        self._counts[job.group] += 1
+        self._jobs[job.seq] = job
+        if stored is not None:
+            self._count_off(stored)
+
+    def _forget(self, job: Job) -> None:
+        del self._jobs[job.seq]
+        self._count_off(job)
+
+    def _count_off(self, job: Job) -> None:
+        """Groups of a queue and kind that has no jobs left are forgotten."""
+        self._counts[job.group] -= 1
+        groups = [(job.queue, job.kind, state) for state in State]
+        if not any(self._counts.get(group) for group in groups):
+            for group in groups:
+                self._counts.pop(group, None)
+
+    def _recall(self, memo: Memo, now: Instant) -> Receipt | None:
+        digest, jobs, used_at = self._memos.get((memo.caller, memo.key), (b"", [], now - MEMO_LIFE))
+        if used_at <= now - MEMO_LIFE:
+            return None
+        if digest != memo.digest:
+            raise IdempotencyMismatch(f"Idempotency-Key {memo.key!r} was used for another body; take a new key")
+        current = [self._jobs.get(job.seq) for job in jobs]
+        return Receipt([Added(Fate.EXISTS, job) if job else None for job in current], replayed=True)
+
+    def _recount(self) -> None:
+        self._counts = Counter(dict.fromkeys(self._counts, 0))
+        self._counts.update(job.group for job in self._jobs.values())
+
+
+def _matches(job: Job, query: Query) -> bool:
+    labels = orjson.loads(job.labels) if job.labels else {}
+    return (
+        (not query.states or job.state in query.states)
+        and (not query.queues or job.queue in query.queues)
+        and (not query.kinds or job.kind in query.kinds)
+        and (query.key is None or job.key == query.key)
+        and all(labels.get(name) == value for name, value in query.labels.items())
+        and (query.due_after is None or (job.due_at is not None and job.due_at >= query.due_after))
+        and (query.due_before is None or (job.due_at is not None and job.due_at < query.due_before))
+    )
+
+
+def _due_position(job: Job) -> tuple[Instant, int]:
+    return (job.due_at or 0, job.seq)

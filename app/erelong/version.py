@@ -1,0 +1,3 @@
+"""The version of erelong."""
+
+VERSION = "0.1.0"
