@@ -7,8 +7,8 @@ import re
 from typing import Any
 
 from erelong import errors
-from erelong.config import Config
 from erelong.metrics import Level, Metrics, Spread, Tally
+from erelong.sections import Config
 from tests.support import ROOT
 from tests.support.served import Served
 from tests.support.virtual import VirtualClock

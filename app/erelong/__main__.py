@@ -2,20 +2,20 @@
 
 import sys
 
-from erelong import init
+from erelong.cli import pid1
 
 
 def main() -> int:
-    return init.run(_command)
+    return pid1.run(_command)
 
 
 def _command() -> int:
     try:
-        from erelong import cli  # only where the command runs: its parent, if it gets one, stays small
+        from erelong.cli import parser  # only where the command runs: its parent, if it gets one, stays small
     except ModuleNotFoundError as error:
         print(f"erelong: {error.name} is not installed; run: pip install 'erelong[server]'", file=sys.stderr)  # noqa: T201
         return 78
-    return cli.main()
+    return parser.main()
 
 
 if __name__ == "__main__":

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import NamedTuple
-
-from erelong.config import Retry
 
 
 class Asked(NamedTuple):
@@ -17,9 +14,3 @@ class Asked(NamedTuple):
     timeout: float
     retry: bytes
     expires_after: float | None
-
-
-@lru_cache(maxsize=1024)
-def read_policy(retry: bytes) -> Retry:
-    """Read a stored retry policy; there are few different ones."""
-    return Retry.model_validate_json(retry)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from erelong.errors import BacklogFull
 from erelong.job import Job, State
-from erelong.stores.base import Offer, Order, Query
+from erelong.query import Order, Query
+from erelong.submission import Offer
 from erelong.watchers import STAYS
 
 if TYPE_CHECKING:

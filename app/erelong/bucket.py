@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from erelong.config import Rate
 
 NEARLY = 1e-9  # what sums of floats may lack
 
@@ -14,19 +10,19 @@ NEARLY = 1e-9  # what sums of floats may lack
 class Bucket:
     """Full at first; `tick` is the monotonic clock."""
 
-    __slots__ = ("_filled_at", "_rate", "_tokens")
+    __slots__ = ("_burst", "_filled_at", "_per_second", "_tokens")
 
-    def __init__(self, *, rate: Rate) -> None:
-        self._rate = rate
-        self._tokens = rate.burst
+    def __init__(self, *, per_second: float, burst: float) -> None:
+        self._per_second = per_second
+        self._burst = burst
+        self._tokens = burst
         self._filled_at = -math.inf
 
     def take(self, tick: float) -> float:
         """Take a token, or tell in how many seconds there will be one; 0 is that it was taken."""
-        rate = self._rate
-        self._tokens = min(rate.burst, self._tokens + (tick - self._filled_at) * rate.per_second)
+        self._tokens = min(self._burst, self._tokens + (tick - self._filled_at) * self._per_second)
         self._filled_at = tick
         if self._tokens < 1 - NEARLY:
-            return (1 - self._tokens) / rate.per_second
+            return (1 - self._tokens) / self._per_second
         self._tokens -= 1
         return 0.0

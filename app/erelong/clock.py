@@ -10,10 +10,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
-from typing import Annotated, Final, TypeAlias
-
-from pydantic import BeforeValidator, Field, WithJsonSchema
-from pydantic_core import PydanticCustomError
+from typing import Final, TypeAlias
 
 Instant: TypeAlias = int
 Now: TypeAlias = Callable[[], Instant]
@@ -84,30 +81,6 @@ def parse_duration(value: object) -> float:
     if seconds > LONGEST_DURATION:
         raise ValueError(f"{_shown(value)} is more than 100 years: is it in milliseconds? {_AS_DURATION}")
     return float(seconds) + 0.0  # not -0.0
-
-
-def read_duration(value: object) -> float:
-    """`parse_duration` for pydantic."""
-    try:
-        return parse_duration(value)
-    except ValueError as error:  # pydantic would put "Value error, " before the text of a plain one
-        raise PydanticCustomError("duration", "{reason}", {"reason": str(error)}) from None
-
-
-def _schema(**least: float) -> WithJsonSchema:
-    return WithJsonSchema(
-        {
-            "anyOf": [{"type": "number", **least}, {"type": "string"}],
-            "description": "Seconds as a number, or text: ISO 8601 (`PT5M`, `P1DT2H`) or short (`1h30m`, `250ms`).",
-            "examples": [90, "PT5M", "1h30m"],
-        },
-        mode="validation",
-    )
-
-
-DURATION_SCHEMA: Final = _schema(minimum=0)
-Duration = Annotated[float, BeforeValidator(read_duration), DURATION_SCHEMA]
-PositiveDuration = Annotated[float, Field(gt=0), BeforeValidator(read_duration), _schema(exclusiveMinimum=0)]
 
 
 def _from_text(text: str) -> Instant:

@@ -13,7 +13,7 @@ if sys.platform != "win32":
     import resource
 
 if TYPE_CHECKING:
-    from erelong.config import Config
+    from erelong.sections import Config
 
 RESERVED = 128  # for the store, the log, processes, and clients that are told that they are too many
 LEAST = 8

@@ -7,11 +7,11 @@ import socket
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
-from erelong.config import ConfigError
 from erelong.errors import Exit
+from erelong.section import ConfigError
 
 if TYPE_CHECKING:
-    from erelong.config import Config
+    from erelong.sections import Config
 
 SEND_BUFFER = 131_072  # bytes of answers that the system keeps for a client, who may not read; else up to 4 MiB
 

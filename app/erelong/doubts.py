@@ -9,14 +9,15 @@ from erelong.duty import SetAside, in_halves
 from erelong.errors import IdempotencyMismatch, StorageFull, StoreRefused
 from erelong.ids import MAX_SEQ
 from erelong.job import Job, State
-from erelong.stores.base import Query
+from erelong.query import Query
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from erelong.clock import Instant
     from erelong.metrics import Metrics
-    from erelong.stores.base import Claim, Ending, Memo, Offer, Override, Receipt, Store, Verdicts
+    from erelong.stores.base import Claim, Ending, Override, Store, Verdicts
+    from erelong.submission import Memo, Offer, Receipt
 
 STORE_PAUSE = 0.5
 PAGE = 500

@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Required, TypedDict
 import orjson
 
 from erelong import job as jobs
-from erelong.asked import read_policy
-from erelong.config import merged
 from erelong.errors import Fault, Invalid, WrongState
 from erelong.ids import draw_tokens
 from erelong.job import Job, State
+from erelong.queue_settings import merged
+from erelong.retry import read_policy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from erelong.clock import Instant
-    from erelong.config import Config, QueueSettings, RetryPatch
     from erelong.handlers.base import Handler
     from erelong.lanes import Lanes
+    from erelong.queue_settings import QueueSettings, RetryPatch
+    from erelong.sections import Config
 
 MAX_TERMS = 1_000  # each PUT of a queue makes settings of its own, and the old ones must not stay for ever
 
@@ -195,7 +196,7 @@ class Drafts:
         """The whole retry policy as JSON."""
         declared = self._config.kinds.get(kind)
         of_kind = declared.retry if declared else None
-        return merged(self._config.jobs.retry, settings.retry, of_kind, asked).model_dump_json().encode()
+        return merged(self._config.jobs.retry.policy, settings.retry, of_kind, asked).to_json()
 
 
 def queue_of(asked: Submission) -> str:
@@ -207,5 +208,5 @@ def _changed_policy(job: Job, terms: Terms, patch: RetryPatch | None) -> bytes:
     if patch is None:
         return terms.retry
     nulls = {name for name in patch.model_fields_set if getattr(patch, name) is None}
-    base = job.policy.model_copy(update=read_policy(terms.retry).model_dump(include=nulls))
-    return merged(base, patch).model_dump_json().encode()
+    fallback = read_policy(terms.retry)._asdict()
+    return merged(job.policy._replace(**{name: fallback[name] for name in nulls}), patch).to_json()

@@ -23,17 +23,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
 import orjson
 
-from erelong.asked import read_policy
 from erelong.errors import WrongState
 from erelong.history import NO_ATTEMPTS, with_attempt
 from erelong.ids import write_id
 from erelong.outcome import UNEXPLAINED, End, Error, Outcome
+from erelong.retry import RetryPolicy, read_policy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from erelong.clock import Instant
-    from erelong.config import Retry
 
 MAX_LOSSES = 3
 SECOND = 1_000_000
@@ -121,7 +120,7 @@ class Job(NamedTuple):
         return self.state >= State.SUCCEEDED
 
     @property
-    def policy(self) -> Retry:
+    def policy(self) -> RetryPolicy:
         return read_policy(self.retry)
 
     def was_lent_by(self, token: str) -> bool:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import orjson
 
 from erelong.ids import MAX_SEQ
-from erelong.metrics import counted
+from erelong.runs import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from erelong.config import QueueSettings
     from erelong.job import Job
+    from erelong.queue_settings import QueueSettings
     from erelong.stores.base import Glance
 
 NO_LABEL = ""

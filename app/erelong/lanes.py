@@ -8,18 +8,18 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from erelong.config import layered
 from erelong.job import SECOND
 from erelong.lane import INSIDE, Lane, Slot
-from erelong.metrics import counted
+from erelong.queue_settings import layered
+from erelong.runs import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from erelong.asked import Asked
     from erelong.clock import Instant
-    from erelong.config import QueueSettings
     from erelong.job import Job
+    from erelong.queue_settings import QueueSettings
     from erelong.stores.base import Glance
 
 _asked_of = attrgetter("asked")

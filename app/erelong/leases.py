@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import orjson
 
 from erelong import retry
-from erelong.access import ANYBODY, Caller
 from erelong.agenda import Agenda
+from erelong.caller import ANYBODY, Caller
 from erelong.duty import SetAside, in_halves
 from erelong.errors import Draining, LeaseLost, LeaseNotFound, StoreRefused
 from erelong.ids import make_lease_token, seq_of_lease
 from erelong.job import SECOND, Job, State, read_ended_leases
 from erelong.log import get_logger
 from erelong.outcome import End, Error, Outcome
+from erelong.query import Query
 from erelong.reports import fields_of, report_end
-from erelong.stores.base import Ending, Query
+from erelong.stores.base import Ending
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

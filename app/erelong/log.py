@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, TextIO
 
 import orjson
 
-from erelong.access import redacted
+from erelong.redact import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from erelong.api.router import Router
-    from erelong.config import Config
     from erelong.handlers.base import Handler
+    from erelong.sections import Config
     from erelong.stores.base import Store
     from erelong.tracing import Tracing
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from erelong.duty import SetAside, in_halves
 from erelong.job import SECOND, State
 from erelong.log import get_logger
-from erelong.stores.base import MEMO_LIFE
+from erelong.submission import MEMO_LIFE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,8 +6,8 @@ import platform
 import time
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from itertools import accumulate, groupby
-from typing import TYPE_CHECKING, TypeVar
+from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import generate_latest
@@ -30,16 +30,6 @@ GROUP_BOUNDS = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0)
 LAG_BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
 
 Labels = tuple[str, ...]
-
-T = TypeVar("T")
-
-
-def counted(values: Iterable[T]) -> dict[T, int]:
-    """How many there are of each; for values that come in runs of equal ones, as what happens together mostly does."""
-    counts: dict[T, int] = {}
-    for value, run in groupby(values):
-        counts[value] = counts.get(value, 0) + len([*run])
-    return counts
 
 
 class Tally:

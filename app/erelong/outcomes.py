@@ -12,9 +12,9 @@ from erelong import retry
 from erelong.duty import SetAside, in_halves
 from erelong.job import PLACES, State
 from erelong.log import get_logger
-from erelong.metrics import counted
 from erelong.outcome import End
 from erelong.reports import fields_of, report_end
+from erelong.runs import counted
 from erelong.stores.base import FINISHED, Ending
 
 if TYPE_CHECKING:

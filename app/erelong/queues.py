@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from erelong.access import ANYBODY, Caller
-from erelong.config import QueueSettings
+from erelong.caller import ANYBODY, Caller
 from erelong.errors import QueueInUse, QueueNotFound
 from erelong.job import SECOND, WORDS, Job, State
 from erelong.log import get_logger
-from erelong.stores.base import Order, Override, Query
+from erelong.query import Order, Query
+from erelong.queue_settings import QueueSettings
+from erelong.stores.base import Override
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -10,8 +10,8 @@ from erelong.errors import Problem
 from erelong.job import Job, State
 from erelong.log import get_logger
 from erelong.outcome import End, Outcome
+from erelong.query import Query
 from erelong.reports import report_loss
-from erelong.stores.base import Query
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -1,14 +1,34 @@
-"""From a retry policy to the seconds until the next attempt."""
+"""The retry policy of a job, and the seconds it makes of a number of failures."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from erelong.config import Retry
+import orjson
 
 
-def wait(policy: Retry, failures: int, draw: float) -> float:
+class RetryPolicy(NamedTuple):
+    """After the n-th failed attempt a wait of delay × factor^(n-1), at most max_delay, ± jitter."""
+
+    max_attempts: int
+    delay: float
+    factor: float
+    max_delay: float
+    jitter: float
+
+    def to_json(self) -> bytes:
+        """Return it as it is stored."""
+        return orjson.dumps(self._asdict())
+
+
+@lru_cache(maxsize=1024)
+def read_policy(text: bytes) -> RetryPolicy:
+    """Read a stored retry policy; there are few different ones."""
+    return RetryPolicy(**orjson.loads(text))
+
+
+def wait(policy: RetryPolicy, failures: int, draw: float) -> float:
     """Return how many seconds to wait after that many failed attempts, the first being 1.
 
     `draw`, from 0 up to but not including 1, spreads the wait evenly over ± `jitter` share; 0.5 leaves it as it is.
@@ -17,7 +37,7 @@ def wait(policy: Retry, failures: int, draw: float) -> float:
     return _grown(policy, failures) * (1 + policy.jitter * (2 * draw - 1))
 
 
-def _grown(policy: Retry, failures: int) -> float:
+def _grown(policy: RetryPolicy, failures: int) -> float:
     try:
         return min(policy.delay * policy.factor ** (failures - 1), policy.max_delay)
     except OverflowError:  # of the power alone: a float that is multiplied beyond its range becomes infinite

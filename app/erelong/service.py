@@ -6,11 +6,11 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from erelong.access import ANYBODY, Caller
+from erelong.caller import ANYBODY, Caller
 from erelong.errors import Draining, JobNotFound, KeyTaken, VersionMismatch, WrongState
 from erelong.ids import parse_id
 from erelong.job import Job, State
-from erelong.stores.base import ADDED, CHANGED, CONFLICT, Offer
+from erelong.submission import ADDED, CHANGED, CONFLICT, Offer
 from erelong.watchers import STAYS
 
 if TYPE_CHECKING:
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from erelong.drafts import Change, Drafts
     from erelong.lanes import Lanes
     from erelong.metrics import Metrics
-    from erelong.stores.base import Added, Memo, Query, Receipt, Store
+    from erelong.query import Query
+    from erelong.stores.base import Store
+    from erelong.submission import Added, Memo, Receipt
     from erelong.watchers import Client, Watchers
     from erelong.workers import Workers
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 from aiohttp import web
 
-from erelong.access import redacted
-from erelong.config import ConfigError
 from erelong.handlers.base import AttemptFailed, Handler, Result, current_traceparent
+from erelong.redact import redacted
+from erelong.section import ConfigError
 from erelong.version import VERSION
 
 if TYPE_CHECKING:

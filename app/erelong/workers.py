@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from erelong.agenda import Agenda
     from erelong.clock import Now
-    from erelong.config import WorkersSection
     from erelong.handlers.base import Handler
     from erelong.job import Job
     from erelong.lane import Slot
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from erelong.metrics import Metrics
     from erelong.outcome import End, Outcome
     from erelong.outcomes import Outcomes
+    from erelong.sections import WorkersSection
     from erelong.stores.base import Store
 
 TURNS_BEFORE_YIELD = 200

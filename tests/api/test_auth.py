@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from erelong.access import Scope, new_key
-from erelong.config import Rate
+from erelong.api_keys import new_key
+from erelong.caller import Scope
+from erelong.queue_settings import Rate
 from tests.support.keyed import Keyed, Keys, serve_keyed
 from tests.support.served import Answer, Serve
 

@@ -15,8 +15,8 @@ from urllib.request import Request, urlopen
 import pytest
 
 from erelong import log
-from erelong.access import fingerprint_of, new_key
-from erelong.cli import main
+from erelong.api_keys import fingerprint_of, new_key
+from erelong.cli.parser import main
 from erelong.errors import StoreUnavailable
 from tests.support.keyed import Keyed, Keys, serve_keyed
 from tests.support.kinds import FakeHandler

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from erelong.config import QueueSettings
+from erelong.queue_settings import QueueSettings
 from tests.support.served import Answer, Serve, Served
 
 

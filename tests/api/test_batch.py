@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from erelong.config import QueueSettings, ServerSection
+from erelong.queue_settings import QueueSettings
+from erelong.sections import ServerSection
 from tests.support.served import Serve, Served
 
 JOB = {"kind": "echo", "delay": 1_000}

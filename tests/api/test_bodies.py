@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
-from erelong.config import ServerSection
+from erelong.sections import ServerSection
 from tests.support.served import Serve, Served
 
 JOB = b'{"kind":"echo"}'

@@ -12,7 +12,9 @@ import pytest
 import pytest_asyncio
 
 from erelong.api.connections import MAX_DOORSTEP
-from erelong.config import Kind, QueueSettings, ServerSection
+from erelong.kinds import Kind
+from erelong.queue_settings import QueueSettings
+from erelong.sections import ServerSection
 from tests.support.served import Serve, Served
 
 LIVEZ = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"

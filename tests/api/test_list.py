@@ -10,7 +10,7 @@ from urllib.parse import quote
 import orjson
 import pytest
 
-from erelong.stores.base import Query
+from erelong.query import Query
 from tests.support.served import Served
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from erelong.config import ServerSection
 from erelong.errors import StorageFull, StoreUnavailable
 from erelong.handlers.base import Stop
+from erelong.sections import ServerSection
 from tests.support.kinds import FakeHandler, lasting
 from tests.support.served import Answer, Serve, Served
 

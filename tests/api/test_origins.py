@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from erelong.config import AuthSection, ServerSection
+from erelong.sections import AuthSection, ServerSection
 from tests.support.keyed import Keys, serve_keyed
 from tests.support.raw_requests import answers_in
 from tests.support.served import Serve, Served

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from erelong.config import ServerSection
+from erelong.sections import ServerSection
 from tests.support.served import Serve, Served
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from erelong.config import QueueSettings, RetryPatch
 from erelong.handlers.base import Stop
+from erelong.queue_settings import QueueSettings, RetryPatch
 from tests.support.kinds import FakeHandler, lasting
 from tests.support.served import Answer, Serve, Served
 

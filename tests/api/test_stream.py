@@ -12,8 +12,9 @@ from typing import Any
 import orjson
 import pytest
 
-from erelong.config import QueueSettings, ServerSection
 from erelong.errors import StorageFull
+from erelong.queue_settings import QueueSettings
+from erelong.sections import ServerSection
 from tests.support.contract import NDJSON
 from tests.support.served import Serve, Served
 

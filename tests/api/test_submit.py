@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from erelong.config import JobsSection, Kind, QueueSettings, RetryPatch, ServerSection
+from erelong.kinds import Kind
+from erelong.queue_settings import QueueSettings, RetryPatch
+from erelong.sections import JobsSection, ServerSection
 from tests.support.served import Serve, Served
 
 # The clock stands at 2026-01-01T00:00:00Z.

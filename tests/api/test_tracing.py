@@ -15,8 +15,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from erelong import tracing as tracing_module
 from erelong.attempt import Attempt
-from erelong.config import ConfigError
 from erelong.handlers.base import AttemptFailed
+from erelong.section import ConfigError
 from erelong.tracing import Tracing, make_tracing
 from tests.support import SOURCE
 from tests.support.kinds import FakeHandler, for_ever

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from erelong.config import QueueSettings, WorkersSection
+from erelong.queue_settings import QueueSettings
+from erelong.sections import WorkersSection
 from tests.support.served import Serve, Served
 
 

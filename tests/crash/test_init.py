@@ -16,7 +16,7 @@ import pytest
 from tests.support import SOURCE
 
 ALONE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc")
-COMMAND = "import sys\nfrom erelong import init\nsys.exit(init.run(lambda: exec(sys.argv[1])))"
+COMMAND = "import sys\nfrom erelong.cli import pid1\nsys.exit(pid1.run(lambda: exec(sys.argv[1])))"
 
 # Leaves its grandchild to the first process, and tells whether that has reaped it.
 ORPHAN = """

@@ -11,10 +11,11 @@ import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from erelong.config import Config, HttpSection, Kind, WorkersSection
 from erelong.handlers import make_handlers
 from erelong.handlers.base import Handler
 from erelong.handlers.http import HttpHandler
+from erelong.kinds import Kind
+from erelong.sections import Config, HttpSection, WorkersSection
 from tests.handlers.process_runs import Handlers, OpenKind, OpenKinds, in_process
 from tests.handlers.receiver import LOOPBACK, Receiver
 from tests.support.alive import alive

@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
-from erelong.config import Kind
 from erelong.handlers.base import AttemptFailed, Handler, Result
+from erelong.kinds import Kind
 from tests.handlers.attempts import make_attempt
 
 PROCESS_FUNCTIONS = "tests.handlers.process_functions"

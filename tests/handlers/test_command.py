@@ -11,10 +11,12 @@ from pathlib import Path
 import orjson
 import pytest
 
-from erelong.config import Config, ConfigError, Kind
 from erelong.errors import Invalid
 from erelong.handlers import make_handlers
 from erelong.handlers.base import Result, Stop
+from erelong.kinds import Kind
+from erelong.section import ConfigError
+from erelong.sections import Config
 from tests.handlers.attempts import ID, make_attempt
 from tests.handlers.process_runs import OpenKind, failure, run, until
 from tests.support.alive import alive, written

@@ -18,11 +18,11 @@ from aiohttp import web
 from pydantic import SecretStr
 
 from erelong import clock
-from erelong.config import HttpSection
 from erelong.errors import Invalid
 from erelong.handlers import egress
 from erelong.handlers.base import AttemptFailed
 from erelong.handlers.http import HttpHandler
+from erelong.sections import HttpSection
 from tests.handlers.attempts import make_attempt
 from tests.handlers.receiver import LOOPBACK, Receiver
 

@@ -17,10 +17,10 @@ from pydantic import SecretStr
 from yarl import URL
 
 from erelong import __version__, clock
-from erelong.config import HttpSection
 from erelong.handlers.base import AttemptFailed
 from erelong.handlers.http import HttpHandler
 from erelong.handlers.http_client import Call, HttpClient
+from erelong.sections import HttpSection
 from tests.handlers.attempts import ID, make_attempt
 from tests.handlers.receiver import LOOPBACK, raw_server
 

@@ -8,9 +8,9 @@ import orjson
 import pytest
 
 from erelong import clock
-from erelong.config import HttpSection
 from erelong.errors import Invalid
 from erelong.handlers.http import HttpHandler
+from erelong.sections import HttpSection
 
 URL = "https://app.example/hook"
 

@@ -13,10 +13,10 @@ import pytest_asyncio
 from aiohttp import web
 from pydantic import SecretStr
 
-from erelong.config import HttpSecret, HttpSection
 from erelong.errors import Invalid
 from erelong.handlers.base import AttemptFailed
 from erelong.handlers.http import HttpHandler
+from erelong.sections import HttpSecret, HttpSection
 from tests.handlers.attempts import make_attempt
 from tests.handlers.receiver import LOOPBACK, Receiver, raw_server
 from tests.support.virtual import VirtualClock

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from erelong.config import Config, ConfigError, Kind, RetryPatch
 from erelong.handlers import make_handlers
+from erelong.kinds import Kind
+from erelong.queue_settings import RetryPatch
+from erelong.section import ConfigError
+from erelong.sections import Config
 from tests.handlers.attempts import FUNCTIONS, make_attempt, make_python
 
 

@@ -11,10 +11,11 @@ from typing import Any
 import orjson
 import pytest
 
-from erelong.config import Config, ConfigError
 from erelong.errors import Invalid
 from erelong.handlers import make_handlers
 from erelong.handlers.base import Result, Stop
+from erelong.section import ConfigError
+from erelong.sections import Config
 from tests.handlers.attempts import FUNCTIONS, ID, make_attempt
 from tests.handlers.process_runs import OpenKind, OpenKinds, failure, in_process, run, until
 from tests.support.alive import written

@@ -11,10 +11,10 @@ from pathlib import Path
 import orjson
 import pytest
 
-from erelong.config import Config
 from erelong.handlers import make_handlers
 from erelong.handlers.base import AttemptFailed
 from erelong.handlers.process import ProcessHandler
+from erelong.sections import Config
 from tests.handlers.process_runs import OpenKind, OpenKinds, failure, in_process, run, until
 from tests.support.alive import alive, written
 

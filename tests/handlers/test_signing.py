@@ -18,9 +18,9 @@ from pydantic import SecretStr
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from erelong import clock
-from erelong.config import HttpSection
 from erelong.handlers.http import HttpHandler
 from erelong.handlers.signing import Signer
+from erelong.sections import HttpSection
 from tests.handlers.attempts import ID, make_attempt
 from tests.handlers.receiver import LOOPBACK, Receiver
 from tests.support import ROOT

@@ -13,10 +13,10 @@ import pytest_asyncio
 from aiohttp import ThreadedResolver
 
 from erelong import clock
-from erelong.config import HttpSection
 from erelong.errors import Invalid
 from erelong.handlers.base import AttemptFailed
 from erelong.handlers.http import HttpHandler
+from erelong.sections import HttpSection
 from tests.handlers.attempts import make_attempt
 from tests.handlers.receiver import raw_server
 

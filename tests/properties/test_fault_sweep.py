@@ -17,7 +17,6 @@ import pytest
 from erelong.askers import Ask
 from erelong.attempt import Attempt, GiveUp
 from erelong.clock import format_instant
-from erelong.config import Config, QueueSettings, Retention, ServerSection
 from erelong.drafts import Change
 from erelong.errors import Problem, QueueNotFound, StorageFull, StoreUnavailable
 from erelong.handlers.pull import make_pull_handler
@@ -25,7 +24,9 @@ from erelong.job import Job, State
 from erelong.leases import Leased
 from erelong.main import Parts
 from erelong.outcome import End, Error, Outcome
-from erelong.stores.base import Memo, Offer
+from erelong.queue_settings import QueueSettings, Retention
+from erelong.sections import Config, ServerSection
+from erelong.submission import Memo, Offer
 from tests.support.builders import make_offer, make_retry
 from tests.support.kinds import FakeHandler, for_ever, lasting
 from tests.support.swept import Fault, SweptStore

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from erelong.api.bodies import Bodies
-from erelong.config import ServerSection
+from erelong.sections import ServerSection
 
 LIMIT = 6
 

@@ -8,14 +8,15 @@ import orjson
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from erelong.access import ANYBODY, Caller, Scope
 from erelong.api.offers import MAX_MOULDS, Offers
-from erelong.config import Config, QueueSettings
+from erelong.caller import ANYBODY, Caller, Scope
 from erelong.drafts import Drafts
 from erelong.errors import Forbidden, Invalid
 from erelong.handlers import make_handlers
 from erelong.lanes import Lanes
-from erelong.stores.base import Offer
+from erelong.queue_settings import QueueSettings
+from erelong.sections import Config
+from erelong.submission import Offer
 from tests.support.builders import NOW
 
 CONFIG = Config(queues={"mail": QueueSettings(timeout=7)})

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from erelong.attempt import Attempt
 from erelong.clock import Instant, format_instant
-from erelong.config import LabelConcurrency, QueueSettings, WorkersSection
 from erelong.drafts import Change
 from erelong.errors import Problem
 from erelong.ids import parse_id
 from erelong.job import SECOND, Job, State
-from erelong.stores.base import Offer, Receipt
+from erelong.queue_settings import LabelConcurrency, QueueSettings
+from erelong.sections import WorkersSection
+from erelong.submission import Offer, Receipt
 from tests.support.builders import make_retry
 from tests.support.engine import Engine
 from tests.support.examples import examples

@@ -16,11 +16,13 @@ from erelong.conflict import OnConflict
 from erelong.errors import IdempotencyMismatch, WrongState
 from erelong.job import SECOND, Job, State
 from erelong.outcome import End, Outcome
+from erelong.query import Order, Query
 from erelong.stores import sqlite_listing
-from erelong.stores.base import Claim, Ending, Memo, Offer, Order, Override, Query, Saved, Store
+from erelong.stores.base import Claim, Ending, Override, Saved, Store
 from erelong.stores.memory import MemoryStore
 from erelong.stores.sqlite import SqliteStore
 from erelong.stores.sqlite_running import waiting_still
+from erelong.submission import Memo, Offer
 from tests.support.builders import ALL, NOW, count_both, make_failure, make_job, make_retry
 from tests.support.examples import examples
 

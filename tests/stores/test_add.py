@@ -6,7 +6,9 @@ import pytest
 
 from erelong.conflict import OnConflict
 from erelong.job import State
-from erelong.stores.base import Added, Fate, Offer, Query, Receipt, Store
+from erelong.query import Query
+from erelong.stores.base import Store
+from erelong.submission import Added, Fate, Offer, Receipt
 from tests.support.builders import ALL, NOW, fates, make_ended, make_job, make_offer, put, put_one
 
 pytestmark = pytest.mark.real_loop

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from erelong.cli import main as run
+from erelong.cli.parser import main as run
 from erelong.errors import BadCopy, Exit, StoreCorrupt, StoreFailed, StoreInUse
 from erelong.job import State
 from erelong.stores import backup

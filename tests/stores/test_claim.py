@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from erelong.job import SECOND, State
-from erelong.stores.base import Claim, Query, Store, glance_at
+from erelong.query import Query
+from erelong.stores.base import Claim, Store, glance_at
 from tests.support.builders import ALL, NOW, make_ended, make_job, make_running, put, put_one
 
 pytestmark = pytest.mark.real_loop

@@ -13,8 +13,9 @@ import pytest_asyncio
 
 from erelong.job import SECOND, Job, State
 from erelong.outcome import End, Outcome
+from erelong.query import Order, Query
 from erelong.stores import sqlite_listing
-from erelong.stores.base import Ending, Order, Query, Store
+from erelong.stores.base import Ending, Store
 from tests.support.builders import NOW, make_ended, make_failure, make_job, make_running, put, put_one
 
 pytestmark = pytest.mark.real_loop

@@ -7,7 +7,8 @@ import pytest
 from erelong.conflict import OnConflict
 from erelong.errors import IdempotencyMismatch
 from erelong.job import SECOND
-from erelong.stores.base import Added, Fate, Memo, Receipt, Store
+from erelong.stores.base import Store
+from erelong.submission import Added, Fate, Memo, Receipt
 from tests.support.builders import ALL, NOW, fates, make_offer, put_one
 
 pytestmark = pytest.mark.real_loop

@@ -9,9 +9,10 @@ import pytest
 from erelong.conflict import OnConflict
 from erelong.job import SECOND, State
 from erelong.outcome import End, Outcome
-from erelong.stores.base import Ending, Receipt
+from erelong.stores.base import Ending
 from erelong.stores.recent import MAX_AT_ONCE, MAX_BYTES, MAX_JOBS, Recent
 from erelong.stores.sqlite import SqliteStore
+from erelong.submission import Receipt
 from tests.support.builders import NOW, make_ended, make_job, make_offer, purge, put, put_one
 
 

@@ -7,7 +7,9 @@ import pytest
 from erelong.conflict import OnConflict
 from erelong.job import State
 from erelong.outcome import End, Outcome
-from erelong.stores.base import Fate, Query, Saved, Store
+from erelong.query import Query
+from erelong.stores.base import Saved, Store
+from erelong.submission import Fate
 from tests.support.builders import (
     ALL,
     NOW,

@@ -22,9 +22,10 @@ from erelong.errors import (
     StoreUnavailable,
 )
 from erelong.job import State
-from erelong.stores.base import Memo, Offer, Override, Receipt
+from erelong.stores.base import Override
 from erelong.stores.ownership import Ownership
 from erelong.stores.sqlite import SqliteStore
+from erelong.submission import Memo, Offer, Receipt
 from tests.support.builders import ALL, NOW, count_both, make_ended, make_job, make_offer, make_running, put, put_one
 
 pytestmark = pytest.mark.real_loop

@@ -14,11 +14,13 @@ import pytest
 from erelong.errors import Problem, StorageFull, StoreFailed, StoreUnavailable
 from erelong.job import Job, State
 from erelong.outcome import End, Outcome
+from erelong.query import Order, Query
 from erelong.stores import sqlite_upkeep
-from erelong.stores.base import Ending, Memo, Order, Query
+from erelong.stores.base import Ending
 from erelong.stores.reserve import Reserve
 from erelong.stores.sqlite import SqliteStore
 from erelong.stores.threads import Call
+from erelong.submission import Memo
 from tests.support.builders import ALL, NOW, count_both, make_job, make_offer, purge, put, put_one
 from tests.support.disk import FaultyDisk, fail_once, faulty_disk, io_error
 

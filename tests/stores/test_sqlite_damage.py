@@ -13,7 +13,8 @@ import pytest
 from erelong.conflict import OnConflict
 from erelong.job import SECOND, Job, State
 from erelong.outcome import End, Outcome
-from erelong.stores.base import Ending, Query, glance_at
+from erelong.query import Query
+from erelong.stores.base import Ending, glance_at
 from erelong.stores.sqlite import SqliteStore
 from tests.support.builders import (
     ALL,

@@ -9,9 +9,9 @@ import apsw
 import pytest
 
 from erelong.job import State
+from erelong.query import Order, Query
 from erelong.stores import sqlite_listing
 from erelong.stores import sqlite_schema as sql
-from erelong.stores.base import Order, Query
 from erelong.stores.sqlite import SqliteStore
 from tests.support.builders import NOW, make_ended, make_job, make_running, put
 

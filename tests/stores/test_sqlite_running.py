@@ -15,9 +15,10 @@ import pytest
 from erelong.errors import Problem, StoreUnavailable
 from erelong.job import Job, State
 from erelong.outcome import End, Outcome
+from erelong.query import Query
 from erelong.stores import claim_file
 from erelong.stores.backup import back_up, restore
-from erelong.stores.base import Ending, Query
+from erelong.stores.base import Ending
 from erelong.stores.claim_file import Claimed, ClaimFile
 from erelong.stores.sqlite import SqliteStore
 from tests.support.builders import ALL, NOW, count_both, make_failure, make_job, put, put_one

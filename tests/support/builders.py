@@ -8,12 +8,14 @@ from typing import Any
 import orjson
 
 from erelong import job as jobs
-from erelong.config import Retry
 from erelong.conflict import OnConflict
 from erelong.ids import draw_tokens
 from erelong.job import SECOND, Job, State
 from erelong.outcome import End, Error, Outcome
-from erelong.stores.base import Fate, Group, Offer, Query, Receipt, Store
+from erelong.query import Query
+from erelong.queue_settings import Retry
+from erelong.stores.base import Group, Store
+from erelong.submission import Fate, Offer, Receipt
 from tests.support.virtual import EPOCH
 
 NOW = EPOCH

@@ -9,12 +9,12 @@ from typing import Any
 
 from erelong.agenda import Agenda
 from erelong.alarm import Alarm
-from erelong.config import QueueSettings
 from erelong.duty import Duty
 from erelong.job import Job
 from erelong.lanes import Lanes
 from erelong.maintenance import AgendaTidying, IdempotencyRecords, Retention
 from erelong.metrics import Metrics
+from erelong.queue_settings import QueueSettings
 from erelong.recovery import Recovery
 from erelong.scheduler import Scheduler
 from erelong.stores.base import Glance

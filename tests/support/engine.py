@@ -8,11 +8,13 @@ from typing import Any, Self
 
 import orjson
 
-from erelong.config import Config, QueueSettings
 from erelong.handlers.base import Handler
 from erelong.job import Job, State
 from erelong.main import Parts
-from erelong.stores.base import Offer, Query
+from erelong.query import Query
+from erelong.queue_settings import QueueSettings
+from erelong.sections import Config
+from erelong.submission import Offer
 from tests.support.builders import make_job, make_retry
 from tests.support.faults import FaultyStore
 from tests.support.kinds import FakeHandler

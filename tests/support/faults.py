@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from erelong.clock import Instant
 from erelong.errors import Exit, StorageFull, StoreRefused
 from erelong.job import Job, State
-from erelong.stores.base import Claim, Ending, Glances, Override, Query, Verdicts
+from erelong.query import Query
+from erelong.stores.base import Claim, Ending, Glances, Override, Verdicts
 from erelong.stores.memory import MemoryStore
 
 Hook = Callable[[str], Awaitable[None]]

@@ -14,12 +14,14 @@ from yarl import URL
 
 from erelong.api.connections import Connections
 from erelong.clock import Instant
-from erelong.config import Config, Kind
 from erelong.door import listen
 from erelong.handlers import make_handlers
 from erelong.job import Job
+from erelong.kinds import Kind
 from erelong.main import Parts
-from erelong.stores.base import Memo, Offer, Override, Receipt
+from erelong.sections import Config
+from erelong.stores.base import Override
+from erelong.submission import Memo, Offer, Receipt
 from tests.support.contract import NDJSON, Contract
 from tests.support.faults import FaultyStore
 from tests.support.kinds import FakeHandler, for_ever

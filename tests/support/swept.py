@@ -9,8 +9,9 @@ from typing import TypeVar
 from erelong.clock import Instant
 from erelong.errors import StorageFull, StoreUnavailable
 from erelong.job import Job
-from erelong.stores.base import Claim, Ending, Memo, Offer, Override, Receipt, Verdicts
+from erelong.stores.base import Claim, Ending, Override, Verdicts
 from erelong.stores.memory import MemoryStore
+from erelong.submission import Memo, Offer, Receipt
 
 T = TypeVar("T")
 

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from erelong.access import ANYBODY, Caller, Keyring, Scope, fingerprint_of, is_fingerprint, new_key, redacted
+from erelong.api_keys import Keyring, fingerprint_of, is_fingerprint, new_key
+from erelong.caller import ANYBODY, Caller, Scope
+from erelong.redact import redacted
 
 KEYS = [new_key() for _ in range(3)]
 CALLERS = [Caller(name=name, scopes=frozenset({Scope.READ})) for name in ("a", "b", "c")]

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from erelong.config import QueueSettings
 from erelong.conflict import OnConflict
 from erelong.errors import BacklogFull, Draining, StorageFull
 from erelong.job import Job, State
-from erelong.stores.base import Offer
+from erelong.queue_settings import QueueSettings
+from erelong.submission import Offer
 from tests.support.builders import make_job
 from tests.support.engine import Engine, error_of
 from tests.support.virtual import VirtualClock

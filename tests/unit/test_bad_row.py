@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from erelong.askers import Ask
-from erelong.config import Config, QueueSettings, Retention, StoreSection
 from erelong.handlers.pull import PullHandler
 from erelong.job import Job, State
 from erelong.main import Parts
-from erelong.stores.base import Offer, Query
+from erelong.query import Query
+from erelong.queue_settings import QueueSettings, Retention
+from erelong.sections import Config, StoreSection
 from erelong.stores.sqlite import SqliteStore
+from erelong.submission import Offer
 from erelong.watchers import STAYS
 from tests.support.builders import make_job, make_retry
 from tests.support.engine import Engine

@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 
 from erelong import __version__, main
-from erelong.access import Keyring, Scope, fingerprint_of, new_key
-from erelong.cli import main as run
-from erelong.config import Config, load
+from erelong.api_keys import Keyring, fingerprint_of, new_key
+from erelong.caller import Scope
+from erelong.cli.parser import main as run
 from erelong.errors import StoreInUse
+from erelong.load import load
+from erelong.sections import Config
 
 
 @pytest.fixture(autouse=True)

@@ -13,15 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from erelong.clock import (
-    LONGEST_DURATION,
-    Duration,
-    PositiveDuration,
-    format_instant,
-    now,
-    parse_duration,
-    parse_instant,
-)
+from erelong.clock import LONGEST_DURATION, format_instant, now, parse_duration, parse_instant
+from erelong.types import Duration, PositiveDuration
 
 NOW = 1_796_115_600_000_000  # 2026-12-01T09:00:00Z
 HORIZON = 315_360_000.0

@@ -11,22 +11,11 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from erelong.config import (
-    ApiKey,
-    Config,
-    ConfigError,
-    Kind,
-    LabelConcurrency,
-    QueueSettings,
-    Rate,
-    Retention,
-    Retry,
-    RetryPatch,
-    Section,
-    layered,
-    load,
-    merged,
-)
+from erelong.kinds import Kind
+from erelong.load import load
+from erelong.queue_settings import LabelConcurrency, QueueSettings, Rate, Retention, Retry, RetryPatch, layered, merged
+from erelong.section import ConfigError, Section
+from erelong.sections import ApiKey, Config
 
 SHIPPED = Path(__file__).parents[2] / "config.toml"
 
@@ -297,8 +286,8 @@ def test_later_patch_of_a_retry_policy_wins_and_null_changes_nothing() -> None:
     queue = RetryPatch(max_attempts=3, delay=1.0)
     kind = RetryPatch(max_attempts=9, jitter=None)
 
-    assert merged(Retry()) == Retry()
-    assert merged(Retry(), queue, None, kind) == Retry(max_attempts=9, delay=1.0)
+    assert merged(Retry().policy) == Retry().policy
+    assert merged(Retry().policy, queue, None, kind) == Retry(max_attempts=9, delay=1.0).policy
 
 
 def test_retry_patch_has_the_fields_and_the_bounds_of_the_policy() -> None:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from erelong.config import Config, HttpSection, ServerSection
 from erelong.descriptors import RESERVED, Complaints, allowed, fitted
+from erelong.sections import Config, HttpSection, ServerSection
 
 
 @pytest.fixture

@@ -7,9 +7,10 @@ import asyncio
 import pytest
 
 from erelong.attempt import GiveUp
-from erelong.config import QueueSettings, Rate, ServerSection, WorkersSection
 from erelong.job import SECOND, State
 from erelong.outcome import End
+from erelong.queue_settings import QueueSettings, Rate
+from erelong.sections import ServerSection, WorkersSection
 from tests.support.engine import ONCE, STEADY, Engine, outcomes_of
 from tests.support.kinds import FakeHandler, for_ever, lasting, raising
 from tests.support.virtual import VirtualClock

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from erelong.clock import SECOND
-from erelong.config import WorkersSection
 from erelong.errors import StoreUnavailable
+from erelong.sections import WorkersSection
 from tests.support.builders import make_running, put
 from tests.support.engine import Engine, outcomes_of
 from tests.support.faults import FaultyStore

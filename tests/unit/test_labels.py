@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from erelong.config import QueueSettings
 from erelong.job import Job
 from erelong.lane import INSIDE
+from erelong.queue_settings import QueueSettings
 from erelong.stores.base import glance_at
 from tests.support.lanes import Bench, by_tenant
 

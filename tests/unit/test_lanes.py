@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from erelong import lane
-from erelong.config import QueueSettings
 from erelong.job import SECOND
 from erelong.lane import Recent
 from erelong.lanes import Lanes
+from erelong.queue_settings import QueueSettings
 from erelong.stores.base import glance_at
 from tests.support.builders import NOW, make_job
 from tests.support.lanes import RETRY, Bench, at_rate, by_tenant

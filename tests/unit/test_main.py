@@ -7,11 +7,13 @@ import socket
 
 import pytest
 
-from erelong.config import AuthSection, Config, ConfigError, QueueSettings, Retention, ServerSection
 from erelong.door import is_loopback, listen, refuse_open_door
 from erelong.errors import Draining, Exit, StoreCorrupt, StoreFailed, StoreUnavailable
 from erelong.job import State
 from erelong.main import end_strays, until_told
+from erelong.queue_settings import QueueSettings, Retention
+from erelong.section import ConfigError
+from erelong.sections import AuthSection, Config, ServerSection
 from tests.support.builders import make_running, put
 from tests.support.engine import Engine
 from tests.support.faults import FaultyStore

@@ -8,9 +8,10 @@ import orjson
 import pytest
 
 from erelong.attempt import Attempt, GiveUp
-from erelong.config import QueueSettings, ServerSection, WorkersSection
 from erelong.handlers.base import AttemptFailed
 from erelong.job import SECOND, State
+from erelong.queue_settings import QueueSettings
+from erelong.sections import ServerSection, WorkersSection
 from tests.support.engine import ONCE, STEADY, Engine, error_of, outcomes_of
 from tests.support.kinds import FakeHandler, lasting, raising
 from tests.support.virtual import VirtualClock

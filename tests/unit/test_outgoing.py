@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from erelong.config import Config, ConfigError, load
+from erelong.load import load
+from erelong.section import ConfigError
+from erelong.sections import Config
 
 KEY = b64encode(bytes(range(32))).decode()
 SHORT = b64encode(b"x" * 23).decode()

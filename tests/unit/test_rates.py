@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from erelong.config import QueueSettings, Rate
+from erelong.queue_settings import QueueSettings, Rate
 from tests.support.lanes import Bench, at_rate, by_tenant
 
 # rate

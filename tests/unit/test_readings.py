@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from erelong import readings
-from erelong.config import StoreSection
 from erelong.errors import StoreUnavailable
 from erelong.metrics import Metrics
+from erelong.sections import StoreSection
 from erelong.stores import make_store
-from erelong.stores.base import Offer
+from erelong.submission import Offer
 from tests.support.builders import make_job
 from tests.support.engine import Engine
 from tests.support.kinds import FakeHandler, lasting

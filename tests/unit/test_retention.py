@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from erelong.config import QueueSettings, Retention
 from erelong.duty import Duty
 from erelong.errors import StoreRefused, StoreUnavailable
 from erelong.job import SECOND, State
-from erelong.stores.base import Memo, Offer
+from erelong.queue_settings import QueueSettings, Retention
+from erelong.submission import Memo, Offer
 from tests.support.builders import ALL, make_ended, make_job, make_running, put
 from tests.support.desk import HOUR, RETRY, Desk
 from tests.support.virtual import VirtualClock

@@ -6,15 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from erelong.config import Retry
-from erelong.retry import wait
+from erelong.retry import RetryPolicy, wait
 
 UNSPREAD = 0.5
 ALMOST_ONE = 1 - 2**-53
 
 
-def make_retry(*, delay: float = 5.0, factor: float = 3.0, max_delay: float = 3600.0, jitter: float = 0.0) -> Retry:
-    return Retry(max_attempts=1000, delay=delay, factor=factor, max_delay=max_delay, jitter=jitter)
+def make_retry(
+    *, delay: float = 5.0, factor: float = 3.0, max_delay: float = 3600.0, jitter: float = 0.0
+) -> RetryPolicy:
+    return RetryPolicy(max_attempts=1000, delay=delay, factor=factor, max_delay=max_delay, jitter=jitter)
 
 
 @pytest.mark.parametrize(("failures", "seconds"), [(1, 5), (2, 15), (3, 45), (4, 135), (6, 1215)])
@@ -68,8 +69,6 @@ def test_spread_comes_on_top_of_max_delay() -> None:
 def test_wait_is_never_negative_and_never_beyond_the_bound_and_its_spread(
     delay: float, factor: float, max_delay: float, jitter: float, failures: int, draw: float
 ) -> None:
-    policy = Retry.model_construct(
-        max_attempts=1000, delay=delay, factor=factor, max_delay=max_delay, jitter=jitter
-    )  # not validated: the arithmetic holds for more than the settings let through
+    policy = RetryPolicy(max_attempts=1000, delay=delay, factor=factor, max_delay=max_delay, jitter=jitter)
 
     assert 0 <= wait(policy, failures, draw) <= max_delay * (1 + jitter)

@@ -8,7 +8,8 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from erelong.api import schemas
-from erelong.config import Config, QueueSettings
+from erelong.queue_settings import QueueSettings
+from erelong.sections import Config
 from erelong.shapes import in_words
 
 

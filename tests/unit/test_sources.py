@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from erelong.config import ConfigError, Kind, QueueSettings, Rate, RetryPatch, load
+from erelong.kinds import Kind
+from erelong.load import load
+from erelong.queue_settings import QueueSettings, Rate, RetryPatch
+from erelong.section import ConfigError
 
 SHIPPED = Path(__file__).parents[2] / "config.toml"
 

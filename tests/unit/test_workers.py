@@ -12,9 +12,9 @@ import pytest
 
 from erelong.attempt import Attempt
 from erelong.clock import Instant
-from erelong.config import WorkersSection
 from erelong.handlers.base import Stop
 from erelong.job import SECOND, State
+from erelong.sections import WorkersSection
 from erelong.stores.base import Claim
 from tests.support.builders import purge
 from tests.support.engine import ONCE, STEADY, Engine, error_of, outcomes_of

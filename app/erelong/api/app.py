@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 from aiohttp import web
 
-from erelong.access import Scope
 from erelong.api import headers
 from erelong.api.auth import Gate
 from erelong.api.batches import BatchRoutes
@@ -35,7 +34,7 @@ from erelong.api.schemas import (
     PatchIn,
     ReadIn,
 )
-from erelong.config import QueueSettings
+from erelong.caller import Scope
 from erelong.errors import (
     BacklogFull,
     BadCursor,
@@ -56,6 +55,7 @@ from erelong.errors import (
     WrongState,
 )
 from erelong.log import current_request, get_logger
+from erelong.queue_settings import QueueSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -63,13 +63,13 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from erelong.clock import Now
-    from erelong.config import Config
     from erelong.drafts import Drafts
     from erelong.handlers.base import Handler
     from erelong.job import Job
     from erelong.leases import Leases
     from erelong.metrics import Metrics
     from erelong.queues import Queues
+    from erelong.sections import Config
     from erelong.service import Service
 
 CLIENT_GONE = 499  # nobody reads it; the metrics show it

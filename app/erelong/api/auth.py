@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from aiohttp import HttpVersion11, hdrs, web
 
-from erelong.access import ANYBODY, Caller, Keyring
 from erelong.api.errors import REQUEST_ID
 from erelong.api.origins import refuse_name, refuse_page
 from erelong.api.router import name_in
+from erelong.api_keys import Keyring
 from erelong.bucket import Bucket
-from erelong.config import Rate
+from erelong.caller import ANYBODY, Caller
 from erelong.door import is_loopback
 from erelong.errors import Fault, Forbidden, RateLimited, Unauthenticated
 from erelong.log import get_logger
@@ -19,15 +19,14 @@ from erelong.log import get_logger
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from erelong.access import Scope
-    from erelong.config import Config
+    from erelong.caller import Scope
     from erelong.leases import Leases
     from erelong.queues import Queues
+    from erelong.sections import Config
     from erelong.service import Service
 
 CALLER = web.RequestKey("caller", Caller)
 SCHEME = "bearer"
-LOGGED = Rate(per_second=10 / 60, burst=10)  # strangers must not fill the log; keys of 256 bits need no other defence
 SEND = 'send "Authorization: Bearer <key>"'
 
 log = get_logger(__name__)
@@ -50,8 +49,13 @@ class Gate:
         self._has_keys = bool(settings.keys)
         self._needs_key = self._has_keys and not settings.allow_anonymous
         self._keyring = Keyring(callers={key.sha256: key.caller(name) for name, key in settings.keys.items()})
-        self._buckets = {name: Bucket(rate=key.rate) for name, key in settings.keys.items() if key.rate}
-        self._lines = Bucket(rate=LOGGED)
+        self._buckets = {
+            name: Bucket(per_second=key.rate.per_second, burst=key.rate.burst)
+            for name, key in settings.keys.items()
+            if key.rate
+        }
+        # Strangers must not fill the log; keys of 256 bits need no other defence.
+        self._lines = Bucket(per_second=10 / 60, burst=10)
         self._unlogged = 0
 
     async def admit(self, request: web.Request, path: str, scope: Scope) -> None:

@@ -22,17 +22,17 @@ from erelong.api.schemas import BatchIn
 from erelong.api.views import ticket_view
 from erelong.errors import BacklogFull, BadHeader, Fault, Forbidden, Invalid, JobNotFound, KeyTaken, Problem, TooLarge
 from erelong.ids import write_id
-from erelong.stores.base import ADDED, CONFLICT, Added, Offer
+from erelong.submission import ADDED, CONFLICT, Added, Offer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from erelong.access import Caller
     from erelong.api.bodies import Bodies
     from erelong.api.jobs import JobRoutes
     from erelong.api.offers import Offers
+    from erelong.caller import Caller
     from erelong.clock import Instant, Now
-    from erelong.config import ServerSection
+    from erelong.sections import ServerSection
     from erelong.service import Service
     from erelong.watchers import Client
 

@@ -14,7 +14,7 @@ from erelong.errors import BodyTimeout, Fault, Invalid, MalformedJson, Overloade
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from erelong.config import ServerSection
+    from erelong.sections import ServerSection
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from erelong.api.connections import Connections
     from erelong.api.reply import Reply
-    from erelong.config import ServerSection
+    from erelong.sections import ServerSection
 
 NOWHERE = URL("/")
 VERSIONS = (HttpVersion10, HttpVersion11)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from aiohttp.web_request import BaseRequest
 
     from erelong.api.router import Router
-    from erelong.config import ServerSection
     from erelong.metrics import Metrics
+    from erelong.sections import ServerSection
 
 PROBES = frozenset({"/livez", "/readyz", "/metrics"})  # answered also when all places are taken
 MAX_DOORSTEP = 64  # connections beyond the bound, which hear that they are too many

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from erelong.api.errors import MAX_FAULTS, faults_of
 from erelong.errors import BadCursor, BadHeader, Fault, Invalid
-from erelong.stores.base import Memo
+from erelong.submission import Memo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from aiohttp import web
     from pydantic.fields import FieldInfo
 
-    from erelong.access import Caller
+    from erelong.caller import Caller
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -19,14 +19,15 @@ from erelong.api.schemas import CancelIn, EmptyIn, ListIn, PatchIn, ReadIn, read
 from erelong.api.views import job_view
 from erelong.errors import JobNotFound, KeyTaken
 from erelong.job import STATES, State
-from erelong.stores.base import ADDED, CONFLICT, Order, Query
+from erelong.query import Order, Query
+from erelong.submission import ADDED, CONFLICT
 
 if TYPE_CHECKING:
     from erelong.api.bodies import Bodies
     from erelong.api.offers import Offers
     from erelong.clock import Now
-    from erelong.config import Config
     from erelong.job import Job
+    from erelong.sections import Config
     from erelong.service import Service
 
 

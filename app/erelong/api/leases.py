@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from erelong.api.bodies import Bodies
     from erelong.api.jobs import JobRoutes
     from erelong.api.reply import Reply
-    from erelong.config import ServerSection
     from erelong.leases import Leases
+    from erelong.sections import ServerSection
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -12,10 +12,10 @@ from erelong.api.errors import invalid
 from erelong.api.schemas import JobIn, pop_time, read_submission
 from erelong.conflict import OnConflict
 from erelong.drafts import queue_of
-from erelong.stores.base import Offer
+from erelong.submission import Offer
 
 if TYPE_CHECKING:
-    from erelong.access import Caller
+    from erelong.caller import Caller
     from erelong.clock import Instant
     from erelong.drafts import Drafts, Mould
     from erelong.job import Job

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
-from erelong.access import Scope
 from erelong.api.bodies import JSON, MERGE_PATCH, NDJSON
 from erelong.api.docs import CONTENT_TYPE as PAGE
 from erelong.api.errors import CONTENT_TYPE as PROBLEM
 from erelong.api.examples import EXAMPLES, LINES
 from erelong.api.schemas import BatchIn, CancelIn, EmptyIn, PatchIn
 from erelong.api.views import SCHEMAS
-from erelong.config import Retry
+from erelong.caller import Scope
 from erelong.errors import (
     BadHeader,
     BadRequest,
@@ -38,6 +37,7 @@ from erelong.errors import (
     VersionMismatch,
 )
 from erelong.metrics import CONTENT_TYPE as METRICS
+from erelong.queue_settings import Retry
 from erelong.version import VERSION
 
 if TYPE_CHECKING:

@@ -15,14 +15,14 @@ from erelong.api.reply import Reply, json_reply
 from erelong.api.router import name_in
 from erelong.api.schemas import EmptyIn
 from erelong.api.views import queue_view
-from erelong.config import QueueSettings
 from erelong.errors import Fault, Invalid
+from erelong.queue_settings import QueueSettings
 from erelong.shapes import NAME, NAME_CHARACTERS
 
 if TYPE_CHECKING:
     from erelong.api.bodies import Bodies
-    from erelong.config import Config
     from erelong.queues import Queues
+    from erelong.sections import Config
 
 _NAME = re.compile(NAME)
 

@@ -20,19 +20,13 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
-from erelong.clock import (
-    DURATION_SCHEMA,
-    Duration,
-    Instant,
-    PositiveDuration,
-    parse_duration,
-    parse_instant,
-    read_duration,
-)
-from erelong.config import Name, RetryPatch
+from erelong.clock import Instant, parse_duration, parse_instant
 from erelong.drafts import Change, Submission
 from erelong.job import NOTHING, SECOND, STATES
+from erelong.queue_settings import RetryPatch
+from erelong.section import Name
 from erelong.shapes import KEY
+from erelong.types import DURATION_SCHEMA, Duration, PositiveDuration, read_duration
 
 MAX_LABELS = 16
 

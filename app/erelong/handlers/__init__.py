@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from erelong.clock import Now
-    from erelong.config import Config
     from erelong.handlers.base import Handler
+    from erelong.sections import Config
 
 __all__ = ["make_handlers"]
 
@@ -22,11 +22,11 @@ def make_handlers(config: Config, *, folders: Sequence[Path] = (), now: Now | No
     Raise ConfigError with a line for each kind that cannot be made.
     """
     from erelong import clock
-    from erelong.config import ConfigError
     from erelong.handlers.declared import DeclaredKinds
     from erelong.handlers.echo import EchoHandler
     from erelong.handlers.http import HttpHandler
     from erelong.handlers.signature import Unfit
+    from erelong.section import ConfigError
 
     _search_in(folders)
     handlers: dict[str, Handler] = {

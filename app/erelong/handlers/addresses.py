@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from erelong.outgoing import Network
+    from erelong.types import Network
 
 Address: TypeAlias = IPv4Address | IPv6Address
 

@@ -15,8 +15,9 @@ from erelong.handlers.python import make_python_handler
 from erelong.handlers.signature import Unfit
 
 if TYPE_CHECKING:
-    from erelong.config import Config, Kind
     from erelong.handlers.base import Handler
+    from erelong.kinds import Kind
+    from erelong.sections import Config
 
 
 class DeclaredKinds:

@@ -20,7 +20,7 @@ from erelong.handlers.threads import ThreadPool
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from erelong.config import HttpSection
+    from erelong.sections import HttpSection
 
 MAX_LOOKUPS: Final = 100  # names asked for at once
 REMEDY: Final = "an operator can open its network with [http] allow_networks"

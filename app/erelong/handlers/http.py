@@ -22,14 +22,14 @@ from erelong.handlers.http_params import PARAMS_SCHEMA, HttpParams, content_of, 
 from erelong.handlers.http_secrets import Mask, Secrets
 from erelong.handlers.http_silence import reason_of
 from erelong.handlers.signing import Signer
-from erelong.outgoing import signing_key
+from erelong.types import signing_key
 
 if TYPE_CHECKING:
     from yarl import URL
 
     from erelong.clock import Now
-    from erelong.config import HttpSection
     from erelong.job import Job
+    from erelong.sections import HttpSection
 
 MAX_RETRY_AFTER: Final = 86_400.0
 SHOWN_BODY: Final = 200

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from yarl import URL
 
-    from erelong.config import HttpSecret
+    from erelong.sections import HttpSecret
 
 _MARK: Final = "{secret:"
 _PLACE: Final = re.compile(r"\{secret:(?:([^{}]*)\})?")  # one that is not closed names ""

@@ -6,10 +6,10 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
-from erelong.config import ConfigError
 from erelong.handlers.base import AttemptFailed
 from erelong.handlers.warm_process import StartFailed, WarmProcess, start_warm_process
 from erelong.log import get_logger
+from erelong.section import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from erelong.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
-    from erelong.config import StoreSection
     from erelong.metrics import GroupTimer
+    from erelong.sections import StoreSection
     from erelong.stores.base import Store
 
 

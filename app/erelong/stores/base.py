@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from erelong.asked import Asked
-from erelong.conflict import OnConflict
-from erelong.job import SECOND, Job, State, asked_of
+from erelong.job import Job, State, asked_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,38 +13,11 @@ if TYPE_CHECKING:
     from erelong.clock import Instant
     from erelong.errors import Exit
     from erelong.outcome import Outcome
-
-MEMO_LIFE = 24 * 3600 * SECOND
-"""How long an idempotency key is good."""
+    from erelong.query import Query
+    from erelong.submission import Memo, Offer, Receipt
 
 Group = tuple[str, str, State]
 """Queue, kind and state: what jobs are counted by."""
-
-
-class Offer(NamedTuple):
-    """A job to be added, and what to do when its key is taken."""
-
-    job: Job
-    on_conflict: OnConflict = OnConflict.REJECT
-
-
-class Fate(StrEnum):
-    """What became of an offer."""
-
-    ADDED = "added"
-    EXISTS = "exists"
-    CHANGED = "changed"
-    CONFLICT = "conflict"
-
-
-ADDED, CHANGED, CONFLICT = Fate.ADDED, Fate.CHANGED, Fate.CONFLICT  # an enum looks its members up in Python: 50 ns
-
-
-class Added(NamedTuple):
-    """The fate of an offer, with the job now stored under its key (or its own)."""
-
-    fate: Fate
-    job: Job
 
 
 class Glance(NamedTuple):
@@ -62,24 +32,6 @@ class Glance(NamedTuple):
 
 def glance_at(job: Job) -> Glance:
     return Glance(job.seq, job.due_at or 0, job.expires_at, job.labels, Asked._make(asked_of(job)))
-
-
-class Memo(NamedTuple):
-    """An idempotency key: who used it, for which body, when."""
-
-    caller: str
-    key: str
-    digest: bytes
-
-
-class Receipt(NamedTuple):
-    """The answer to an add, one entry an offer; `replayed` when a memo found it already made.
-
-    Of a replayed add an entry is None when its job has been deleted since.
-    """
-
-    entries: list[Added | None]
-    replayed: bool = False
 
 
 class Claim(NamedTuple):
@@ -131,30 +83,6 @@ class Override(NamedTuple):
 
     settings: bytes | None = None
     paused: bool = False
-
-
-class Order(StrEnum):
-    """How a listing is sorted: newest first, or waiting jobs by their time."""
-
-    CREATED = "created"
-    DUE = "due_at"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
-    """What to list. Empty means any; `after` is the position of the last job already seen."""
-
-    states: frozenset[State] = frozenset()
-    queues: frozenset[str] = frozenset()
-    kinds: frozenset[str] = frozenset()
-    key: str | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
-    due_after: Instant | None = None
-    due_before: Instant | None = None
-    order: Order = Order.CREATED
-    after: tuple[Instant, int] | None = None
-    limit: int = 100
-    is_full: bool = False
 
 
 class Store(Protocol):

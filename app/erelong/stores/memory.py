@@ -11,21 +11,9 @@ import orjson
 from erelong.conflict import settle
 from erelong.errors import IdempotencyMismatch
 from erelong.job import Job, State
-from erelong.stores.base import (
-    MEMO_LIFE,
-    Added,
-    Claim,
-    Fate,
-    Glances,
-    Memo,
-    Offer,
-    Order,
-    Override,
-    Query,
-    Receipt,
-    Saved,
-    glance_at,
-)
+from erelong.query import Order, Query
+from erelong.stores.base import Claim, Glances, Override, Saved, glance_at
+from erelong.submission import MEMO_LIFE, Added, Fate, Memo, Offer, Receipt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

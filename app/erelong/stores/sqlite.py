@@ -9,21 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from erelong.errors import IdempotencyMismatch
 from erelong.job import Job, State
 from erelong.log import get_logger
+from erelong.query import Query
 from erelong.stores import sqlite_schema as sql
-from erelong.stores.base import (
-    FINISHED,
-    Claim,
-    Fate,
-    Glance,
-    Glances,
-    Memo,
-    Offer,
-    Override,
-    Query,
-    Receipt,
-    Saved,
-    glance_at,
-)
+from erelong.stores.base import FINISHED, Claim, Glance, Glances, Override, Saved, glance_at
 from erelong.stores.recent import MAX_AT_ONCE, Recent
 from erelong.stores.sqlite_faults import as_exit
 from erelong.stores.sqlite_file import DatabaseFile
@@ -35,6 +23,7 @@ from erelong.stores.sqlite_texts import read_asked, sound_labels
 from erelong.stores.sqlite_threads import SqliteThreads
 from erelong.stores.sqlite_writes import Writes, recall
 from erelong.stores.threads import Split
+from erelong.submission import Fate, Memo, Offer, Receipt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

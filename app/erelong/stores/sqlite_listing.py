@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import apsw
 
 from erelong.job import Job, State
+from erelong.query import Order
 from erelong.stores import sqlite_schema as sql
-from erelong.stores.base import Order
 from erelong.stores.sqlite_faults import Ill, diagnose
 from erelong.stores.sqlite_rows import Row, listed, read_job, select_sound_rows
 from erelong.stores.sqlite_running import move, unreadable, waiting_still
@@ -18,7 +18,8 @@ from erelong.stores.sqlite_running import move, unreadable, waiting_still
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from erelong.stores.base import Group, Query
+    from erelong.query import Query
+    from erelong.stores.base import Group
     from erelong.stores.sqlite_running import Running
 
 FEW_JOBS = 20_000

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import apsw
 
 from erelong.job import PLACES, State
-from erelong.metrics import counted
+from erelong.runs import counted
 from erelong.stores import sqlite_schema as sql
 from erelong.stores.claim_file import Claimed
 from erelong.stores.sqlite_faults import Ill, diagnose

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from erelong.asked import Asked, read_policy
+from erelong.asked import Asked
 from erelong.history import NO_ATTEMPTS
 from erelong.job import NO_LEASES
+from erelong.retry import read_policy
 
 MANY_ALIKE = 4_096  # how many different `Asked` are remembered, of some 600 bytes each
 

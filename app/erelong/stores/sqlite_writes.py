@@ -15,23 +15,11 @@ from erelong.ids import parse_id
 from erelong.job import Job, State
 from erelong.log import get_logger
 from erelong.stores import sqlite_schema as sql
-from erelong.stores.base import (
-    ADDED,
-    FINISHED,
-    MEMO_LIFE,
-    Added,
-    Claim,
-    Ending,
-    Fate,
-    Memo,
-    Offer,
-    Override,
-    Receipt,
-    Saved,
-)
+from erelong.stores.base import FINISHED, Claim, Ending, Override, Saved
 from erelong.stores.sqlite_rows import Row, as_rows, begin_jobs, group_of, listed, mend, select_rows, write_jobs
 from erelong.stores.sqlite_running import move
 from erelong.stores.sqlite_texts import read_labels
+from erelong.submission import ADDED, MEMO_LIFE, Added, Fate, Memo, Offer, Receipt
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

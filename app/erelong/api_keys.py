@@ -4,54 +4,22 @@ from __future__ import annotations
 
 import re
 import secrets
-from dataclasses import dataclass
-from enum import StrEnum
 from hashlib import sha256
 from hmac import compare_digest
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from erelong.redact import KEY_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
-PREFIX: Final = "erl_"
+    from erelong.caller import Caller
 
-_ID = slice(len(PREFIX), len(PREFIX) + 12)
+_ID = slice(len(KEY_PREFIX), len(KEY_PREFIX) + 12)
 _SECRET_BYTES = 32
-_LENGTH = len(PREFIX) + 12 + 1 + 43
+_LENGTH = len(KEY_PREFIX) + 12 + 1 + 43
 _FINGERPRINT = re.compile(r"[0-9a-f]{12}:[0-9a-f]{64}")
-_KEY = re.compile(rf"({PREFIX}[0-9a-f]{{12}}_)[^\s\"']+")
-_LEASE = re.compile(r"(/leases/[0-9a-f]{10})[0-9a-f]+")
 _NO_DIGEST = bytes(32)
-
-
-class Scope(StrEnum):
-    """What a key may be good for; none includes another."""
-
-    SUBMIT = "submit"
-    READ = "read"
-    CANCEL = "cancel"
-    WORK = "work"
-    ADMIN = "admin"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
-    """Who asks, by the name of the key, and what that may do; `queues` are those it is limited to (none: all)."""
-
-    name: str
-    scopes: frozenset[Scope]
-    queues: frozenset[str] = frozenset()
-
-    def may_use(self, queue: str) -> bool:
-        return not self.queues or queue in self.queues
-
-    def strange(self, queues: Collection[str]) -> list[str]:
-        """Those of these queues that it may not use, in order."""
-        return [queue for queue in queues if not self.may_use(queue)]
-
-
-ANYBODY: Final = Caller(name="", scopes=frozenset(Scope))
-"""Who asks without a key where none is needed."""
 
 
 class Keyring:
@@ -80,7 +48,7 @@ class Keyring:
 
 def new_key() -> str:
     """A key that nobody has: `erl_`, an id, and 256 random bits."""
-    return f"{PREFIX}{secrets.token_hex(6)}_{secrets.token_urlsafe(_SECRET_BYTES)}"
+    return f"{KEY_PREFIX}{secrets.token_hex(6)}_{secrets.token_urlsafe(_SECRET_BYTES)}"
 
 
 def fingerprint_of(key: str) -> str:
@@ -90,10 +58,3 @@ def fingerprint_of(key: str) -> str:
 
 def is_fingerprint(text: str) -> bool:
     return _FINGERPRINT.fullmatch(text) is not None
-
-
-def redacted(text: str) -> str:
-    """The text with the secret part of each key in it left out, and of each token of a lease in a path."""
-    if PREFIX in text:
-        text = _KEY.sub(r"\1…", text)
-    return _LEASE.sub(r"\1…", text) if "/leases/" in text else text

@@ -1,4 +1,4 @@
-"""What the settings of outgoing calls are made of: networks, origins, and secrets that are never shown."""
+"""Types of settings: durations, networks, origins, and secrets that are never shown."""
 
 from __future__ import annotations
 
@@ -8,15 +8,41 @@ import re
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Annotated, Any, Final, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, PlainSerializer, PlainValidator, SecretStr
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, SecretStr, WithJsonSchema
 from pydantic_core import PydanticCustomError
 from yarl import URL
+
+from erelong.clock import parse_duration
 
 MIN_SIGNING_KEY: Final = 24  # bytes
 MIN_SECRET: Final = 8  # characters: a shorter one could not be taken out of answers without harm to their text
 
 _PREFIX: Final = "whsec_"
 _HEADER_TEXT: Final = re.compile(r"[\x20-\x7e]+")
+
+
+def read_duration(value: object) -> float:
+    """`parse_duration` for pydantic."""
+    try:
+        return parse_duration(value)
+    except ValueError as error:  # pydantic would put "Value error, " before the text of a plain one
+        raise PydanticCustomError("duration", "{reason}", {"reason": str(error)}) from None
+
+
+def _schema(**least: float) -> WithJsonSchema:
+    return WithJsonSchema(
+        {
+            "anyOf": [{"type": "number", **least}, {"type": "string"}],
+            "description": "Seconds as a number, or text: ISO 8601 (`PT5M`, `P1DT2H`) or short (`1h30m`, `250ms`).",
+            "examples": [90, "PT5M", "1h30m"],
+        },
+        mode="validation",
+    )
+
+
+DURATION_SCHEMA: Final = _schema(minimum=0)
+Duration = Annotated[float, BeforeValidator(read_duration), DURATION_SCHEMA]
+PositiveDuration = Annotated[float, Field(gt=0), BeforeValidator(read_duration), _schema(exclusiveMinimum=0)]
 
 
 def signing_key(secret: SecretStr) -> bytes:
