@@ -11,7 +11,7 @@ PIP  := $(BIN)/python -m pip --disable-pip-version-check
 run: $(VENV)/runtime.stamp ## start the service                  make run ARGS="--port 9000"
 	$(BIN)/python -m app serve $(ARGS)
 
-test: $(VENV)/dev.stamp ## run the tests                      make test ARGS="tests/unit -k heap"
+test: $(VENV)/dev.stamp ## run the tests                      make test ARGS="tests/engine -k heap"
 	$(BIN)/python -m pytest $(ARGS)
 
 check: $(VENV)/dev.stamp ## check style, types and layers

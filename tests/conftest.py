@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack
+from typing import Any
 
 import hypothesis
 import pytest
 import pytest_asyncio
 
 from tests.support.examples import TIMES, examples
+from tests.support.served import Serve, Served
 from tests.support.virtual import VirtualClock, VirtualLoop
 
 # A deadline per example measures the machine, not the code; the limit per test stands in pyproject.toml.
@@ -51,3 +54,20 @@ async def clock() -> VirtualClock:
     if not isinstance(loop, VirtualLoop):
         pytest.fail("clock lives on the virtual loop: make the test async and not real_loop, or pass now as a value")
     return VirtualClock(loop=loop)
+
+
+@pytest_asyncio.fixture
+async def serve(clock: VirtualClock) -> AsyncIterator[Serve]:
+    """Starts services with other settings, kinds or stores: `await serve(server=ServerSection(max_waiters=1))`."""
+    async with AsyncExitStack() as stack:
+
+        async def start(**asked: Any) -> Served:
+            return await stack.enter_async_context(Served(clock=clock, **asked))
+
+        yield start
+
+
+@pytest_asyncio.fixture
+async def service(serve: Serve) -> Served:
+    """A service with the default settings."""
+    return await serve()

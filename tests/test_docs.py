@@ -1,4 +1,4 @@
-"""What is built is documented: every route, metric, code of a problem. (Settings: `unit/test_config.py`.)"""
+"""What is built is documented: every route, metric, code of a problem. (Settings: `settings/test_sections.py`.)"""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 from typing import Any
 
 from erelong import errors
-from erelong.metrics import Level, Metrics, Spread, Tally
-from erelong.sections import Config
+from erelong.settings.sections import Config
+from erelong.telemetry.metrics import Level, Metrics, Spread, Tally
 from tests.support import ROOT
 from tests.support.served import Served
 from tests.support.virtual import VirtualClock

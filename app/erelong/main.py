@@ -13,50 +13,50 @@ from typing import TYPE_CHECKING
 
 from yarl import URL
 
-from erelong import clock
-from erelong.agenda import Agenda
-from erelong.alarm import Alarm
-from erelong.api.app import make_router
-from erelong.api.connections import Connections
-from erelong.askers import Askers
-from erelong.backlog import Backlog
-from erelong.descriptors import Complaints, fitted
-from erelong.door import listen, refuse_open_door
-from erelong.doubts import DoubtedStore, Doubts
-from erelong.drafts import Drafts
-from erelong.duty import Duty
+from erelong.api.routes import make_router
+from erelong.clock import instants as clock
+from erelong.clock.timer import Alarm
+from erelong.duties.duty import Duty
+from erelong.duties.waiters import Places, Watchers
+from erelong.engine.agenda import Agenda
+from erelong.engine.completer import FLUSH_TIME, Outcomes
+from erelong.engine.maintenance import AgendaTidying, IdempotencyRecords, IdleQueues, Retention
+from erelong.engine.reconciler import DoubtedStore, Doubts
+from erelong.engine.recovery import Recovery
+from erelong.engine.scheduler import Scheduler
+from erelong.engine.workers import Workers
 from erelong.errors import Exit, StoreFailed, StoreUnavailable
-from erelong.handlers import make_handlers
-from erelong.health import Health
-from erelong.job import Job
-from erelong.lanes import Lanes
-from erelong.leases import Leases
-from erelong.log import get_logger
-from erelong.maintenance import AgendaTidying, IdempotencyRecords, IdleQueues, Retention
-from erelong.metrics import Metrics
-from erelong.outcome import End, Outcome
-from erelong.outcomes import FLUSH_TIME, Outcomes
-from erelong.queues import Queues
-from erelong.readings import Readings
-from erelong.recovery import Recovery
-from erelong.scheduler import Scheduler
-from erelong.service import Service
-from erelong.stores import make_store
+from erelong.handlers.registry import make_handlers
+from erelong.lanes.backlog import Backlog
+from erelong.lanes.lanes import Lanes
+from erelong.lanes.pollers import Askers
+from erelong.model.job import Job
+from erelong.model.outcome import End, Outcome
+from erelong.monitoring.gauges import Readings
+from erelong.monitoring.health import Health
+from erelong.monitoring.tracing import make_tracing
+from erelong.monitoring.watchdog import Watchdog
+from erelong.service.factory import Drafts
+from erelong.service.jobs import Service
+from erelong.service.leases import Leases
+from erelong.service.queues import Queues
 from erelong.stores.base import Ending
-from erelong.tracing import make_tracing
-from erelong.watchdog import Watchdog
-from erelong.watchers import Places, Watchers
-from erelong.workers import Workers
+from erelong.stores.registry import make_store
+from erelong.telemetry.log import get_logger
+from erelong.telemetry.metrics import Metrics
+from erelong.web.fd_limit import Complaints, fitted
+from erelong.web.listener import listen, refuse_open_door
+from erelong.web.server import Connections
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from erelong.api.router import Router
     from erelong.handlers.base import Handler
-    from erelong.sections import Config
+    from erelong.monitoring.tracing import Tracing
+    from erelong.settings.sections import Config
     from erelong.stores.base import Store
-    from erelong.tracing import Tracing
+    from erelong.web.router import Router
 
 GC_THRESHOLDS = (50_000, 10, 10)  # jobs in flight are young: looked at every 700 objects they cost 5 % of the CPU
 

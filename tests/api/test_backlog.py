@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from erelong.queue_settings import QueueSettings
+from erelong.settings.queues import QueueSettings
 from tests.support.served import Answer, Serve, Served
 
 

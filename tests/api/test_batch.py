@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from erelong.queue_settings import QueueSettings
-from erelong.sections import ServerSection
+from erelong.settings.queues import QueueSettings
+from erelong.settings.sections import ServerSection
 from tests.support.served import Serve, Served
 
 JOB = {"kind": "echo", "delay": 1_000}

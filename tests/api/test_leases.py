@@ -9,9 +9,9 @@ import pytest
 
 from erelong.errors import StoreUnavailable
 from erelong.handlers.pull import make_pull_handler
-from erelong.ids import seq_of_lease
-from erelong.job import MAX_ENDED_LEASES
-from erelong.queue_settings import QueueSettings
+from erelong.model.ids import seq_of_lease
+from erelong.model.job import MAX_ENDED_LEASES
+from erelong.settings.queues import QueueSettings
 from tests.support.served import Answer, Serve, Served
 from tests.support.virtual import VirtualClock
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import orjson
 import pytest
 
-from erelong.query import Query
+from erelong.model.query import Query
 from tests.support.served import Served
 
 
@@ -73,7 +73,7 @@ async def test_list_is_brief_unless_the_full_view_is_asked_for(service: Served) 
 
 @pytest.mark.parametrize("order", ["", "&order=due_at"])
 async def test_page_of_very_large_jobs_is_shorter(service: Served, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("erelong.service.MAX_PAGE", 25_000)
+    monkeypatch.setattr("erelong.service.jobs.MAX_PAGE", 25_000)
     for index in range(70):
         await service.submit(delay=1_000 + index, key=str(index), params={"a": "x" * 1_000})
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from erelong.api import openapi
-from erelong.kinds import Kind
+from erelong.settings.kinds import Kind
 from tests.support.contract import Contract
 from tests.support.served import Serve, Served
 

@@ -10,7 +10,7 @@ import pytest
 
 from erelong.errors import StorageFull, StoreUnavailable
 from erelong.handlers.base import Stop
-from erelong.sections import ServerSection
+from erelong.settings.sections import ServerSection
 from tests.support.kinds import FakeHandler, lasting
 from tests.support.served import Answer, Serve, Served
 

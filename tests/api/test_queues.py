@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from erelong.drafts import MAX_TERMS
-from erelong.queue_settings import QueueSettings, Rate, RetryPatch
+from erelong.service.factory import MAX_TERMS
+from erelong.settings.queues import QueueSettings, Rate, RetryPatch
 from erelong.stores.base import Group
 from tests.support.served import Serve, Served
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from erelong.sections import ServerSection
+from erelong.settings.sections import ServerSection
 from tests.support.served import Serve, Served
 
 

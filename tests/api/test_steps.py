@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from erelong.handlers.base import Stop
-from erelong.queue_settings import QueueSettings, RetryPatch
+from erelong.settings.queues import QueueSettings, RetryPatch
 from tests.support.kinds import FakeHandler, lasting
 from tests.support.served import Answer, Serve, Served
 

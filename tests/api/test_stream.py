@@ -13,8 +13,8 @@ import orjson
 import pytest
 
 from erelong.errors import StorageFull
-from erelong.queue_settings import QueueSettings
-from erelong.sections import ServerSection
+from erelong.settings.queues import QueueSettings
+from erelong.settings.sections import ServerSection
 from tests.support.contract import NDJSON
 from tests.support.served import Serve, Served
 
@@ -264,7 +264,7 @@ async def test_client_that_leaves_in_mid_stream_is_no_error_of_ours(
 async def test_client_that_reads_nothing_before_it_has_sent_all_is_served(
     service: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("erelong.api.connection.LEAST_RATE", 0)  # virtual time runs on while the kernel moves bytes
+    monkeypatch.setattr("erelong.web.connection.LEAST_RATE", 0)  # virtual time runs on while the kernel moves bytes
     reader, writer = await connect_deaf(service)
 
     writer.write(HEAD)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from erelong.kinds import Kind
-from erelong.queue_settings import QueueSettings, RetryPatch
-from erelong.sections import JobsSection, ServerSection
+from erelong.settings.kinds import Kind
+from erelong.settings.queues import QueueSettings, RetryPatch
+from erelong.settings.sections import JobsSection, ServerSection
 from tests.support.served import Serve, Served
 
 # The clock stands at 2026-01-01T00:00:00Z.

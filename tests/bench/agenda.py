@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from time import thread_time_ns  # CPU time: what else the machine does stays out of the figures
 
-from erelong.agenda import Agenda
+from erelong.engine.agenda import Agenda
 
 NOW = 1_790_000_000_000_000
 SECOND = 1_000_000

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from erelong.handlers import make_handlers
 from erelong.handlers.base import Handler
-from erelong.ids import write_id
-from erelong.job import SECOND, Job, State
-from erelong.kinds import Kind
-from erelong.sections import Config
+from erelong.handlers.registry import make_handlers
+from erelong.model.ids import write_id
+from erelong.model.job import SECOND, Job, State
+from erelong.settings.kinds import Kind
+from erelong.settings.sections import Config
 from tests.support.builders import make_job
 from tests.support.virtual import EPOCH
 

@@ -11,11 +11,11 @@ import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from erelong.handlers import make_handlers
 from erelong.handlers.base import Handler
-from erelong.handlers.http import HttpHandler
-from erelong.kinds import Kind
-from erelong.sections import Config, HttpSection, WorkersSection
+from erelong.handlers.http.runner import HttpHandler
+from erelong.handlers.registry import make_handlers
+from erelong.settings.kinds import Kind
+from erelong.settings.sections import Config, HttpSection, WorkersSection
 from tests.handlers.process_runs import Handlers, OpenKind, OpenKinds, in_process
 from tests.handlers.receiver import LOOPBACK, Receiver
 from tests.support.alive import alive

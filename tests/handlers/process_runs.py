@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from erelong.handlers.base import AttemptFailed, Handler, Result
-from erelong.kinds import Kind
+from erelong.settings.kinds import Kind
 from tests.handlers.attempts import make_attempt
 
 PROCESS_FUNCTIONS = "tests.handlers.process_functions"

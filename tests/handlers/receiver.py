@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from erelong.types import Network
+from erelong.settings.types import Network
 
 LOOPBACK: Final[tuple[Network, ...]] = (ip_network("127.0.0.0/8"), ip_network("::1"))
 

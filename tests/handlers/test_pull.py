@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from erelong.errors import Invalid
-from erelong.handlers import make_handlers
 from erelong.handlers.base import Handler
-from erelong.kinds import Kind
-from erelong.section import ConfigError
-from erelong.sections import Config
+from erelong.handlers.registry import make_handlers
+from erelong.settings.kinds import Kind
+from erelong.settings.section import ConfigError
+from erelong.settings.sections import Config
 from tests.handlers.attempts import make_attempt
 
 SCHEMA = {"type": "object", "required": ["url"], "properties": {"url": {"type": "string"}, "sizes": {"type": "array"}}}

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from erelong.agenda import Agenda
+from erelong.engine.agenda import Agenda
 from tests.support.examples import examples
 
 EPOCH = 1_790_000_000_000_000

@@ -14,19 +14,19 @@ from typing import Any, NamedTuple
 import orjson
 import pytest
 
-from erelong.askers import Ask
 from erelong.attempt import Attempt, GiveUp
-from erelong.clock import format_instant
-from erelong.drafts import Change
+from erelong.clock.instants import format_instant
 from erelong.errors import Problem, QueueNotFound, StorageFull, StoreUnavailable
 from erelong.handlers.pull import make_pull_handler
-from erelong.job import Job, State
-from erelong.leases import Leased
+from erelong.lanes.pollers import Ask
 from erelong.main import Parts
-from erelong.outcome import End, Error, Outcome
-from erelong.queue_settings import QueueSettings, Retention
-from erelong.sections import Config, ServerSection
-from erelong.submission import Memo, Offer
+from erelong.model.job import Job, State
+from erelong.model.outcome import End, Error, Outcome
+from erelong.model.submission import Memo, Offer
+from erelong.service.factory import Change
+from erelong.service.leases import Leased
+from erelong.settings.queues import QueueSettings, Retention
+from erelong.settings.sections import Config, ServerSection
 from tests.support.builders import make_offer, make_retry
 from tests.support.kinds import FakeHandler, for_ever, lasting
 from tests.support.swept import Fault, SweptStore

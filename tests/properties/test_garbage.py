@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from erelong.api.schemas import JobIn, ListIn, PatchIn
-from erelong.queue_settings import QueueSettings
+from erelong.settings.queues import QueueSettings
 from tests.support.examples import examples
 from tests.support.served import Served
 from tests.support.virtual import VirtualClock, VirtualLoop

@@ -12,10 +12,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from erelong.job import SECOND, Job
-from erelong.lane import INSIDE, Slot
-from erelong.lanes import STRICT, Lanes
-from erelong.queue_settings import LabelConcurrency, QueueSettings, Rate
+from erelong.lanes.lane import INSIDE, Slot
+from erelong.lanes.lanes import STRICT, Lanes
+from erelong.model.job import SECOND, Job
+from erelong.settings.queues import LabelConcurrency, QueueSettings, Rate
 from erelong.stores.base import glance_at
 from tests.support.builders import NOW, make_job, make_retry
 from tests.support.examples import examples

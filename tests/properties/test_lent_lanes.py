@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from erelong.lanes import Lanes
-from erelong.queue_settings import LabelConcurrency, QueueSettings
+from erelong.lanes.lanes import Lanes
+from erelong.settings.queues import LabelConcurrency, QueueSettings
 from erelong.stores.base import glance_at
 from tests.support.builders import make_job, make_retry
 

@@ -10,11 +10,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from erelong.conflict import OnConflict, settle
 from erelong.errors import WrongState
-from erelong.history import MAX_ATTEMPTS_KEPT
-from erelong.job import MAX_LOSSES, SECOND, Job, State
-from erelong.outcome import End, Error, Outcome
+from erelong.model.conflict import OnConflict, settle
+from erelong.model.history import MAX_ATTEMPTS_KEPT
+from erelong.model.job import MAX_LOSSES, SECOND, Job, State
+from erelong.model.outcome import End, Error, Outcome
 from tests.support.builders import NOW, make_job, make_retry
 from tests.support.examples import examples
 

@@ -11,8 +11,8 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from erelong.api.bodies import Bodies
-from erelong.sections import ServerSection
+from erelong.settings.sections import ServerSection
+from erelong.web.body import Bodies
 
 LIMIT = 6
 

@@ -8,15 +8,15 @@ import orjson
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from erelong.api.offers import MAX_MOULDS, Offers
-from erelong.caller import ANYBODY, Caller, Scope
-from erelong.drafts import Drafts
+from erelong.api.submit_parser import MAX_MOULDS, Offers
 from erelong.errors import Forbidden, Invalid
-from erelong.handlers import make_handlers
-from erelong.lanes import Lanes
-from erelong.queue_settings import QueueSettings
-from erelong.sections import Config
-from erelong.submission import Offer
+from erelong.handlers.registry import make_handlers
+from erelong.lanes.lanes import Lanes
+from erelong.model.caller import ANYBODY, Caller, Scope
+from erelong.model.submission import Offer
+from erelong.service.factory import Drafts
+from erelong.settings.queues import QueueSettings
+from erelong.settings.sections import Config
 from tests.support.builders import NOW
 
 CONFIG = Config(queues={"mail": QueueSettings(timeout=7)})

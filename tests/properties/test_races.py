@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from erelong.attempt import Attempt
-from erelong.clock import Instant, format_instant
-from erelong.drafts import Change
+from erelong.clock.instants import Instant, format_instant
 from erelong.errors import Problem
-from erelong.ids import parse_id
-from erelong.job import SECOND, Job, State
-from erelong.queue_settings import LabelConcurrency, QueueSettings
-from erelong.sections import WorkersSection
-from erelong.submission import Offer, Receipt
+from erelong.model.ids import parse_id
+from erelong.model.job import SECOND, Job, State
+from erelong.model.submission import Offer, Receipt
+from erelong.service.factory import Change
+from erelong.settings.queues import LabelConcurrency, QueueSettings
+from erelong.settings.sections import WorkersSection
 from tests.support.builders import make_retry
 from tests.support.engine import Engine
 from tests.support.examples import examples

@@ -12,17 +12,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from erelong.conflict import OnConflict
 from erelong.errors import IdempotencyMismatch, WrongState
-from erelong.job import SECOND, Job, State
-from erelong.outcome import End, Outcome
-from erelong.query import Order, Query
-from erelong.stores import sqlite_listing
+from erelong.model.conflict import OnConflict
+from erelong.model.job import SECOND, Job, State
+from erelong.model.outcome import End, Outcome
+from erelong.model.query import Order, Query
+from erelong.model.submission import Memo, Offer
 from erelong.stores.base import Claim, Ending, Override, Saved, Store
 from erelong.stores.memory import MemoryStore
-from erelong.stores.sqlite import SqliteStore
-from erelong.stores.sqlite_running import waiting_still
-from erelong.submission import Memo, Offer
+from erelong.stores.sqlite import listing as sqlite_listing
+from erelong.stores.sqlite.claims import waiting_still
+from erelong.stores.sqlite.store import SqliteStore
 from tests.support.builders import ALL, NOW, count_both, make_failure, make_job, make_retry
 from tests.support.examples import examples
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from erelong.stores import recent
 from erelong.stores.base import Store
 from erelong.stores.memory import MemoryStore
-from erelong.stores.sqlite import SqliteStore
+from erelong.stores.sqlite import cache as recent
+from erelong.stores.sqlite.store import SqliteStore
 from tests.support.builders import count_both
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from erelong.conflict import OnConflict
-from erelong.job import State
-from erelong.query import Query
+from erelong.model.conflict import OnConflict
+from erelong.model.job import State
+from erelong.model.query import Query
+from erelong.model.submission import Added, Fate, Offer, Receipt
 from erelong.stores.base import Store
-from erelong.submission import Added, Fate, Offer, Receipt
 from tests.support.builders import ALL, NOW, fates, make_ended, make_job, make_offer, put, put_one
 
 pytestmark = pytest.mark.real_loop

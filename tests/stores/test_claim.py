@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from erelong.job import SECOND, State
-from erelong.query import Query
+from erelong.model.job import SECOND, State
+from erelong.model.query import Query
 from erelong.stores.base import Claim, Store, glance_at
 from tests.support.builders import ALL, NOW, make_ended, make_job, make_running, put, put_one
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from erelong.job import State
+from erelong.model.job import State
 from erelong.stores.base import Override, Store
 from tests.support.builders import NOW, make_ended, make_job, make_running, purge, put
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from erelong.job import SECOND, State
+from erelong.model.job import SECOND, State
 from erelong.stores.base import Store
 from tests.support.builders import NOW, make_ended, make_failure, make_job, make_running, put, put_one
 

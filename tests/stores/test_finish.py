@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from erelong.errors import WrongState
-from erelong.job import Job, State
-from erelong.outcome import End, Error, Outcome
+from erelong.model.job import Job, State
+from erelong.model.outcome import End, Error, Outcome
 from erelong.stores.base import Ending, Saved, Store
-from erelong.stores.recent import MAX_AT_ONCE
+from erelong.stores.sqlite.cache import MAX_AT_ONCE
 from tests.support.builders import ALL, NOW, count_both, make_failure, make_job, put, put_one
 
 pytestmark = pytest.mark.real_loop

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from erelong.job import SECOND, State
-from erelong.query import Query
+from erelong.model.job import SECOND, State
+from erelong.model.query import Query
+from erelong.model.submission import Fate
 from erelong.stores.base import Store
-from erelong.submission import Fate
 from tests.support.builders import ALL, NOW, fates, make_ended, make_job, make_offer, make_running, purge, put, put_one
 
 pytestmark = pytest.mark.real_loop

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from erelong.job import State
+from erelong.model.job import State
 from erelong.stores.base import Store, glance_at
 from tests.support.builders import make_ended, make_job, make_running, put
 

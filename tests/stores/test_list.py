@@ -11,11 +11,11 @@ import orjson
 import pytest
 import pytest_asyncio
 
-from erelong.job import SECOND, Job, State
-from erelong.outcome import End, Outcome
-from erelong.query import Order, Query
-from erelong.stores import sqlite_listing
+from erelong.model.job import SECOND, Job, State
+from erelong.model.outcome import End, Outcome
+from erelong.model.query import Order, Query
 from erelong.stores.base import Ending, Store
+from erelong.stores.sqlite import listing as sqlite_listing
 from tests.support.builders import NOW, make_ended, make_failure, make_job, make_running, put, put_one
 
 pytestmark = pytest.mark.real_loop

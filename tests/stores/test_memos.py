@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from erelong.conflict import OnConflict
 from erelong.errors import IdempotencyMismatch
-from erelong.job import SECOND
+from erelong.model.conflict import OnConflict
+from erelong.model.job import SECOND
+from erelong.model.submission import Added, Fate, Memo, Receipt
 from erelong.stores.base import Store
-from erelong.submission import Added, Fate, Memo, Receipt
 from tests.support.builders import ALL, NOW, fates, make_offer, put_one
 
 pytestmark = pytest.mark.real_loop

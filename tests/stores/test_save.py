@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from erelong.conflict import OnConflict
-from erelong.job import State
-from erelong.outcome import End, Outcome
-from erelong.query import Query
+from erelong.model.conflict import OnConflict
+from erelong.model.job import State
+from erelong.model.outcome import End, Outcome
+from erelong.model.query import Query
+from erelong.model.submission import Fate
 from erelong.stores.base import Saved, Store
-from erelong.submission import Fate
 from tests.support.builders import (
     ALL,
     NOW,

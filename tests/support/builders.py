@@ -7,15 +7,15 @@ from typing import Any
 
 import orjson
 
-from erelong import job as jobs
-from erelong.conflict import OnConflict
-from erelong.ids import draw_tokens
-from erelong.job import SECOND, Job, State
-from erelong.outcome import End, Error, Outcome
-from erelong.query import Query
-from erelong.queue_settings import Retry
+from erelong.model import job as jobs
+from erelong.model.conflict import OnConflict
+from erelong.model.ids import draw_tokens
+from erelong.model.job import SECOND, Job, State
+from erelong.model.outcome import End, Error, Outcome
+from erelong.model.query import Query
+from erelong.model.submission import Fate, Offer, Receipt
+from erelong.settings.queues import Retry
 from erelong.stores.base import Group, Store
-from erelong.submission import Fate, Offer, Receipt
 from tests.support.virtual import EPOCH
 
 NOW = EPOCH

@@ -7,17 +7,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from erelong.agenda import Agenda
-from erelong.alarm import Alarm
-from erelong.duty import Duty
-from erelong.job import Job
-from erelong.lanes import Lanes
-from erelong.maintenance import AgendaTidying, IdempotencyRecords, Retention
-from erelong.metrics import Metrics
-from erelong.queue_settings import QueueSettings
-from erelong.recovery import Recovery
-from erelong.scheduler import Scheduler
+from erelong.clock.timer import Alarm
+from erelong.duties.duty import Duty
+from erelong.engine.agenda import Agenda
+from erelong.engine.maintenance import AgendaTidying, IdempotencyRecords, Retention
+from erelong.engine.recovery import Recovery
+from erelong.engine.scheduler import Scheduler
+from erelong.lanes.lanes import Lanes
+from erelong.model.job import Job
+from erelong.settings.queues import QueueSettings
 from erelong.stores.base import Glance
+from erelong.telemetry.metrics import Metrics
 from tests.support.builders import make_retry, put_one
 from tests.support.faults import FaultyStore
 from tests.support.virtual import VirtualClock

@@ -9,7 +9,7 @@ from typing import Any
 
 import apsw
 
-from erelong.stores import sqlite_file
+from erelong.stores.sqlite import database as sqlite_file
 
 NAME, USUAL = "faulty", sqlite_file.CHECKSUMS
 

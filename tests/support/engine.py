@@ -9,12 +9,12 @@ from typing import Any, Self
 import orjson
 
 from erelong.handlers.base import Handler
-from erelong.job import Job, State
 from erelong.main import Parts
-from erelong.query import Query
-from erelong.queue_settings import QueueSettings
-from erelong.sections import Config
-from erelong.submission import Offer
+from erelong.model.job import Job, State
+from erelong.model.query import Query
+from erelong.model.submission import Offer
+from erelong.settings.queues import QueueSettings
+from erelong.settings.sections import Config
 from tests.support.builders import make_job, make_retry
 from tests.support.faults import FaultyStore
 from tests.support.kinds import FakeHandler

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from erelong.clock import Instant
+from erelong.clock.instants import Instant
 from erelong.errors import Exit, StorageFull, StoreRefused
-from erelong.job import Job, State
-from erelong.query import Query
+from erelong.model.job import Job, State
+from erelong.model.query import Query
 from erelong.stores.base import Claim, Ending, Glances, Override, Verdicts
 from erelong.stores.memory import MemoryStore
 

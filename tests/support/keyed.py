@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from erelong.api_keys import fingerprint_of, new_key
-from erelong.caller import Scope
-from erelong.kinds import Kind
-from erelong.queue_settings import Rate
-from erelong.sections import ApiKey, AuthSection
+from erelong.model.caller import Scope
+from erelong.settings.api_keys import fingerprint_of, new_key
+from erelong.settings.kinds import Kind
+from erelong.settings.queues import Rate
+from erelong.settings.sections import ApiKey, AuthSection
 from tests.support.served import Serve, Served
 
 PULL = {"resize": Kind(pull=True)}

@@ -8,8 +8,8 @@ from typing import Any
 
 from erelong.attempt import Attempt
 from erelong.handlers.base import Stop
-from erelong.handlers.python import attempt_of
-from erelong.job import Job
+from erelong.handlers.python.runner import attempt_of
+from erelong.model.job import Job
 
 Work = Callable[[Attempt], Awaitable[bytes | None]]
 

@@ -6,10 +6,10 @@ from collections.abc import Sized
 from itertools import chain
 from typing import Any
 
-from erelong.job import Job
-from erelong.lane import Slot
-from erelong.lanes import Lanes
-from erelong.queue_settings import LabelConcurrency, QueueSettings, Rate
+from erelong.lanes.lane import Slot
+from erelong.lanes.lanes import Lanes
+from erelong.model.job import Job
+from erelong.settings.queues import LabelConcurrency, QueueSettings, Rate
 from erelong.stores.base import glance_at
 from tests.support.builders import make_job, make_retry
 

@@ -12,16 +12,16 @@ import orjson
 from multidict import CIMultiDictProxy
 from yarl import URL
 
-from erelong.api.connections import Connections
-from erelong.clock import Instant
-from erelong.door import listen
-from erelong.handlers import make_handlers
-from erelong.job import Job
-from erelong.kinds import Kind
+from erelong.clock.instants import Instant
+from erelong.handlers.registry import make_handlers
 from erelong.main import Parts
-from erelong.sections import Config
+from erelong.model.job import Job
+from erelong.model.submission import Memo, Offer, Receipt
+from erelong.settings.kinds import Kind
+from erelong.settings.sections import Config
 from erelong.stores.base import Override
-from erelong.submission import Memo, Offer, Receipt
+from erelong.web.listener import listen
+from erelong.web.server import Connections
 from tests.support.contract import NDJSON, Contract
 from tests.support.faults import FaultyStore
 from tests.support.kinds import FakeHandler, for_ever

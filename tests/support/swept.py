@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Sequence
 from enum import StrEnum
 from typing import TypeVar
 
-from erelong.clock import Instant
+from erelong.clock.instants import Instant
 from erelong.errors import StorageFull, StoreUnavailable
-from erelong.job import Job
+from erelong.model.job import Job
+from erelong.model.submission import Memo, Offer, Receipt
 from erelong.stores.base import Claim, Ending, Override, Verdicts
 from erelong.stores.memory import MemoryStore
-from erelong.submission import Memo, Offer, Receipt
 
 T = TypeVar("T")
 

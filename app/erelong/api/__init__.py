@@ -1,1 +1,1 @@
-"""The HTTP surface: shapes, routes, problems."""
+"""The HTTP API, version 1."""

@@ -11,30 +11,30 @@ import orjson
 from aiohttp import web
 from pydantic import ValidationError
 
-from erelong.api import headers
-from erelong.api.auth import caller_of
-from erelong.api.bodies import JSON, MAX_NARROW, NDJSON, refuse_wide
-from erelong.api.connection import client_of
-from erelong.api.errors import REQUEST_ID, STREAM, invalid, problem_line
+from erelong.api import conditions
 from erelong.api.jobs import taken
-from erelong.api.reply import AnyReply, json_reply
 from erelong.api.schemas import BatchIn
 from erelong.api.views import ticket_view
 from erelong.errors import BacklogFull, BadHeader, Fault, Forbidden, Invalid, JobNotFound, KeyTaken, Problem, TooLarge
-from erelong.ids import write_id
-from erelong.submission import ADDED, CONFLICT, Added, Offer
+from erelong.model.ids import write_id
+from erelong.model.submission import ADDED, CONFLICT, Added, Offer
+from erelong.web.auth import caller_of
+from erelong.web.body import JSON, MAX_NARROW, NDJSON, refuse_wide
+from erelong.web.connection import client_of
+from erelong.web.problems import REQUEST_ID, STREAM, invalid, problem_line
+from erelong.web.response import AnyReply, json_reply
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from erelong.api.bodies import Bodies
     from erelong.api.jobs import JobRoutes
-    from erelong.api.offers import Offers
-    from erelong.caller import Caller
-    from erelong.clock import Instant, Now
-    from erelong.sections import ServerSection
-    from erelong.service import Service
-    from erelong.watchers import Client
+    from erelong.api.submit_parser import Offers
+    from erelong.clock.instants import Instant, Now
+    from erelong.duties.waiters import Client
+    from erelong.model.caller import Caller
+    from erelong.service.jobs import Service
+    from erelong.settings.sections import ServerSection
+    from erelong.web.body import Bodies
 
 MAX_GROUP = 1_000  # lines that are stored and answered together
 MAX_LINES = 250  # to read more at once would keep others waiting
@@ -73,7 +73,7 @@ class BatchRoutes:
         body = await self._bodies.json(request, max_size=limit, types=(JSON, NDJSON), wrapped=WRAPPING)
         now, caller = self._now(), caller_of(request)
         offers = await self._read_all(body, now, caller)
-        memo = headers.idempotency_memo(request, body, caller)
+        memo = conditions.idempotency_memo(request, body, caller)
         try:
             client = client_of(request)
             receipt = await self._service.add(offers, now=now, is_whole=True, memo=memo, client=client)

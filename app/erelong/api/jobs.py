@@ -8,27 +8,27 @@ import orjson
 from aiohttp import web
 from pydantic import ValidationError
 
-from erelong.api import headers
-from erelong.api.auth import caller_of
-from erelong.api.bodies import JSON, MERGE_PATCH
-from erelong.api.connection import client_of
-from erelong.api.errors import invalid
-from erelong.api.reply import Reply, json_reply
-from erelong.api.router import name_in
+from erelong.api import conditions
 from erelong.api.schemas import CancelIn, EmptyIn, ListIn, PatchIn, ReadIn, read_change
 from erelong.api.views import job_view
 from erelong.errors import JobNotFound, KeyTaken
-from erelong.job import STATES, State
-from erelong.query import Order, Query
-from erelong.submission import ADDED, CONFLICT
+from erelong.model.job import STATES, State
+from erelong.model.query import Order, Query
+from erelong.model.submission import ADDED, CONFLICT
+from erelong.web.auth import caller_of
+from erelong.web.body import JSON, MERGE_PATCH
+from erelong.web.connection import client_of
+from erelong.web.problems import invalid
+from erelong.web.response import Reply, json_reply
+from erelong.web.router import name_in
 
 if TYPE_CHECKING:
-    from erelong.api.bodies import Bodies
-    from erelong.api.offers import Offers
-    from erelong.clock import Now
-    from erelong.job import Job
-    from erelong.sections import Config
-    from erelong.service import Service
+    from erelong.api.submit_parser import Offers
+    from erelong.clock.instants import Now
+    from erelong.model.job import Job
+    from erelong.service.jobs import Service
+    from erelong.settings.sections import Config
+    from erelong.web.body import Bodies
 
 
 B = TypeVar("B", CancelIn, EmptyIn)
@@ -48,7 +48,7 @@ class JobRoutes:
         self._service.refuse_when_draining()
         body = await self._bodies.json(request)
         now, caller = self._now(), caller_of(request)
-        memo = headers.idempotency_memo(request, body, caller)
+        memo = conditions.idempotency_memo(request, body, caller)
         offer = self._offers.read(body, now, caller)
         receipt = await self._service.add([offer], now=now, memo=memo, client=client_of(request))
         (entry,) = receipt.entries
@@ -64,9 +64,9 @@ class JobRoutes:
 
     async def read(self, request: web.Request) -> Reply:
         id = name_in(request)
-        known = headers.known_versions(request)
-        preferred = headers.preferred_wait(request)
-        asked = headers.read_query(request, ReadIn).wait if request.query_string else None
+        known = conditions.known_versions(request)
+        preferred = conditions.preferred_wait(request)
+        asked = conditions.read_query(request, ReadIn).wait if request.query_string else None
         seconds = min(preferred or 0.0 if asked is None else asked, self._max_wait)
         if seconds:
             job = await self._service.wait(id, seconds, known, client_of(request))
@@ -81,7 +81,7 @@ class JobRoutes:
     async def list(self, request: web.Request) -> Reply:
         now, caller = self._now(), caller_of(request)
         context = {"now": now, "max_horizon": self._max_horizon}
-        asked = headers.read_query(request, ListIn, context=context)
+        asked = conditions.read_query(request, ListIn, context=context)
         queues = [queue for queue in asked.queue or sorted(caller.queues) if caller.may_use(queue)]
         if asked.queue and not queues:  # none that this key may see: as for queues that hold nothing
             return json_reply({"jobs": [], "next": None})
@@ -96,14 +96,14 @@ class JobRoutes:
             due_after=asked.due_after,
             due_before=asked.due_before,
             order=Order(asked.order),
-            after=headers.read_cursor(asked.cursor, filters) if asked.cursor else None,
+            after=conditions.read_cursor(asked.cursor, filters) if asked.cursor else None,
             limit=asked.limit + 1,
         )
         found = await self._service.list(query)
         page = found[: asked.limit]
         shown, taken = await self._service.whole(page) if is_full else (page, len(page))
         last = page[taken - 1] if taken < len(found) else None
-        cursor = headers.write_cursor(filters, (last.due_at or 0, last.seq)) if last else None
+        cursor = conditions.write_cursor(filters, (last.due_at or 0, last.seq)) if last else None
         views = [job_view(job, self._service.waiting_for(job, now), is_full=is_full) for job in shown]
         response = json_reply({"jobs": views, "next": cursor})
         if cursor:
@@ -112,7 +112,7 @@ class JobRoutes:
         return response
 
     async def patch(self, request: web.Request) -> Reply:
-        expect = headers.expected_versions(request)
+        expect = conditions.expected_versions(request)
         body = await self._bodies.json(request, types=(JSON, MERGE_PATCH))
         try:
             change = read_change(body, self._now(), self._max_horizon)
@@ -121,23 +121,23 @@ class JobRoutes:
         return self.answer(await self._service.patch(name_in(request), change, expect))
 
     async def cancel(self, request: web.Request) -> Reply:
-        expect = headers.expected_versions(request)
+        expect = conditions.expected_versions(request)
         asked = read_body(CancelIn, await self._bodies.json_if_any(request))
         job = await self._service.cancel(name_in(request), asked.reason, expect)
         return self.answer(job, status=200 if job.state is State.CANCELLED else 202)
 
     async def run(self, request: web.Request) -> Reply:
-        expect = headers.expected_versions(request)
+        expect = conditions.expected_versions(request)
         read_body(EmptyIn, await self._bodies.json_if_any(request))
         return self.answer(await self._service.run(name_in(request), expect))
 
     async def retry(self, request: web.Request) -> Reply:
-        expect = headers.expected_versions(request)
+        expect = conditions.expected_versions(request)
         read_body(EmptyIn, await self._bodies.json_if_any(request))
         return self.answer(await self._service.retry(name_in(request), expect))
 
     async def delete(self, request: web.Request) -> Reply:
-        await self._service.delete(name_in(request), headers.expected_versions(request))
+        await self._service.delete(name_in(request), conditions.expected_versions(request))
         return Reply(status=204)
 
     def view(self, job: Job) -> dict[str, Any]:

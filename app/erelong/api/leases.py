@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING, TypeVar
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from erelong.api.auth import caller_of, refuse_strange
-from erelong.api.connection import client_of
-from erelong.api.errors import invalid
-from erelong.api.reply import json_reply
-from erelong.api.router import name_in
 from erelong.api.schemas import EmptyIn, ExtendIn, FailIn, FinishIn, LeaseIn
-from erelong.askers import Ask
-from erelong.attempts import succeeded
-from erelong.clock import format_instant
-from erelong.outcome import Error
+from erelong.clock.instants import format_instant
+from erelong.engine.verdicts import succeeded
+from erelong.lanes.pollers import Ask
+from erelong.model.outcome import Error
+from erelong.web.auth import caller_of, refuse_strange
+from erelong.web.connection import client_of
+from erelong.web.problems import invalid
+from erelong.web.response import json_reply
+from erelong.web.router import name_in
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from erelong.api.bodies import Bodies
     from erelong.api.jobs import JobRoutes
-    from erelong.api.reply import Reply
-    from erelong.leases import Leases
-    from erelong.sections import ServerSection
+    from erelong.service.leases import Leases
+    from erelong.settings.sections import ServerSection
+    from erelong.web.body import Bodies
+    from erelong.web.response import Reply
 
 M = TypeVar("M", bound=BaseModel)
 

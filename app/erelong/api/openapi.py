@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
-from erelong.api.bodies import JSON, MERGE_PATCH, NDJSON
-from erelong.api.docs import CONTENT_TYPE as PAGE
-from erelong.api.errors import CONTENT_TYPE as PROBLEM
+from erelong.api.docs_page import CONTENT_TYPE as PAGE
 from erelong.api.examples import EXAMPLES, LINES
 from erelong.api.schemas import BatchIn, CancelIn, EmptyIn, PatchIn
 from erelong.api.views import SCHEMAS
-from erelong.caller import Scope
 from erelong.errors import (
     BadHeader,
     BadRequest,
@@ -36,14 +33,17 @@ from erelong.errors import (
     UnsupportedMediaType,
     VersionMismatch,
 )
-from erelong.metrics import CONTENT_TYPE as METRICS
-from erelong.queue_settings import Retry
+from erelong.model.caller import Scope
+from erelong.settings.queues import Retry
+from erelong.telemetry.metrics import CONTENT_TYPE as METRICS
 from erelong.version import VERSION
+from erelong.web.body import JSON, MERGE_PATCH, NDJSON
+from erelong.web.problems import CONTENT_TYPE as PROBLEM
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from erelong.api.app import Route
+    from erelong.api.route import Route
     from erelong.errors import Problem
     from erelong.handlers.base import Handler
 

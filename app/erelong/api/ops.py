@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from erelong.api.auth import caller_of
-from erelong.api.bodies import JSON
-from erelong.api.docs import read_page
-from erelong.api.reply import Reply, json_reply
+from erelong.api.docs_page import read_page
 from erelong.errors import Forbidden
-from erelong.metrics import CONTENT_TYPE
+from erelong.telemetry.metrics import CONTENT_TYPE
+from erelong.web.auth import caller_of
+from erelong.web.body import JSON
+from erelong.web.response import Reply, json_reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from erelong.handlers.base import Handler
-    from erelong.metrics import Metrics
+    from erelong.telemetry.metrics import Metrics
 
 
 class OpsRoutes:

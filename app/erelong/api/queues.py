@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 from pydantic import ValidationError
 
-from erelong.api.auth import caller_of
-from erelong.api.errors import invalid
 from erelong.api.jobs import read_body
-from erelong.api.reply import Reply, json_reply
-from erelong.api.router import name_in
 from erelong.api.schemas import EmptyIn
 from erelong.api.views import queue_view
 from erelong.errors import Fault, Invalid
-from erelong.queue_settings import QueueSettings
-from erelong.shapes import NAME, NAME_CHARACTERS
+from erelong.settings.names import NAME, NAME_CHARACTERS
+from erelong.settings.queues import QueueSettings
+from erelong.web.auth import caller_of
+from erelong.web.problems import invalid
+from erelong.web.response import Reply, json_reply
+from erelong.web.router import name_in
 
 if TYPE_CHECKING:
-    from erelong.api.bodies import Bodies
-    from erelong.queues import Queues
-    from erelong.sections import Config
+    from erelong.service.queues import Queues
+    from erelong.settings.sections import Config
+    from erelong.web.body import Bodies
 
 _NAME = re.compile(NAME)
 

@@ -20,13 +20,13 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
-from erelong.clock import Instant, parse_duration, parse_instant
-from erelong.drafts import Change, Submission
-from erelong.job import NOTHING, SECOND, STATES
-from erelong.queue_settings import RetryPatch
-from erelong.section import Name
-from erelong.shapes import KEY
-from erelong.types import DURATION_SCHEMA, Duration, PositiveDuration, read_duration
+from erelong.clock.instants import Instant, parse_duration, parse_instant
+from erelong.model.job import NOTHING, SECOND, STATES
+from erelong.service.factory import Change, Submission
+from erelong.settings.names import KEY
+from erelong.settings.queues import RetryPatch
+from erelong.settings.section import Name
+from erelong.settings.types import DURATION_SCHEMA, Duration, PositiveDuration, read_duration
 
 MAX_LABELS = 16
 

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from erelong.clock import format_instant
-from erelong.history import MAX_ATTEMPTS_KEPT
-from erelong.job import WORDS
-from erelong.outcome import End
+from erelong.clock.instants import format_instant
+from erelong.model.history import MAX_ATTEMPTS_KEPT
+from erelong.model.job import WORDS
+from erelong.model.outcome import End
 
 if TYPE_CHECKING:
-    from erelong.clock import Instant
-    from erelong.job import Job
-    from erelong.queues import Queue
+    from erelong.clock.instants import Instant
+    from erelong.model.job import Job
+    from erelong.service.queues import Queue
 
 
 def job_view(job: Job, waiting_for: str | None, *, is_full: bool = True) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from erelong.api_keys import fingerprint_of, new_key
+from erelong.settings.api_keys import fingerprint_of, new_key
 
 if TYPE_CHECKING:
     import argparse

@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from erelong.load import DEFAULT_FILE, load
+from erelong.settings.load import DEFAULT_FILE, load
 
 if TYPE_CHECKING:
     import argparse
 
-    from erelong.sections import Config
+    from erelong.settings.sections import Config
 
 
 def load_settings(asked: argparse.Namespace) -> Config:

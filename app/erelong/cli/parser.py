@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from erelong.caller import Scope
 from erelong.errors import Exit
-from erelong.shapes import NAME, NAME_CHARACTERS
+from erelong.model.caller import Scope
+from erelong.settings.names import NAME, NAME_CHARACTERS
 from erelong.version import VERSION
 
 if TYPE_CHECKING:

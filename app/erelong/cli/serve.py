@@ -5,9 +5,9 @@ from __future__ import annotations
 import http.client
 from typing import TYPE_CHECKING
 
-from erelong import log
 from erelong.cli.options import folders, load_settings
 from erelong.errors import Exit
+from erelong.telemetry import log
 
 if TYPE_CHECKING:
     import argparse
@@ -26,8 +26,8 @@ def serve(asked: argparse.Namespace) -> int:
 
 
 def check_config(asked: argparse.Namespace) -> int:
-    from erelong.door import refuse_open_door
-    from erelong.handlers import make_handlers
+    from erelong.handlers.registry import make_handlers
+    from erelong.web.listener import refuse_open_door
 
     settings = load_settings(asked)
     refuse_open_door(settings)

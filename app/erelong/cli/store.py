@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from erelong.cli.options import load_settings
-from erelong.section import ConfigError
+from erelong.settings.section import ConfigError
 
 if TYPE_CHECKING:
     import argparse
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def backup(asked: argparse.Namespace) -> int:
-    from erelong.stores.backup import back_up
+    from erelong.stores.sqlite.backup import back_up
 
     copy = back_up(_store_path(asked), asked.file)
     print(f"{asked.file} holds {copy.jobs} jobs in {copy.bytes} bytes, read back and found sound")
@@ -21,7 +21,7 @@ def backup(asked: argparse.Namespace) -> int:
 
 
 def restore(asked: argparse.Namespace) -> int:
-    from erelong.stores.backup import restore as put_back
+    from erelong.stores.sqlite.backup import restore as put_back
 
     path = _store_path(asked)
     copy, aside = put_back(path, asked.file)

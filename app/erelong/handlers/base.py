@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from erelong.job import Job
+    from erelong.model.job import Job
 
 
 class Stop(StrEnum):

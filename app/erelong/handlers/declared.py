@@ -6,18 +6,18 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from erelong.handlers.command import make_command_handler
-from erelong.handlers.process import make_process_handler
-from erelong.handlers.process_pool import ProcessPool
-from erelong.handlers.processes import IS_POSSIBLE, Processes, Surroundings
+from erelong.handlers.command.runner import make_command_handler
+from erelong.handlers.process.pool import ProcessPool
+from erelong.handlers.process.runner import make_process_handler
+from erelong.handlers.process.supervisor_client import IS_POSSIBLE, Processes, Surroundings
 from erelong.handlers.pull import make_pull_handler
-from erelong.handlers.python import make_python_handler
-from erelong.handlers.signature import Unfit
+from erelong.handlers.python.runner import make_python_handler
+from erelong.handlers.python.signature import Unfit
 
 if TYPE_CHECKING:
     from erelong.handlers.base import Handler
-    from erelong.kinds import Kind
-    from erelong.sections import Config
+    from erelong.settings.kinds import Kind
+    from erelong.settings.sections import Config
 
 
 class DeclaredKinds:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from erelong.errors import Fault
-from erelong.faults import shown
 from erelong.handlers.base import AttemptFailed, Stop
-from erelong.handlers.faults import invalid
+from erelong.handlers.param_errors import invalid
+from erelong.model.faults import shown
 
 if TYPE_CHECKING:
-    from erelong.job import Job
+    from erelong.model.job import Job
 
 
 class EchoHandler:

@@ -11,11 +11,11 @@ from jsonschema.exceptions import SchemaError
 
 from erelong.errors import Fault
 from erelong.handlers.base import Stop
-from erelong.handlers.faults import MAX_FAULTS, invalid
-from erelong.handlers.signature import Unfit
+from erelong.handlers.param_errors import MAX_FAULTS, invalid
+from erelong.handlers.python.signature import Unfit
 
 if TYPE_CHECKING:
-    from erelong.job import Job
+    from erelong.model.job import Job
 
 ANY_OBJECT: dict[str, Any] = {"type": "object"}
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from erelong.asked import Asked
-from erelong.job import Job, State, asked_of
+from erelong.model.job import Job, State, asked_of
+from erelong.model.spec import Asked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from erelong.clock import Instant
+    from erelong.clock.instants import Instant
     from erelong.errors import Exit
-    from erelong.outcome import Outcome
-    from erelong.query import Query
-    from erelong.submission import Memo, Offer, Receipt
+    from erelong.model.outcome import Outcome
+    from erelong.model.query import Query
+    from erelong.model.submission import Memo, Offer, Receipt
 
 Group = tuple[str, str, State]
 """Queue, kind and state: what jobs are counted by."""

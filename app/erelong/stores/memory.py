@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from erelong.conflict import settle
 from erelong.errors import IdempotencyMismatch
-from erelong.job import Job, State
-from erelong.query import Order, Query
+from erelong.model.conflict import settle
+from erelong.model.job import Job, State
+from erelong.model.query import Order, Query
+from erelong.model.submission import MEMO_LIFE, Added, Fate, Memo, Offer, Receipt
 from erelong.stores.base import Claim, Glances, Override, Saved, glance_at
-from erelong.submission import MEMO_LIFE, Added, Fate, Memo, Offer, Receipt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from erelong.clock import Instant
+    from erelong.clock.instants import Instant
     from erelong.errors import Exit
     from erelong.stores.base import Ending, Group, Instants, Verdicts
 

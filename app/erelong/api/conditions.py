@@ -1,0 +1,138 @@
+"""What clients say in headers and queries: versions, preferences, keys, cursors; and what is said back."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, TypeVar, get_origin
+
+import orjson
+from multidict import istr
+from pydantic import BaseModel, ValidationError
+
+from erelong.errors import BadCursor, BadHeader, Fault, Invalid
+from erelong.model.submission import Memo
+from erelong.web.problems import MAX_FAULTS, faults_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aiohttp import web
+    from pydantic.fields import FieldInfo
+
+    from erelong.model.caller import Caller
+
+M = TypeVar("M", bound=BaseModel)
+
+MAX_PARAMETERS = 400  # of a query
+
+IDEMPOTENCY_KEY = istr("Idempotency-Key")
+
+_TAG = re.compile(r'\s*(?:W/)?"([0-9]{1,18})"\s*')
+_IDEMPOTENCY_KEY = re.compile(r"[\x20-\x7e]{1,255}")
+_WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?([0-9]{1,9})\"?\s*(?:$|[,;])", re.IGNORECASE)
+
+
+def expected_versions(request: web.Request) -> frozenset[int] | None:
+    """The versions of `If-Match`; None for any."""
+    return _versions(request, "If-Match")
+
+
+def known_versions(request: web.Request) -> frozenset[int] | None:
+    """The versions of `If-None-Match`; None if it is not there."""
+    return _versions(request, "If-None-Match")
+
+
+def _versions(request: web.Request, name: str) -> frozenset[int] | None:
+    if name not in request.headers:
+        return None
+    text = ",".join(request.headers.getall(name))
+    if text.strip() == "*":
+        return None
+    tags = [_TAG.fullmatch(part) for part in text.split(",")]
+    if not all(tags):
+        raise BadHeader(f'{name}: {text!r} is not a list of versions; send one as ETag gave it, such as "3", or *')
+    return frozenset(int(tag[1]) for tag in tags if tag)
+
+
+def preferred_wait(request: web.Request) -> float | None:
+    """The seconds of `Prefer: wait=…`; preferences that are not understood are to be ignored."""
+    if "Prefer" not in request.headers:
+        return None
+    found = _WAIT.search(",".join(request.headers.getall("Prefer")))
+    return float(found[1]) if found else None
+
+
+def idempotency_memo(request: web.Request, body: Any, caller: Caller) -> Memo | None:
+    """What is remembered of a submit that carries an `Idempotency-Key`: equal JSON values are the same body."""
+    if IDEMPOTENCY_KEY not in request.headers:
+        return None
+    keys = request.headers.getall(IDEMPOTENCY_KEY)
+    key = keys[0]
+    if len(keys) > 1 or not _IDEMPOTENCY_KEY.fullmatch(key):
+        raise BadHeader("Idempotency-Key: one key of 1 to 255 printable ASCII characters is taken")
+    text = request.path.encode() + b"\0" + orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
+    return Memo(caller=caller.name, key=key, digest=sha256(text).digest())
+
+
+def read_query(request: web.Request, model: type[M], *, context: dict[str, Any] | None = None) -> M:
+    """The query as its model says; unknown names are refused, a lone value of a list is a list.
+
+    A parameter `label.tenant` is what the field `label`, a dict, has under `tenant`.
+    """
+    if len(request.query) > MAX_PARAMETERS:
+        detail = f"{len(request.query)} parameters; at most {MAX_PARAMETERS} are taken"
+        raise Invalid("the query cannot be understood", faults=[Fault("", detail)])
+    known = {name: _form(field) for name, field in model.model_fields.items()}
+    values: dict[str, Any] = {}
+    faults: list[Fault] = []
+    for name in dict.fromkeys(request.query):
+        given = request.query.getall(name)
+        stem, dot, part = name.partition(".")
+        form = known.get(stem) if dot else known.get(name)
+        if form is None or (form is dict) is not bool(dot):
+            faults.append(Fault(f"/{name}", f"no such parameter; known: {_names(known)}"))
+        elif len(given) > 1 and form is not list:
+            faults.append(Fault(f"/{name}", "given more than once"))
+        elif form is dict:
+            values.setdefault(stem, {})[part] = given[0]
+        else:
+            values[name] = given if form is list else given[0]
+    try:
+        checked = model.model_validate(values, context=context)
+    except ValidationError as error:
+        faults += faults_of(error.errors(include_url=False), model)
+    if faults:
+        raise Invalid("the query cannot be understood", faults=faults[:MAX_FAULTS])
+    return checked
+
+
+def _names(known: Mapping[str, type]) -> str:
+    return ", ".join(f"{name}.<name>" if form is dict else name for name, form in known.items()) or "none"
+
+
+def _form(field: FieldInfo) -> type:
+    origin = get_origin(field.annotation)
+    return origin if origin in (list, dict) else str
+
+
+def write_cursor(filters: Mapping[str, Any], position: tuple[int, int]) -> str:
+    return base64.urlsafe_b64encode(orjson.dumps([_bound(filters), *position])).decode().rstrip("=")
+
+
+def read_cursor(text: str, filters: Mapping[str, Any]) -> tuple[int, int]:
+    """The position of a cursor made for these filters."""
+    try:
+        bound, at, seq = orjson.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        position = (int(at), int(seq))
+    except (ValueError, TypeError, binascii.Error):
+        raise BadCursor("this is not a cursor; send `next` of the page before as it came") from None
+    if bound != _bound(filters) or not all(0 <= part < 1 << 62 for part in position):
+        raise BadCursor("this cursor belongs to other filters; send it with those of the page before")
+    return position
+
+
+def _bound(filters: Mapping[str, Any]) -> str:
+    return sha256(orjson.dumps(filters, option=orjson.OPT_SORT_KEYS)).hexdigest()[:12]

@@ -1,0 +1,28 @@
+"""One row of the table of routes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from erelong.errors import Problem
+    from erelong.model.caller import Scope
+    from erelong.web.router import Answer
+
+
+class Route(NamedTuple):
+    """One thing that can be asked: how, by which keys, what answers, with which statuses and view, what it refuses and
+    takes.
+    """
+
+    method: str
+    path: str
+    scope: Scope | None
+    answer: Answer
+    summary: str
+    gives: str
+    refuses: tuple[type[Problem], ...] = ()
+    body: type | None = None
+    query: type[BaseModel] | None = None

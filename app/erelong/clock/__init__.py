@@ -1,0 +1,1 @@
+"""Time: instants and durations, and what a loop sleeps on."""

@@ -1,0 +1,232 @@
+"""The alarm the scheduler sleeps on: until an instant of the wall clock, a ring, or a step of that clock."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import enum
+import errno
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Final, Literal, NoReturn, Protocol
+
+from erelong.clock import instants as clock
+
+JUMP: Final = 1.0  # seconds by which wall and monotonic clock may part between two looks before it is a step
+_FAR: Final = 86_400 * clock.SECOND  # where a timer without an instant stands, as only an armed one tells of steps
+
+
+class Wake(enum.Enum):
+    DUE = enum.auto()
+    RUNG = enum.auto()
+    STEPPED = enum.auto()
+
+
+class Alarm:
+    """Wakes one sleeper, never before its instant unless rung or the wall clock was stepped.
+
+    `kind` is "timerfd" (Linux), "timer" (any loop), or None to choose: a clock that is not the real one needs "timer",
+    which looks for a step every `max_sleep` seconds (inf: never). `jump` is the last step in seconds, signed.
+    """
+
+    def __init__(
+        self, *, now: clock.Now, kind: Literal["timerfd", "timer"] | None = None, max_sleep: float = 0.8
+    ) -> None:
+        self.jump = 0.0
+        self._now = now
+        self._kind = kind
+        self._max_sleep = max_sleep
+        self._sleep: asyncio.Future[None] | None = None
+        self._bell: _Bell | None = None
+        self._monotonic = time.monotonic
+        self._apart = 0.0
+        self._is_rung = self._is_stepped = self._is_closed = False
+
+    def ring(self) -> None:
+        """Wake the sleeper, or the next one at once; for the thread of the loop."""
+        self._is_rung = True
+        self._stir()
+
+    async def wait(self, until: clock.Instant | None) -> Wake:
+        """Sleep until the instant (None: for good), a ring or a step, and say which it was."""
+        if self._sleep is not None:
+            raise RuntimeError("somebody sleeps on this alarm already: give each sleeper an alarm of its own")
+        bell = self._bell or self._open()
+        while True:
+            now = self._now()
+            self._look_for_step(now)
+            if self._is_closed:
+                raise RuntimeError("the alarm is closed: nothing would wake the sleeper")
+            if self._is_stepped:
+                self._is_stepped = False
+                return Wake.STEPPED
+            if self._is_rung:
+                self._is_rung = False
+                return Wake.RUNG
+            if until is not None and now >= until:
+                return Wake.DUE
+            self._sleep = asyncio.get_running_loop().create_future()
+            try:
+                bell.arm(now, until)
+                await self._sleep
+            finally:
+                self._sleep = None
+
+    def close(self) -> None:
+        """Let go of the timer; a sleeper that is still there gets a RuntimeError."""
+        self._is_closed = True
+        if self._bell is not None:
+            self._bell.close()
+        self._stir()
+
+    def _stir(self) -> None:
+        if self._sleep is not None and not self._sleep.done():
+            self._sleep.set_result(None)
+
+    def _step(self) -> None:
+        self._is_stepped = True
+        self._stir()
+
+    def _look_for_step(self, now: clock.Instant) -> None:
+        apart = now / clock.SECOND - self._monotonic()
+        if self._is_stepped or abs(apart - self._apart) > JUMP:
+            self._is_stepped = True
+            self.jump = apart - self._apart
+        self._apart = apart
+
+    def _open(self) -> _Bell:
+        loop = asyncio.get_running_loop()
+        if self._now is not clock.now:
+            self._monotonic = loop.time  # a made-up wall clock goes with the loop's; uvloop's lags when it is busy
+        self._apart = self._now() / clock.SECOND - self._monotonic()
+        self._bell = self._timerfd(loop) or _Timer(loop=loop, stir=self._stir, max_sleep=self._max_sleep)
+        return self._bell
+
+    def _timerfd(self, loop: asyncio.AbstractEventLoop) -> _Timerfd | None:
+        is_wanted = self._kind == "timerfd" or (self._kind is None and self._now is clock.now)
+        if not is_wanted:
+            return None
+        try:
+            return _Timerfd(loop=loop, stir=self._stir, step=self._step)
+        except (OSError, NotImplementedError):  # not Linux, or a sandbox or loop without it
+            if self._kind == "timerfd":
+                raise
+            return None
+
+
+class _Bell(Protocol):
+    def arm(self, now: clock.Instant, until: clock.Instant | None) -> None: ...
+    def close(self) -> None: ...
+
+
+class _Timer:
+    """A timer of the loop: short sleeps, the sleeper looks at the clock after each."""
+
+    def __init__(self, *, loop: asyncio.AbstractEventLoop, stir: Callable[[], None], max_sleep: float) -> None:
+        self._loop = loop
+        self._stir = stir
+        self._max_sleep = max_sleep
+        self._handle: asyncio.TimerHandle | None = None
+
+    def arm(self, now: clock.Instant, until: clock.Instant | None) -> None:
+        self.close()
+        # Up to whole milliseconds: uvloop rounds to the nearest and fires early, and what is left then must not spin.
+        delay = self._max_sleep if until is None else min(self._max_sleep, -((now - until) // 1000) / 1000)
+        if delay < math.inf:
+            self._handle = self._loop.call_later(delay, self._stir)
+
+    def close(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+
+
+class _Timerfd:
+    """The kernel's timer on the wall clock: microseconds sharp, and it tells when that clock is stepped."""
+
+    def __init__(self, *, loop: asyncio.AbstractEventLoop, stir: Callable[[], None], step: Callable[[], None]) -> None:
+        self._loop = loop
+        self._stir = stir
+        self._step = step
+        self._armed: clock.Instant | None = None
+        self._fd = _create()
+        try:
+            loop.add_reader(self._fd, self._read)
+        except NotImplementedError:
+            os.close(self._fd)
+            raise
+
+    def arm(self, now: clock.Instant, until: clock.Instant | None) -> None:
+        at = now + _FAR if until is None else until
+        if at == self._armed or (until is None and self._armed is not None and self._armed > now):
+            return
+        self._armed = at
+        try:
+            _set(self._fd, at)
+        except OSError as error:
+            self._after(error)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+
+    def _read(self) -> None:
+        try:
+            os.read(self._fd, 8)
+        except BlockingIOError:  # readable, but set anew since: nothing has happened
+            return
+        except OSError as error:
+            self._after(error)
+        self._armed = None
+        self._stir()
+
+    def _after(self, error: OSError) -> None:
+        if error.errno != errno.ECANCELED:
+            raise error
+        self._armed = None
+        self._step()
+
+
+if sys.version_info >= (3, 13) and sys.platform == "linux":
+
+    def _create() -> int:
+        return os.timerfd_create(time.CLOCK_REALTIME, flags=os.TFD_NONBLOCK | os.TFD_CLOEXEC)
+
+    def _set(fd: int, at: clock.Instant) -> None:
+        """Arm the timer; ECANCELED tells of a step that nobody has read of, and armed it is all the same."""
+        flags = os.TFD_TIMER_ABSTIME | os.TFD_TIMER_CANCEL_ON_SET
+        os.timerfd_settime_ns(fd, flags=flags, initial=at * 1000)
+
+elif sys.platform == "linux":
+    _libc = ctypes.CDLL(None, use_errno=True)
+
+    class _Itimerspec(ctypes.Structure):
+        _fields_ = [(name, ctypes.c_long) for name in ("every_s", "every_ns", "at_s", "at_ns")]
+
+    def _create() -> int:
+        fd: int = _libc.timerfd_create(time.CLOCK_REALTIME, os.O_NONBLOCK | os.O_CLOEXEC)
+        return fd if fd >= 0 else _raise_errno()
+
+    def _set(fd: int, at: clock.Instant) -> None:
+        """Arm the timer; ECANCELED tells of a step that nobody has read of, and armed it is all the same."""
+        seconds, us = divmod(at, clock.SECOND)
+        spec = _Itimerspec(0, 0, seconds, us * 1000)
+        abstime, cancel_on_set = 1, 2
+        if _libc.timerfd_settime(fd, abstime | cancel_on_set, ctypes.byref(spec), None) < 0:
+            _raise_errno()
+
+    def _raise_errno() -> NoReturn:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+else:
+
+    def _create() -> int:
+        raise NotImplementedError("timerfd is a Linux call")
+
+    def _set(fd: int, at: clock.Instant) -> None:
+        raise NotImplementedError("timerfd is a Linux call")

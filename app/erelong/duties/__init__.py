@@ -1,0 +1,1 @@
+"""How loops run, wake and stop, and how requests wait."""

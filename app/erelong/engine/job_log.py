@@ -1,0 +1,55 @@
+"""What the log says of attempts that end: nothing of a success, unless asked for by the level debug."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from erelong.clock.instants import format_instant
+from erelong.model.job import State
+from erelong.model.outcome import End
+from erelong.telemetry.log import get_logger
+
+if TYPE_CHECKING:
+    from erelong.model.job import Job
+    from erelong.model.outcome import Outcome
+
+MAX_SHOWN: Final = 300  # characters of what a handler raised; the job has it whole
+FAILURES: Final = frozenset({End.ERROR, End.TIMEOUT, End.CRASHED, End.LOST})
+
+log = get_logger("erelong.jobs")
+
+
+def fields_of(job: Job) -> dict[str, Any]:
+    """What names an attempt in the log, of its job while it runs."""
+    return {"job": job.id, "kind": job.kind, "queue": job.queue, "attempt": job.attempt}
+
+
+def report_end(running: Job, outcome: Outcome, after: Job) -> None:
+    """Say how an attempt ended, and what becomes of its job."""
+    end, error = outcome.end, outcome.error
+    if end not in FAILURES:
+        if log.has_debug:
+            log.debug("attempt_ended", **fields_of(running), outcome=end, state=after.state.word)
+        return
+    about: dict[str, Any] = {
+        "outcome": end,
+        "error": error.type if error else end,
+        "message": error.message[:MAX_SHOWN] if error else "",
+    }
+    if after.state is State.FAILED:
+        log.warning("job_failed", **fields_of(running), **about)
+    elif after.due_at is not None:
+        log.info("attempt_failed", **fields_of(running), **about, next_at=format_instant(after.due_at))
+    else:
+        log.info("attempt_failed", **fields_of(running), **about, state=after.state.word)
+
+
+def report_loss(after: Job) -> None:
+    """Say that an attempt was lost with the process in which it ran, and if that was once too often for its job."""
+    log.warning("attempt_lost", **fields_of(after), state=after.state.word)
+    if after.state is State.FAILED and after.error is not None:
+        error = orjson.loads(after.error)
+        about = {"outcome": End.LOST, "error": error["type"], "message": error["message"]}
+        log.warning("job_failed", **fields_of(after), **about)

@@ -1,0 +1,152 @@
+"""Duties that keep the service small: old jobs, idempotency records, stale agenda entries and idle queues go."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from erelong.duties.duty import SetAside, in_halves
+from erelong.model.job import SECOND, State
+from erelong.model.submission import MEMO_LIFE
+from erelong.telemetry.log import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from erelong.clock.instants import Instant, Now
+    from erelong.engine.agenda import Agenda
+    from erelong.lanes.lanes import Lanes
+    from erelong.stores.base import Store
+    from erelong.telemetry.metrics import Metrics
+
+PURGE_SLICE = 500
+MANY_STALE = 100_000  # 1.6 MB
+TIDY_AFTER = 60 * SECOND
+
+log = get_logger(__name__)
+
+
+class Sweep:
+    """Work that is done every so many seconds."""
+
+    def __init__(self, *, interval: float) -> None:
+        self._interval = interval
+
+    async def ready(self) -> None:
+        await asyncio.sleep(self._interval)
+
+
+class Retention(Sweep):
+    """Deletes final jobs that have been kept as long as their queue says; each queue by itself."""
+
+    name = "retention"
+
+    def __init__(self, *, store: Store, lanes: Lanes, metrics: Metrics, now: Now, interval: float) -> None:
+        super().__init__(interval=interval)
+        self._store = store
+        self._lanes = lanes
+        self._metrics = metrics
+        self._now = now
+        self.aside: SetAside[object] = SetAside(name=self.name, metrics=metrics)
+
+    async def lap(self) -> None:
+        await self.sweep(self._now())
+
+    async def sweep(self, now: Instant) -> int:
+        """Delete what is old enough at `now`, in slices that leave the writer free for others; return how many."""
+        purged = self._metrics.purged.values[()]
+
+        async def purge(groups: Sequence[tuple[str, State]]) -> None:
+            for queue, state in groups:
+                await self._purge(queue, state, now)
+
+        counts = dict(self._store.counts())
+        groups = sorted({(queue, state) for (queue, _, state), jobs in counts.items() if jobs and state.is_final})
+        for (queue, state), error in await in_halves(groups, purge):
+            self.aside.add(f"queue {queue}, {state.word}", error)
+        return self._metrics.purged.values[()] - purged
+
+    async def _purge(self, queue: str, state: State, now: Instant) -> None:
+        retention = self._lanes.settings(queue).retention
+        kept = retention.succeeded if state is State.SUCCEEDED else retention.other
+        before = now - round(kept * SECOND)
+
+        async def purge(seqs: Sequence[int]) -> None:
+            self._metrics.purged.values[()] += await self._store.purge(seqs, before=before)
+            self.aside.remove(seqs)
+
+        after = (-1, -1)
+        while ended := await self._store.ended(queue, state, after=after, before=before, limit=PURGE_SLICE):
+            for seq, error in await in_halves([seq for _, seq in ended], purge):
+                self.aside.add(seq, error)
+            after = ended[-1]
+            await asyncio.sleep(0)
+        self.aside.remove([f"queue {queue}, {state.word}"])
+
+
+class IdempotencyRecords(Sweep):
+    """Deletes idempotency keys that are older than a day."""
+
+    name = "idempotency_records"
+
+    def __init__(self, *, store: Store, now: Now, interval: float) -> None:
+        super().__init__(interval=interval)
+        self._store = store
+        self._now = now
+
+    async def lap(self) -> None:
+        await self.sweep(self._now())
+
+    async def sweep(self, now: Instant) -> None:
+        forgotten = PURGE_SLICE
+        while forgotten == PURGE_SLICE:
+            forgotten = await self._store.forget_memos(before=now - MEMO_LIFE, limit=PURGE_SLICE)
+            await asyncio.sleep(0)
+
+
+class AgendaTidying(Sweep):
+    """Drops stale entries when they are most of the agenda: one job may be moved for ever, and each time leaves one.
+
+    Those of the next minute stay. No entry is lost: an entry is added after its row is written, so a row that was read
+    before the entry was added belongs to another entry.
+    """
+
+    name = "agenda_tidying"
+
+    def __init__(self, *, store: Store, agenda: Agenda, now: Now, interval: float) -> None:
+        super().__init__(interval=interval)
+        self._store = store
+        self._agenda = agenda
+        self._now = now
+
+    async def lap(self) -> None:
+        await self.tidy(self._now())
+
+    async def tidy(self, now: Instant) -> int:
+        """Return how many entries were dropped."""
+        waiting = sum(jobs for (_, _, state), jobs in dict(self._store.counts()).items() if state is State.SCHEDULED)
+        before = len(self._agenda)
+        if before <= 2 * waiting + MANY_STALE:  # a job may have two: for its time and for its expiry
+            return 0
+        soon = now + TIDY_AFTER
+        for stretch in self._agenda.stretches(soon):
+            jobs = await self._store.glance(list({seq for _, seq in stretch.entries}))
+            true = {(instant, job.seq) for job in jobs for instant in (job.due_at, job.expires_at)}
+            kept = dict.fromkeys(entry for entry in stretch.entries if entry[0] <= soon or entry in true)
+            self._agenda.sift(stretch, kept)
+            await asyncio.sleep(0)
+        log.info("agenda_tidied", before=before, after=len(self._agenda))
+        return before - len(self._agenda)
+
+
+class IdleQueues(Sweep):
+    """Forgets what is in memory of queues that nobody uses: clients make up names without end."""
+
+    name = "idle_queues"
+
+    def __init__(self, *, lanes: Lanes, interval: float) -> None:
+        super().__init__(interval=interval)
+        self._lanes = lanes
+
+    async def lap(self) -> None:
+        self._lanes.forget_idle()

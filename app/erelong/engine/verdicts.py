@@ -1,0 +1,106 @@
+"""What an attempt comes to: as the service judges it when it is over."""
+
+from __future__ import annotations
+
+import asyncio
+from enum import StrEnum
+from typing import TYPE_CHECKING, assert_never
+
+import orjson
+
+from erelong.attempt import GiveUp
+from erelong.handlers.base import AttemptFailed, Result, Stop
+from erelong.model.outcome import End, Error, Outcome, storable
+
+if TYPE_CHECKING:
+    from erelong.model.job import Job
+
+MAX_DELAY = 86_400.0  # seconds a handler may put off the next attempt
+_WELL = Outcome(End.SUCCEEDED)
+ENDS = {"timeout": End.TIMEOUT, "crashed": End.CRASHED}
+
+
+class Reason(StrEnum):
+    """Why an attempt is told to stop."""
+
+    TIMEOUT = "timeout"
+    CANCEL = "cancel"
+    DRAIN = "drain"
+
+
+def succeeded(result: bytes | Result | None, max_result: int) -> Outcome:
+    """A result that is too long is kept as text, cut off."""
+    if result is None:
+        return _WELL
+    if isinstance(result, Result):
+        return succeeded(result.json, max_result)._replace(output=result.output)
+    if len(result) <= max_result:
+        return Outcome(End.SUCCEEDED, result)
+    text = result[:max_result].decode(errors="ignore")
+    return Outcome(End.SUCCEEDED, orjson.dumps(text), result_truncated=True)
+
+
+class UnknownKind:
+    """Runs the jobs whose kind is not declared any more: they fail."""
+
+    stop = Stop.COOPERATIVE
+
+    async def run(self, job: Job) -> None:
+        message = f"no kind {job.kind!r} is declared; declare it in [kinds] and restart"
+        raise AttemptFailed("exception", message)
+
+
+UNKNOWN_KIND = UnknownKind()
+
+
+def raised(error: BaseException) -> Outcome:
+    """What an attempt comes to whose handler raised this."""
+    match error:
+        case AttemptFailed():
+            return _told(error)
+        case GiveUp():
+            return _failed("give_up", _text(error) or "the handler gave up", retryable=False)
+        case asyncio.CancelledError():
+            return _failed("exception", "CancelledError: the handler cancelled itself")
+        case _:
+            return _failed("exception", f"{type(error).__name__}: {_text(error)}")
+
+
+def _told(error: AttemptFailed) -> Outcome:
+    """What a handler says of its failure, in the types in which it is stored: functions may raise this as well."""
+    try:
+        delay = _bounded(error.delay)
+        backoff = None if error.backoff is None else _bounded(error.backoff)
+        type_, message = storable(str(error.type)), str(error.message)
+        outcome = _failed(type_, message, retryable=bool(error.retryable), delay=delay)
+        return outcome._replace(end=ENDS.get(error.type, End.ERROR), output=str(error.output), backoff=backoff)
+    except Exception as broken:  # noqa: BLE001 - around a handler: what it raises may be made of anything
+        return _failed("exception", f"AttemptFailed: (it cannot be read: {type(broken).__name__})")
+
+
+def _bounded(delay: float) -> float:
+    return min(float(delay), MAX_DELAY) if delay > 0 else 0.0
+
+
+def stopped(reason: Reason, job: Job) -> Outcome:
+    """What an attempt comes to that was told to stop, whatever its handler made of it."""
+    match reason:
+        case Reason.TIMEOUT:
+            return Outcome(End.TIMEOUT, error=Error("timeout", f"it did not end within {job.timeout:g} s"))
+        case Reason.CANCEL:
+            return Outcome(End.CANCELLED, error=Error("cancelled", "cancelled while it ran", retryable=False))
+        case Reason.DRAIN:
+            return Outcome(End.RELEASED)
+        case _:
+            assert_never(reason)
+
+
+def _failed(type: str, message: str, *, retryable: bool = True, delay: float = 0.0) -> Outcome:
+    return Outcome(End.ERROR, error=Error(type, message, retryable), delay=delay)
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as broken:  # noqa: BLE001 - around a handler: what it raises may not even have a text
+        return f"(its text could not be made: {type(broken).__name__})"

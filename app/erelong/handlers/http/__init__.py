@@ -1,0 +1,1 @@
+"""The kind http: webhooks."""

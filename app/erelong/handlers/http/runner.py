@@ -1,0 +1,199 @@
+"""The http kind: what is called and with what, and what the answer means for the job."""
+
+from __future__ import annotations
+
+import codecs
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from aiohttp import ClientConnectorError, ClientError
+from aiohttp.http import HttpProcessingError
+from pydantic import ValidationError
+
+from erelong.clock.instants import SECOND, format_instant
+from erelong.errors import Fault
+from erelong.handlers.base import AttemptFailed, Stop, current_traceparent
+from erelong.handlers.http.client import Answer, Call, HttpClient
+from erelong.handlers.http.egress import BlockedAddressError, Egress, may_show
+from erelong.handlers.http.failures import reason_of
+from erelong.handlers.http.params import PARAMS_SCHEMA, HttpParams, content_of, read_params
+from erelong.handlers.http.secrets import Mask, Secrets
+from erelong.handlers.http.signing import Signer
+from erelong.handlers.param_errors import find_faults, invalid
+from erelong.settings.types import signing_key
+
+if TYPE_CHECKING:
+    from yarl import URL
+
+    from erelong.clock.instants import Now
+    from erelong.model.job import Job
+    from erelong.settings.sections import HttpSection
+
+MAX_RETRY_AFTER: Final = 86_400.0
+SHOWN_BODY: Final = 200
+
+
+class HttpHandler:
+    type = "http"
+    isolation = None
+    stop = Stop.COOPERATIVE
+    abandoned = 0
+
+    def __init__(self, *, config: HttpSection, now: Now) -> None:
+        self._config = config
+        self._now = now
+        self._egress = Egress(config=config)
+        self._secrets = Secrets(config.secrets)
+        self._signer = Signer(map(signing_key, config.signing_secrets))
+        self._client: HttpClient | None = None
+
+    @property
+    def params_schema(self) -> dict[str, Any]:
+        return PARAMS_SCHEMA
+
+    @property
+    def result_schema(self) -> dict[str, Any]:
+        return {
+            "type": "object",
+            "properties": {
+                "status": {"type": "integer"},
+                "headers": {"type": "object", "additionalProperties": {"type": "string"}},
+                "body": {"type": "string"},
+                "truncated": {"type": "boolean"},
+            },
+            "required": ["status", "headers", "body", "truncated"],
+        }
+
+    def check(self, params: bytes) -> None:
+        try:
+            call = read_params(params)
+        except ValidationError as error:
+            raise invalid("http", find_faults(error, params, PARAMS_SCHEMA["properties"])) from None
+        faults = [Fault("/url", reason) for reason in self._egress.find_faults(call["url"])]
+        faults += self._secrets.find_faults(call.get("headers", {}), call["url"])
+        if faults:
+            raise invalid("http", faults)
+
+    async def open(self) -> None:
+        self._client = HttpClient(
+            connector=self._egress.connector(),
+            proxy=self._egress.proxy,
+            connect_timeout=self._config.connect_timeout,
+            max_response=self._config.max_response,
+        )
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+        await self._egress.close()
+
+    async def run(self, job: Job) -> bytes:
+        call = self._read_call(job.params)
+        url = call["url"]
+        try:
+            headers, mask = self._secrets.fill(call.get("headers", {}), url)
+        except LookupError as error:
+            raise AttemptFailed("exception", f"a header {error}", retryable=False) from None
+        content = content_of(call)
+        lines = self._lines_of(job, headers, content[0] if content else b"")
+        answer = await self._send(Call(call.get("method", "POST"), url, headers, lines, content), mask)
+        body = mask.body(answer.body, is_whole=answer.is_whole)
+        if 200 <= answer.status < 300:
+            return self._result(answer, body, mask)
+        raise _failure(url, answer, body if may_show(answer.peer) else b"", mask, self._now)
+
+    async def _send(self, call: Call, mask: Mask) -> Answer:
+        if self._client is None:
+            raise RuntimeError("the http handler is not open")
+        try:
+            return await self._client.send(call)
+        # UnicodeError: a host that the resolver cannot encode.
+        except (ClientError, HttpProcessingError, OSError, UnicodeError) as error:
+            raise _no_answer(call.url, error, mask) from None  # it holds the request, and so the secrets
+
+    def _read_call(self, params: bytes) -> HttpParams:
+        """Read what was checked at submit, perhaps by an earlier version or under other settings."""
+        try:
+            call = read_params(params)
+        except ValidationError as error:
+            problem = invalid("http", find_faults(error, params, PARAMS_SCHEMA["properties"]))
+            raise AttemptFailed("exception", problem.detail, retryable=False) from None
+        if self._egress.proxy is not None:  # which would not be asked what it connects to
+            for reason in self._egress.find_faults(call["url"]):
+                raise AttemptFailed("blocked_address", reason, retryable=False)
+        return call
+
+    def _lines_of(self, job: Job, given: dict[str, str], body: bytes) -> str:
+        """The headers that the service sets, as they are written: no job can ask for one of them."""
+        id, due_at, started_at, traceparent = job.id, job.due_at or 0, job.started_at or 0, current_traceparent.get()
+        timestamp = str(started_at // SECOND)
+        lines = (
+            f"webhook-id: {id}\r\nwebhook-timestamp: {timestamp}\r\n"
+            f"X-Erelong-Attempt: {job.attempt}\r\nX-Erelong-Due-At: {format_instant(due_at)}\r\n"
+        )
+        if signature := self._signer.sign(id, timestamp, body):
+            lines += f"webhook-signature: {signature}\r\n"
+        # The receiver may go on with the trace of the attempt, unless the job names one itself.
+        if traceparent is not None and not any(name.lower() == "traceparent" for name in given):
+            lines += f"traceparent: {traceparent}\r\n"
+        return lines
+
+    def _result(self, answer: Answer, body: bytes, mask: Mask) -> bytes:
+        kept = body[: self._config.keep_response]
+        is_cut = not answer.is_whole or len(kept) < len(body)
+        headers: dict[str, str] = {}
+        for name, value in answer.headers.items():
+            name = name.lower()
+            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+        if mask:
+            headers = {mask.text(name): mask.text(value) for name, value in headers.items()}
+        text = codecs.utf_8_decode(kept, "replace", not is_cut)[0]  # without half a character where it is cut
+        result = {"status": answer.status, "headers": headers, "body": text, "truncated": is_cut}
+        try:
+            return orjson.dumps(result)
+        except TypeError:  # headers that are not UTF-8 come with surrogates for their bytes
+            result["headers"] = {_readable(name): _readable(value) for name, value in headers.items()}
+            return orjson.dumps(result)
+
+
+def _no_answer(url: URL, error: Exception, mask: Mask) -> AttemptFailed:
+    if isinstance(error, ClientConnectorError) and isinstance(error.os_error, BlockedAddressError):
+        return AttemptFailed("blocked_address", f"{url.authority} was not called: {error.os_error}", retryable=False)
+    return AttemptFailed("connection", f"no answer from {url.authority}: {mask.text(reason_of(error))}")
+
+
+def _failure(url: URL, answer: Answer, body: bytes, mask: Mask, now: Now) -> AttemptFailed:
+    status, host = answer.status, url.authority
+    text = " ".join(body[: SHOWN_BODY * 4].decode("utf-8", "replace").split())
+    about = f": {text[:SHOWN_BODY]}" if text else ""
+    match status:
+        case 410:
+            return AttemptFailed("give_up", f"{host} answered 410 Gone{about}", retryable=False)
+        case 429 | 503:
+            delay = _seconds_until(answer.headers.get("Retry-After", ""), now)
+            return AttemptFailed("http_status", f"{host} answered {status}{about}", delay=delay)
+        case _ if 300 <= status < 400 and "Location" in answer.headers:
+            about = (
+                f" to {mask.text(_readable(answer.headers['Location']))[:SHOWN_BODY]}, and redirects are not followed"
+            )
+    return AttemptFailed("http_status", f"{host} answered {status}{about}")
+
+
+def _seconds_until(retry_after: str, now: Now) -> float:
+    """Read a Retry-After header: seconds or a date; 0 if it is neither."""
+    if retry_after.isascii() and retry_after.isdigit():
+        return min(float(retry_after), MAX_RETRY_AFTER)
+    try:
+        moment = parsedate_to_datetime(retry_after)
+    except (ValueError, OverflowError):
+        return 0.0
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    seconds = (moment - datetime.fromtimestamp(now() / SECOND, UTC)).total_seconds()
+    return min(max(seconds, 0.0), MAX_RETRY_AFTER)
+
+
+def _readable(text: str) -> str:
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

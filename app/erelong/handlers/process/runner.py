@@ -1,0 +1,73 @@
+"""The kinds that are plain functions called in processes of their own, which can be killed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from erelong.handlers.base import AttemptFailed, Result, Stop
+from erelong.handlers.process.supervisor_client import crashed, see_through, timed_out
+from erelong.handlers.process.worker import Gone
+from erelong.handlers.python.loading import import_function, is_coroutine_function
+from erelong.handlers.python.runner import FunctionHandler, attempt_of
+from erelong.handlers.python.signature import Signature, Unfit, read_signature
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from erelong.handlers.process.pool import ProcessPool
+    from erelong.model.job import Job
+
+
+def make_process_handler(*, name: str, path: str, pool: ProcessPool) -> ProcessHandler:
+    """Import the function `path` ("module:function") to read its annotations; raise Unfit when it cannot be a kind."""
+    function = import_function(path)
+    if is_coroutine_function(function):
+        raise Unfit('isolation = "process" needs a plain function, and this is an "async def": leave isolation out')
+    pool.add(name, path)
+    return ProcessHandler(name=name, function=function, signature=read_signature(function), pool=pool)
+
+
+class ProcessHandler(FunctionHandler):
+    """A plain function, called in a worker process.
+
+    An attempt waits until one is free; its timeout counts from then.
+    """
+
+    isolation = "process"
+    stop = Stop.KILL
+    abandoned = 0
+
+    def __init__(self, *, name: str, function: Callable[..., Any], signature: Signature, pool: ProcessPool) -> None:
+        super().__init__(name=name, function=function, signature=signature)
+        self._pool = pool
+
+    async def open(self) -> None:
+        await self._pool.open()
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    async def run(self, job: Job) -> Result:
+        process = await self._pool.take()
+        call = process.call(self._name, attempt_of(job), job.params)
+        try:
+            await asyncio.wait((call,), timeout=job.timeout)
+        except asyncio.CancelledError:
+            call.cancel()
+            await see_through(self._pool.end(process))
+            raise
+        if not call.done():
+            call.cancel()
+            await see_through(self._pool.end(process))
+            raise timed_out(job.timeout, process.output())
+        try:
+            answer = call.result()
+        except Gone:
+            ended = await see_through(self._pool.end(process))
+            raise crashed("the process that ran it", ended, process.output()) from None
+        output = process.output()
+        self._pool.give_back(process)
+        if answer.failure is not None:
+            raise AttemptFailed(**answer.failure, output=output)
+        return Result(answer.result, output)

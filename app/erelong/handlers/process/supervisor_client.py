@@ -1,0 +1,292 @@
+"""Processes that jobs run in, as the service sees them: begun and ended through the keeper, which it starts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+import orjson
+
+from erelong.handlers.base import AttemptFailed
+from erelong.telemetry.log import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Mapping, Sequence
+
+IS_POSSIBLE: Final = sys.platform == "linux"
+ANSWER_TIME: Final = 15.0  # seconds; the keeper itself gives up on what cannot be started or killed after 10
+INHERITED: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
+
+_KEEPER: Final = Path(__file__).with_name("supervisor.py")
+_MAX_NEWS: Final = 65_536
+
+T = TypeVar("T")
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a process finds around it: what is given, on top of a few of the service's own variables."""
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    directory: str | None = None
+    memory: int | None = None
+
+    @property
+    def whole_environment(self) -> dict[str, str]:
+        return {name: os.environ[name] for name in INHERITED if name in os.environ} | dict(self.environment)
+
+
+class Ended(NamedTuple):
+    """How a process ended: its exit code, negative for a signal, None when nobody knows; the most memory it had."""
+
+    code: int | None
+    memory: int = 0
+
+    def __str__(self) -> str:
+        if self.code is None:
+            return "was lost together with the process that keeps all processes of jobs"
+        if self.code >= 0:
+            return f"ended with exit code {self.code}"
+        try:
+            name = signal.Signals(-self.code).name
+        except ValueError:
+            name = f"signal {-self.code}"
+        hint = ", perhaps because memory ran out" if self.code == -signal.SIGKILL else ""
+        return f"was ended by {name}{hint} (it had {self.memory / 1e6:.0f} MB)"
+
+
+class Process:
+    """One process in a session of its own; `ended` is done when it and all that came of it is gone."""
+
+    def __init__(self, *, number: int, keeper: _Line) -> None:
+        loop = asyncio.get_running_loop()
+        self.pid = 0
+        self.started: asyncio.Future[None] = loop.create_future()
+        self.ended: asyncio.Future[Ended] = loop.create_future()
+        self._number = number
+        self._keeper = keeper
+
+    async def stop(self, grace: float) -> Ended:
+        """SIGTERM to its group, SIGKILL after the grace; with a grace of 0 at once."""
+        if not self.ended.done():
+            self._keeper.send({"stop": self._number, "grace": grace})
+            await self._keeper.wait_for(self.ended, grace + ANSWER_TIME)
+        return self.ended.result()
+
+
+class Processes:
+    """Starts processes. One of it is shared by all kinds that need it; the first to open it starts the keeper."""
+
+    def __init__(self) -> None:
+        self._users = 0
+        self._line: _Line | None = None
+
+    async def open(self) -> None:
+        self._users += 1
+        if self._line is None:
+            self._line = _Line()
+
+    async def close(self) -> None:
+        """Let the last user end all that is left, and the keeper."""
+        self._users -= 1
+        if self._users == 0 and self._line is not None:
+            line, self._line = self._line, None
+            await line.close()
+
+    async def start(
+        self,
+        argv: Sequence[str],
+        *,
+        path: str,
+        surroundings: Surroundings,
+        descriptors: Sequence[int],
+        extra: Mapping[str, str] | None = None,
+        is_reaper: bool = False,
+    ) -> Process:
+        """Start the program at `path`, with the descriptors as its 0, 1, 2 …, and `extra` in its environment.
+
+        Raise OSError when it cannot be; cancelled, leave nothing behind.
+        """
+        if self._line is None:
+            raise OSError("no process can be started: the handler is not open")
+        if self._line.is_lost:
+            self._line = _Line()
+        order = {
+            "path": path,
+            "argv": list(argv),
+            "environment": surroundings.whole_environment | dict(extra or {}),
+            "directory": surroundings.directory,
+            "memory": surroundings.memory,
+            "is_reaper": is_reaper,
+        }
+        process = self._line.start(order, descriptors)
+        try:
+            await self._line.wait_for(process.started, ANSWER_TIME)
+        except asyncio.CancelledError:
+            await see_through(process.stop(0.0))
+            process.started.exception()  # looked at, or asyncio logs that nobody did
+            raise
+        process.started.result()
+        return process
+
+
+class _Line:
+    """A keeper, and the line to it."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._processes: dict[int, Process] = {}
+        self._count = 0
+        self._orders: deque[tuple[bytes, list[int]]] = deque()
+        self._gone: asyncio.Future[None] = self._loop.create_future()
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            command = [sys.executable, "-I", "-S", str(_KEEPER), str(theirs.fileno()), str(os.getpid())]
+            self._keeper = subprocess.Popen(
+                command,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env=Surroundings().whole_environment,
+                start_new_session=True,
+            )
+        self._socket.setblocking(False)
+        self._loop.add_reader(self._socket, self._hear)
+
+    @property
+    def is_lost(self) -> bool:
+        return self._gone.done()
+
+    def start(self, order: dict[str, Any], descriptors: Sequence[int]) -> Process:
+        self._count += 1
+        process = self._processes[self._count] = Process(number=self._count, keeper=self)
+        # Copies, since they may have to wait for their turn.
+        self.send({"start": self._count, **order}, [os.dup(descriptor) for descriptor in descriptors])
+        return process
+
+    def send(self, order: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
+        self._orders.append((orjson.dumps(order), list(descriptors)))
+        if len(self._orders) == 1:
+            self._send_on()
+
+    async def wait_for(self, news: asyncio.Future[Any], timeout: float) -> None:
+        """Wait until it is told; a keeper that does not answer is killed, and with it what it started."""
+        if not (await asyncio.wait((news,), timeout=timeout))[0]:
+            log.error("keeper_stuck", process=self._keeper.pid)
+            self._lose()
+
+    async def close(self) -> None:
+        """Hang up, so that the keeper ends everything and then itself."""
+        if not self.is_lost:
+            self._socket.shutdown(socket.SHUT_WR)
+            await asyncio.wait((self._gone,), timeout=ANSWER_TIME)
+            self._lose()
+
+    def _send_on(self) -> None:
+        self._loop.remove_writer(self._socket)
+        while self._orders:
+            order, descriptors = self._orders[0]
+            try:
+                socket.send_fds(self._socket, [order], descriptors)
+            except BlockingIOError:
+                self._loop.add_writer(self._socket, self._send_on)
+                return
+            except OSError as error:
+                self._refuse(order, error)
+            self._orders.popleft()
+            _close(descriptors)
+
+    def _refuse(self, order: bytes, error: OSError) -> None:
+        """An order that cannot be sent, such as one of more bytes than a packet takes."""
+        number = orjson.loads(order).get("start")
+        process = self._processes.pop(number, None) if number and not self.is_lost else None
+        if process is not None:
+            process.ended.set_result(Ended(None))
+            process.started.set_exception(OSError(error.errno, f"{error.strerror} ({len(order)} bytes to start it)"))
+
+    def _hear(self) -> None:
+        while True:
+            try:
+                text = self._socket.recv(_MAX_NEWS)
+            except BlockingIOError:
+                return
+            except OSError:
+                text = b""
+            if not text:
+                self._lose()
+                return
+            self._learn(orjson.loads(text))
+
+    def _learn(self, news: dict[str, Any]) -> None:
+        match news:
+            case {"started": number, "pid": pid}:
+                process = self._processes[number]
+                process.pid = pid
+                process.started.set_result(None)
+            case {"failed": number, "error": error}:
+                process = self._processes.pop(number)
+                process.ended.set_result(Ended(None))
+                process.started.set_exception(OSError(error))
+            case {"ended": number, "code": code, "memory": memory, "left": left}:
+                process = self._processes.pop(number)
+                process.ended.set_result(Ended(code, memory))
+                if left:
+                    log.error("process_left", process=process.pid, left=left)
+
+    def _lose(self) -> None:
+        """The keeper is gone, and the kernel has killed what it started."""
+        if self.is_lost:
+            return
+        self._gone.set_result(None)
+        self._loop.remove_reader(self._socket)
+        self._loop.remove_writer(self._socket)
+        self._socket.close()
+        self._keeper.kill()
+        self._keeper.wait()
+        for _, descriptors in self._orders:
+            _close(descriptors)
+        self._orders.clear()
+        for process in self._processes.values():
+            if not process.started.done():
+                process.started.set_exception(OSError("the process that keeps all processes of jobs is gone"))
+            process.ended.set_result(Ended(None))
+        if self._processes:
+            log.error("keeper_lost", processes=len(self._processes), code=self._keeper.returncode)
+        self._processes.clear()
+
+
+async def see_through(work: Coroutine[Any, Any, T]) -> T:
+    """Bring something to its end, however often it is cancelled meanwhile; the cancellation is passed on after."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    return task.result()
+
+
+def crashed(what: str, ended: Ended, output: str) -> AttemptFailed:
+    return AttemptFailed("crashed", f"{what} {ended}", output=output)
+
+
+def timed_out(timeout: float, output: str) -> AttemptFailed:
+    return AttemptFailed("timeout", f"it did not end within {timeout:g} s", output=output)
+
+
+def _close(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

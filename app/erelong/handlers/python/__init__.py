@@ -1,0 +1,1 @@
+"""Kinds that are Python functions, on the loop or in a thread."""

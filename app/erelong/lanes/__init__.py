@@ -1,0 +1,1 @@
+"""What may start next, and who takes it."""

@@ -1,0 +1,44 @@
+"""What happens when the key of a new job is held by a live one."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, assert_never
+
+from erelong.model.job import Job, State
+
+if TYPE_CHECKING:
+    from erelong.clock.instants import Instant
+
+
+class OnConflict(StrEnum):
+    """What a submit does when a live job already holds its key."""
+
+    REJECT = "reject"
+    KEEP = "keep"
+    REPLACE = "replace"
+    RESCHEDULE = "reschedule"
+
+
+def settle(holder: Job, incoming: Job, on_conflict: OnConflict, now: Instant) -> Job | None:
+    """Say what becomes of the live job that holds the key of an incoming one; None: the incoming one is refused."""
+    match on_conflict:
+        case OnConflict.KEEP:
+            return holder
+        case OnConflict.REJECT:
+            return None
+        case OnConflict.REPLACE | OnConflict.RESCHEDULE if holder.state is not State.SCHEDULED:
+            return None
+        case OnConflict.RESCHEDULE:
+            return holder.move(incoming.execute_at, now)
+        case OnConflict.REPLACE:
+            return incoming._replace(
+                seq=holder.seq,
+                token=holder.token,
+                created_at=holder.created_at,
+                attempts=holder.attempts,
+                ended_leases=holder.ended_leases,
+                version=holder.version + 1,
+            )
+        case _:
+            assert_never(on_conflict)

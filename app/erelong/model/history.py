@@ -1,0 +1,48 @@
+"""The attempts of a job so far, as the JSON text that clients read: the last twenty, each with how it ended."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import orjson
+
+from erelong.clock.instants import format_instant
+from erelong.model.outcome import MAX_MESSAGE, UNEXPLAINED, Outcome, storable
+
+if TYPE_CHECKING:
+    from erelong.clock.instants import Instant
+
+MAX_ATTEMPTS_KEPT = 20
+NO_ATTEMPTS = b"[]"
+# By hand: to make a dictionary first, and to have it written, takes twice as long.
+_ENTRY = b'{"number":%d,"started_at":"%b","finished_at":"%b","late_by":%b,"outcome":"%b","error":%b%b}'
+_ONLY_ENTRY = b"[%b]" % _ENTRY
+
+
+def with_attempt(
+    history: bytes, number: int, started_at: Instant, finished_at: Instant, late_by: float | None, outcome: Outcome
+) -> bytes:
+    """The history with one more attempt."""
+    error = outcome.error or UNEXPLAINED.get(outcome.end)
+    entry = (_ENTRY if history != NO_ATTEMPTS else _ONLY_ENTRY) % (
+        number,
+        _stamp(-(started_at // -1000)),
+        _stamp(-(finished_at // -1000)),
+        orjson.dumps(late_by),
+        outcome.end.encode(),
+        error.to_json() if error else b"null",
+        b',"output":%b' % orjson.dumps(storable(outcome.output)) if outcome.output else b"",
+    )
+    if history == NO_ATTEMPTS:
+        return entry
+    earlier = orjson.loads(history)[1 - MAX_ATTEMPTS_KEPT :]
+    if earlier and "output" in earlier[-1]:  # kept whole for the latest attempt alone
+        earlier[-1]["output"] = earlier[-1]["output"][-MAX_MESSAGE:]
+    return orjson.dumps([*earlier, orjson.Fragment(entry)])
+
+
+@lru_cache(maxsize=1024)
+def _stamp(milliseconds: int) -> bytes:
+    """An instant as text; attempts that begin or end together share it."""
+    return format_instant(milliseconds * 1000).encode()

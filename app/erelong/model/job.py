@@ -1,0 +1,398 @@
+"""One job: what was asked, what became of it, and every step it can take. No I/O, no clock.
+
+                          ┌───────── run, patch, reschedule, replace
+                          ▼         │
+    submit ──────────► scheduled ───┴── cancel ──► cancelled ──┐
+                        │  ▲  │                                │
+                  start │  │  └──────── expire ──► expired ────┤
+                        ▼  │ another attempt                   │
+                      running ──────────────────► succeeded    │
+                        │  └──── stopped ───────► cancelled ───┤
+                        └─────── gave up ───────► failed ──────┤
+                           ▲                                   │
+                           └── (scheduled) ◄── retry ──────────┘
+
+Nothing leaves a final state but `retry`, and `succeeded` not even so.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
+
+import orjson
+
+from erelong.errors import WrongState
+from erelong.model.history import NO_ATTEMPTS, with_attempt
+from erelong.model.ids import write_id
+from erelong.model.outcome import UNEXPLAINED, End, Error, Outcome
+from erelong.model.retry import RetryPolicy, read_policy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from erelong.clock.instants import Instant
+
+MAX_LOSSES = 3
+SECOND = 1_000_000
+NOTHING = b"{}"
+NO_LEASES = b"[]"
+MAX_ENDED_LEASES = 20
+
+
+class State(IntEnum):
+    """Where a job is in its life; the word on the wire is the name in lower case."""
+
+    SCHEDULED = 0
+    RUNNING = 1
+    SUCCEEDED = 2
+    FAILED = 3
+    CANCELLED = 4
+    EXPIRED = 5
+
+    __hash__ = int.__hash__  # an enum's own is a call of Python, and each job is counted a dozen times
+
+    @property
+    def word(self) -> str:
+        return WORDS[self]
+
+    @property
+    def is_final(self) -> bool:
+        return self >= State.SUCCEEDED
+
+
+_SCHEDULED = State.SCHEDULED  # an enum looks its members up in Python: 50 ns
+WORDS = tuple(state.name.lower() for state in State)
+STATES = {state.name.lower(): state for state in State}
+
+
+class Job(NamedTuple):
+    """A job as it is stored; every step returns a new one with `version` counted up.
+
+    A named tuple: a frozen dataclass of this width costs 13 times as much to make, and it is made from rows all day.
+    """
+
+    # who it is: the store counts `seq`, `token` makes the id unguessable
+    seq: int
+    token: str
+    created_at: Instant
+    # what the caller asked for that is of this job alone; labels and params are JSON text
+    execute_at: Instant
+    key: str | None
+    labels: bytes | None
+    params: bytes
+    # how far it has come
+    due_at: Instant | None
+    expires_at: Instant | None
+    attempt: int
+    version: int
+    late_by: float | None
+    # what the caller asked for that jobs have in common (see `Asked`)
+    kind: str
+    queue: str
+    priority: int
+    timeout: float
+    retry: bytes
+    expires_after: float | None
+    # what few that wait have: a past; error and attempts (see `history`) are JSON text as clients read it
+    error: bytes | None = None
+    attempts: bytes = NO_ATTEMPTS
+    failures: int = 0
+    losses: int = 0
+    ended_leases: bytes = NO_LEASES  # the tokens of earlier ones
+    # what is the same of all that wait, and of all that have just been claimed (see `begun`)
+    state: State = State.SCHEDULED
+    cancel_requested: bool = False
+    started_at: Instant | None = None
+    finished_at: Instant | None = None
+    result: bytes | None = None
+    result_truncated: bool = False
+    lease: str | None = None  # the token that a worker outside was lent it with
+    lease_until: Instant | None = None
+
+    @property
+    def id(self) -> str:
+        return write_id(self.seq, self.token)
+
+    @property
+    def is_final(self) -> bool:
+        return self.state >= State.SUCCEEDED
+
+    @property
+    def policy(self) -> RetryPolicy:
+        return read_policy(self.retry)
+
+    def was_lent_by(self, token: str) -> bool:
+        """Whether a lease with this token is or was its own; when its memory of ended ones is full, an older may be."""
+        ended = read_ended_leases(self.ended_leases)
+        return self.lease == token or len(ended) >= MAX_ENDED_LEASES or any(token == past for past, _ in ended)
+
+    @property
+    def history(self) -> bytes:
+        """Its attempts as clients read them. Of a job that succeeded at its first, and had nothing to say, they are not
+        stored, since its other fields tell them: that is 1 µs in each of the two threads, and a third of its row."""
+        if self.state is not State.SUCCEEDED or self.attempts != NO_ATTEMPTS or self.finished_at is None:
+            return self.attempts
+        started_at = self.started_at or self.finished_at
+        return with_attempt(NO_ATTEMPTS, self.attempt, started_at, self.finished_at, self.late_by, Outcome(_WELL))
+
+    def is_told_without(self, outcome: Outcome) -> bool:
+        """Whether its `history` needs no entry when its attempt comes to this."""
+        return outcome.end is _WELL and not outcome.output and self.attempts == NO_ATTEMPTS
+
+    @property
+    def group(self) -> tuple[str, str, State]:
+        """What it is counted by."""
+        return (self.queue, self.kind, self.state)
+
+    @property
+    def wakes_at(self) -> Instant | None:
+        """When the scheduler must next look at it."""
+        due_at, expires_at = self.due_at, self.expires_at
+        if due_at is None or self.state is not _SCHEDULED:
+            return None
+        return due_at if expires_at is None else min(due_at, expires_at)
+
+    def alike(self, *, params: bytes, execute_at: Instant, now: Instant, token: str) -> Job:
+        """A new job that asks for what this one did when it was new, but for its params and its time."""
+        due_at = execute_at if execute_at > now else now
+        expires_at = None if self.expires_after is None else _expiry(due_at, self.expires_after)
+        own = (0, token, now, execute_at, self.key, self.labels, params, due_at, expires_at, 0, 1, None)
+        return tuple.__new__(Job, own + asked_of(self) + UNBEGUN)
+
+    # steps of a waiting job
+
+    def start(self, now: Instant) -> Job:
+        """Begin the next attempt."""
+        self._must_wait("start")
+        late = 0 if self.due_at is None else max(0, now - self.due_at)
+        changes = {"state": _RUNNING, "attempt": self.attempt + 1, "started_at": now, "late_by": late / SECOND}
+        return self._with(changes | {"version": self.version + 1})
+
+    def move(self, execute_at: Instant, now: Instant) -> Job:
+        """Ask for another time; the past means now."""
+        self._must_wait("change")
+        due_at = max(execute_at, now)
+        return self._replace(
+            execute_at=execute_at,
+            due_at=due_at,
+            expires_at=_expiry(due_at, self.expires_after),
+            version=self.version + 1,
+        )
+
+    def expire_after(self, expires_after: float | None, now: Instant) -> Job:
+        """Give it another time to live, counted from the later of its `execute_at` and now."""
+        self._must_wait("change")
+        expires_at = _expiry(max(self.execute_at, now), expires_after)
+        return self._replace(expires_after=expires_after, expires_at=expires_at, version=self.version + 1)
+
+    def rewrite(self, *, params: bytes, labels: bytes | None, priority: int, timeout: float, retry: bytes) -> Job:
+        """Change what will run and how; its time stays."""
+        self._must_wait("change")
+        return self._replace(
+            params=params, labels=labels, priority=priority, timeout=timeout, retry=retry, version=self.version + 1
+        )
+
+    def run_now(self, now: Instant) -> Job:
+        """Make it due at once; what the caller asked for stays on record."""
+        self._must_wait("run")
+        return self._replace(due_at=now, version=self.version + 1)
+
+    def expire(self, now: Instant) -> Job:
+        self._must_wait("expire")
+        return self._end(State.EXPIRED, now, Error("expired", "it had not begun by its expires_at", retryable=False))
+
+    def drop(self, now: Instant) -> Job:
+        self._must_wait("drop")
+        message = "the queue was full and this was the job due first (overflow: drop_oldest)"
+        return self._end(State.CANCELLED, now, Error("dropped", message, retryable=False))
+
+    # steps of a running job
+
+    def lend(self, token: str, until: Instant) -> Job:
+        """Give the running attempt into the hands of a worker outside."""
+        return self._replace(lease=token, lease_until=until, version=self.version + 1)
+
+    def extend(self, until: Instant) -> Job:
+        return self._replace(lease_until=until, version=self.version + 1)
+
+    def finish(self, outcome: Outcome, now: Instant, *, backoff: float = 0.0, answer: str = "") -> Job:
+        """End the running attempt: final, or scheduled again `backoff` seconds from now. `answer` ended a lease.
+
+        A loss without an error is the service's own and not the job's failure; one that somebody saw happen and
+        explains (a lease ran out) counts like any failed attempt.
+        """
+        if self.state is not _RUNNING:
+            raise self._wrong("finish")
+        job = self._record(outcome, now, answer)
+        match outcome.end:
+            case End.SUCCEEDED:
+                return job
+            case End.CANCELLED:
+                return job._stop(now, outcome.error)
+            case End.RELEASED:
+                return job._stop(now) if self.cancel_requested else job._again(now)._replace(attempt=self.attempt - 1)
+            case End.LOST if outcome.error is None:
+                return job._lose(now)
+            case End.ERROR | End.TIMEOUT | End.CRASHED | End.LOST:
+                return job._fail(outcome, now, backoff)
+            case _:
+                assert_never(outcome.end)
+
+    def _record(self, outcome: Outcome, now: Instant, answer: str) -> Job:
+        """What any end changes, and what a success does."""
+        changes: dict[str, Any] = {"version": self.version + 1}
+        if self.lease is not None:
+            changes |= {"lease": None, "lease_until": None, "ended_leases": self._leases_over(self.lease, answer)}
+        if not self.is_told_without(outcome):
+            started_at = self.started_at or now
+            changes["attempts"] = with_attempt(self.attempts, self.attempt, started_at, now, self.late_by, outcome)
+        if outcome.end is _WELL:
+            changes |= {"state": _SUCCEEDED, "due_at": None, "finished_at": now, "error": None}
+            changes |= {"result": outcome.result, "result_truncated": outcome.result_truncated}
+        return self._with(changes)
+
+    def _leases_over(self, lease: str, answer: str) -> bytes:
+        ended = [*read_ended_leases(self.ended_leases), [lease, answer]]
+        return orjson.dumps(ended[-MAX_ENDED_LEASES:])
+
+    def _fail(self, outcome: Outcome, now: Instant, backoff: float) -> Job:
+        error = outcome.error or UNEXPLAINED[outcome.end]
+        losses = self.losses + 1 if outcome.end is End.CRASHED else 0
+        job = self._replace(failures=self.failures + 1, losses=losses)
+        if self.cancel_requested:
+            return job._stop(now, error)
+        if losses >= MAX_LOSSES:
+            message = f"what ran it ended {losses} times in a row; it may be the cause: {error.message}"
+            error = Error(error.type, message, retryable=False)
+        job = job._replace(error=error.to_json())
+        if not error.retryable or job.failures >= self.policy.max_attempts:
+            return job._replace(state=State.FAILED, due_at=None, finished_at=now)
+        return job._again(now + round(max(backoff, outcome.delay) * SECOND))
+
+    def _lose(self, now: Instant) -> Job:
+        """The service itself went away meanwhile: that is not the job's failure, unless it happens every time."""
+        job = self._replace(losses=self.losses + 1)
+        if self.cancel_requested:
+            return job._stop(now)
+        if job.losses >= MAX_LOSSES:
+            message = f"the service stopped {job.losses} times in a row while it ran; it may be the cause"
+            error = Error("lost", message, retryable=False)
+            return job._replace(state=State.FAILED, due_at=None, finished_at=now, error=error.to_json())
+        return job._again(now)._replace(error=UNEXPLAINED[End.LOST].to_json())
+
+    def _again(self, due_at: Instant) -> Job:
+        return self._replace(state=State.SCHEDULED, due_at=due_at)
+
+    def _stop(self, now: Instant, error: Error | None = None) -> Job:
+        """End as cancelled; the reason given with the request goes before what the attempt says."""
+        if self.cancel_requested and self.error is not None and orjson.loads(self.error)["type"] == "cancelled":
+            return self._replace(state=State.CANCELLED, due_at=None, finished_at=now)
+        if error is None or error.type != "cancelled":
+            error = Error("cancelled", "cancelled while it ran", retryable=False)
+        return self._replace(state=State.CANCELLED, due_at=None, finished_at=now, error=error.to_json())
+
+    # steps of either
+
+    def cancel(self, now: Instant, reason: str | None = None) -> Job:
+        """End a waiting job; ask a running one to stop. Asking again changes nothing."""
+        if self.state is State.CANCELLED or (self.state is State.RUNNING and self.cancel_requested):
+            return self
+        error = Error("cancelled", reason or "cancelled on request", retryable=False)
+        if self.state is State.RUNNING:
+            kept = error.to_json() if reason else self.error
+            return self._replace(cancel_requested=True, error=kept, version=self.version + 1)
+        self._must_wait("cancel")
+        return self._end(State.CANCELLED, now, error)
+
+    def spoil(self, now: Instant, why: str) -> Job:
+        """Take a job out of the way whose stored form cannot be read; final states stay."""
+        error = Error("unreadable", why, retryable=False)
+        if self.is_final:
+            return self._replace(error=error.to_json(), version=self.version + 1)
+        return self._end(State.FAILED, now, error)
+
+    def again(self, now: Instant) -> Job:
+        """The `retry` call: a job that ended badly starts afresh under its own id, history kept."""
+        if self.state not in (State.FAILED, State.CANCELLED, State.EXPIRED):
+            raise self._wrong("retry")
+        return self._replace(
+            state=State.SCHEDULED,
+            due_at=now,
+            expires_after=None,
+            expires_at=None,
+            attempt=0,
+            failures=0,
+            losses=0,
+            cancel_requested=False,
+            started_at=None,
+            finished_at=None,
+            late_by=None,
+            result=None,
+            result_truncated=False,
+            error=None,
+            version=self.version + 1,
+        )
+
+    def _with(self, changes: Mapping[str, Any]) -> Job:
+        """`_replace` at half its cost, for the steps that every job takes."""
+        fields = list(self)
+        for name, value in changes.items():
+            fields[PLACES[name]] = value
+        return tuple.__new__(Job, fields)
+
+    def _end(self, state: State, now: Instant, error: Error) -> Job:
+        return self._replace(state=state, due_at=None, finished_at=now, error=error.to_json(), version=self.version + 1)
+
+    def _must_wait(self, verb: str) -> None:
+        if self.state is not State.SCHEDULED:
+            raise self._wrong(verb)
+
+    def _wrong(self, verb: str) -> WrongState:
+        return WrongState(f"cannot {verb} job {self.id}", state=self.state.word, job=self)
+
+
+PLACES = {name: place for place, name in enumerate(Job._fields)}
+_RUNNING, _SUCCEEDED, _WELL = State.RUNNING, State.SUCCEEDED, End.SUCCEEDED  # by their classes they cost 0.05 µs each
+ASKED = slice(PLACES["kind"], PLACES["error"])
+asked_of = itemgetter(ASKED)
+UNBEGUN = tuple(Job._field_defaults.values())  # the last fields of a new job, behind those
+
+
+def new(
+    *,
+    kind: str,
+    queue: str,
+    now: Instant,
+    execute_at: Instant,
+    timeout: float,
+    retry: bytes,
+    token: str,
+    params: bytes = NOTHING,
+    key: str | None = None,
+    labels: bytes | None = None,
+    priority: int = 0,
+    expires_after: float | None = None,
+) -> Job:
+    """Make a job that waits for its time; the store gives it its `seq`."""
+    due_at = execute_at if execute_at > now else now
+    expires_at = None if expires_after is None else _expiry(due_at, expires_after)
+    own = (0, token, now, execute_at, key, labels, params, due_at, expires_at, 0, 1, None)
+    asked = (kind, queue, priority, timeout, retry, expires_after)
+    return tuple.__new__(Job, own + asked + UNBEGUN)
+
+
+def begun(now: Instant) -> tuple[State, bool, Instant, None, None, bool, None, None]:
+    """What all jobs have for their last fields, from `state` on, that begin an attempt now."""
+    return (_RUNNING, False, now, None, None, False, None, None)
+
+
+def read_ended_leases(ended_leases: bytes) -> list[list[str]]:
+    """The tokens of leases that are over, each with the answer that ended it, the latest last."""
+    ended: list[list[str]] = orjson.loads(ended_leases) if ended_leases != NO_LEASES else []
+    return ended
+
+
+def _expiry(start: Instant, expires_after: float | None) -> Instant | None:
+    return None if expires_after is None else start + round(expires_after * SECOND)

@@ -1,0 +1,161 @@
+"""Traces of requests and attempts by OpenTelemetry: an extra, loaded only where an endpoint is configured."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
+
+from aiohttp import web
+
+from erelong.handlers.base import AttemptFailed, Handler, Result, current_traceparent
+from erelong.settings.section import ConfigError
+from erelong.telemetry.redact import redacted
+from erelong.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.trace import Span, SpanContext
+
+    from erelong.model.job import Job
+
+ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+MAX_ORIGINS: Final = 10_000  # submits that are remembered, so that attempts can be linked to them
+FLUSH_TIME: Final = 0.5  # a collector that does not answer must not hold up the end
+
+
+class Answered(Protocol):
+    """What is noted of an answer."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+
+R = TypeVar("R", bound=Answered)
+
+
+def make_tracing(env: Mapping[str, str]) -> Tracing | None:
+    """What OpenTelemetry's own variables ask for; None if they name no endpoint."""
+    named = next((name for name in ENDPOINTS if env.get(name)), None)
+    if named is None or env.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return None
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError as error:
+        remedy = "pip install 'erelong[otel]', or take the variable away (or set OTEL_SDK_DISABLED=true)"
+        raise ConfigError([f"{named} asks for traces, and {error.name} is not installed: {remedy}"]) from None
+    about = {"service.name": env.get("OTEL_SERVICE_NAME") or "erelong", "service.version": VERSION}
+    provider = TracerProvider(resource=Resource.create(about), shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return Tracing(provider=provider)
+
+
+class Tracing:
+    """Spans for requests under `/v1/` and for attempts that run here. An attempt is linked to the request that
+    submitted its job, as long as this process remembers; it is no part of that trace, which may be days old.
+    """
+
+    def __init__(self, *, provider: TracerProvider) -> None:
+        from opentelemetry import trace
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        self._provider = provider
+        self._otel = trace
+        self._tracer = provider.get_tracer("erelong", VERSION)
+        self._propagator = TraceContextTextMapPropagator()
+        self._origins: dict[str, SpanContext] = {}
+
+    def wrap(self, handlers: Mapping[str, Handler]) -> dict[str, Handler]:
+        """The same handlers, each of whose attempts is a span; those of pull kinds do not run here."""
+        return {
+            name: handler if handler.type == "pull" else cast("Handler", TracedHandler(handler=handler, tracing=self))
+            for name, handler in handlers.items()
+        }
+
+    def close(self) -> None:
+        """Send what is left, within reason."""
+        thread = threading.Thread(target=self._provider.shutdown, name="tracing", daemon=True)
+        thread.start()
+        thread.join(FLUSH_TIME)
+
+    async def trace(self, request: web.Request, route: str, answer: Callable[[web.Request], Awaitable[R]]) -> R:
+        """Answer a request within a span of it."""
+        if not route.startswith("/v1/"):
+            return await answer(request)
+        path = redacted(request.path)
+        about = {"http.request.method": request.method, "http.route": route, "url.path": path}
+        with self._tracer.start_as_current_span(
+            f"{request.method} {route}",
+            context=self._propagator.extract(request.headers),
+            kind=self._otel.SpanKind.SERVER,
+            attributes=about,
+        ) as span:
+            response = await answer(request)
+            self._note_answer(span, response)
+            return response
+
+    def _note_answer(self, span: Span, answer: Answered) -> None:
+        span.set_attribute("http.response.status_code", answer.status)
+        span.set_attribute("erelong.request", answer.headers.get("X-Request-Id", ""))
+        if answer.status >= 500:
+            span.set_status(self._otel.StatusCode.ERROR)
+        location = answer.headers.get("Location")
+        if location is not None and answer.status == 201:
+            id = location.rpartition("/")[2]
+            span.set_attribute("erelong.model.job", id)
+            if len(self._origins) >= MAX_ORIGINS:
+                del self._origins[next(iter(self._origins))]
+            self._origins[id] = span.get_span_context()
+
+    async def run(self, handler: Handler, job: Job) -> bytes | Result | None:
+        """Run an attempt as a span; what it calls, and whom it calls over HTTP, may go on with the trace."""
+        origin = self._origins.get(job.id)
+        with self._tracer.start_as_current_span(
+            f"run {job.kind}",
+            kind=self._otel.SpanKind.CLIENT if handler.type == "http" else self._otel.SpanKind.CONSUMER,
+            links=[self._otel.Link(origin)] if origin else [],
+            attributes={
+                "erelong.model.job": job.id,
+                "erelong.kind": job.kind,
+                "erelong.queue": job.queue,
+                "erelong.attempt": job.attempt,
+                "erelong.late_by": job.late_by or 0.0,
+            },
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            told = current_traceparent.set(_traceparent(span))
+            try:
+                return await handler.run(job)
+            except BaseException as error:
+                reason = error.type if isinstance(error, AttemptFailed) else type(error).__name__
+                span.set_status(self._otel.StatusCode.ERROR, reason)
+                raise
+            finally:
+                current_traceparent.reset(told)
+
+
+class TracedHandler:
+    """A handler in all but that its attempts are spans."""
+
+    def __init__(self, *, handler: Handler, tracing: Tracing) -> None:
+        self._handler = handler
+        self._tracing = tracing
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._handler, name)
+
+    async def run(self, job: Job) -> bytes | Result | None:
+        return await self._tracing.run(self._handler, job)
+
+
+def _traceparent(span: Span) -> str:
+    context = span.get_span_context()
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"

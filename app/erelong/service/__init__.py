@@ -1,0 +1,1 @@
+"""What can be asked about jobs, queues and leases."""

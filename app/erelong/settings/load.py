@@ -1,0 +1,86 @@
+"""Reads the settings: defaults, then config.toml, then the environment; says what is wrong and where."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from erelong.settings.names import in_words, names_at
+from erelong.settings.section import ConfigError
+from erelong.settings.sections import Config
+from erelong.settings.sources import Sources
+from erelong.telemetry.redact import redacted
+
+DEFAULT_FILE: Final = Path("config.toml")
+SECRETS: Final = (("http", "proxy"), ("http", "secrets"), ("http", "signing_secrets"))
+
+
+def load(path: Path | None, env: Mapping[str, str], *, data: Path | None = None) -> Config:
+    """Read the settings: defaults, then the file, then ERELONG_ names of the environment, then `data`.
+
+    Without a path, config.toml of the working directory is read if it is there. `data` is the directory for all that
+    the service writes. Raise ConfigError with everything that is wrong.
+    """
+    sources = Sources()
+    sources.read_file(path or DEFAULT_FILE, is_needed=path is not None)
+    sources.read_environment(env)
+    try:
+        config = _checked(sources)
+    except ValidationError as error:
+        raise ConfigError([*sources.problems, *(_problem(fault, sources) for fault in error.errors())]) from None
+    if sources.problems:
+        raise ConfigError(sources.problems)
+    if data is None:
+        return config
+    return config.model_copy(update={"store": config.store.model_copy(update={"path": data / "erelong.db"})})
+
+
+def _checked(sources: Sources) -> Config:
+    try:
+        return Config.model_validate(sources.tree)
+    except ValidationError as error:
+        wants_text = {fault["loc"] for fault in error.errors() if fault["type"] in ("string_type", "path_type")}
+        if not sources.take_as_text(wants_text):
+            raise
+    return Config.model_validate(sources.tree)
+
+
+def _problem(fault: ErrorDetails, sources: Sources) -> str:
+    place = tuple(str(part) for part in fault["loc"] if part != "[key]")
+    where = f"{sources.place(place)}: {_dotted(place)}"
+    if fault["type"] == "extra_forbidden":
+        return f"{where}: no such setting{_advice(place)}"
+    if fault["type"] == "missing":
+        return f"{where}: is needed and not given"
+    value = sources.value(place)
+    is_secret = sources.is_secret(place) or place[-1:] == ("sha256",) or _is_secret(place)
+    is_told = fault["type"] == "duration"  # by the clock itself
+    given = "" if is_secret or is_told or value is None or isinstance(value, dict) else f" = {_shown(value)}"
+    wish = in_words(fault["ctx"]["pattern"]) if fault["type"] == "string_pattern_mismatch" else None
+    return f"{where}{given}: {wish or fault['msg'].removeprefix('Input ')}"
+
+
+def _is_secret(place: tuple[str, ...]) -> bool:
+    """Whether a value at this place is a secret, or holds one."""
+    return any(place[: len(secret)] == secret[: len(place)] for secret in SECRETS)
+
+
+def _dotted(place: tuple[str, ...]) -> str:
+    return ".".join(part if part.replace("_", "").replace("-", "").isalnum() else json.dumps(part) for part in place)
+
+
+def _advice(place: tuple[str, ...]) -> str:
+    known = names_at(Config, place[:-1])
+    close = difflib.get_close_matches(place[-1], known, n=2)
+    return (f"; did you mean {' or '.join(close)}?" if close else ";") + f" known here: {', '.join(known)}"
+
+
+def _shown(value: object) -> str:
+    text = redacted(json.dumps(value, default=str, ensure_ascii=False))
+    return text if len(text) <= 100 else f"{text[:97]}..."

@@ -1,0 +1,151 @@
+"""The sections of the settings, with their defaults and bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from erelong.model.caller import Caller, Scope
+from erelong.settings.api_keys import is_fingerprint
+from erelong.settings.kinds import Kind, kind_faults
+from erelong.settings.queues import QueueSettings, Rate, Retry
+from erelong.settings.section import Count, Name, Section, setting_fault
+from erelong.settings.types import Duration, NetworkSetting, Origin, PositiveDuration, Proxy, SecretText, SigningSecrets
+
+
+class ServerSection(Section):
+    host: str = Field("127.0.0.1", min_length=1)
+    port: int = Field(8080, ge=0, le=65_535)
+    loop: Literal["uvloop", "asyncio"] = "uvloop"
+    max_connections: Count = 1_000
+    header_timeout: PositiveDuration = 5.0
+    idle_timeout: PositiveDuration = 75.0
+    body_timeout: PositiveDuration = 10.0
+    drain_timeout: Duration = 25.0
+    max_header: int = Field(8_192, ge=1_024)
+    max_body: Count = 262_144
+    max_batch_body: Count = 16_777_216
+    max_batch_jobs: Count = 10_000
+    max_params: Count = 65_536
+    max_depth: int = Field(32, ge=1, le=200)  # above, pydantic's parser gives up by itself
+    max_result: Count = 65_536
+    max_wait: Duration = 60.0
+    max_waiters: int = Field(800, ge=0)
+
+
+class StoreSection(Section):
+    kind: Literal["sqlite", "memory"] = "sqlite"
+    path: Path = Field(Path("data/erelong.db"), strict=False)
+    durability: Literal["full", "normal"] = "full"
+    reserve: int = Field(33_554_432, ge=0)
+    timeout: PositiveDuration = 30.0
+    retention_interval: PositiveDuration = 60.0
+
+
+def _fingerprint(text: str) -> str:
+    if not is_fingerprint(text):
+        reason = "should be <id>:<SHA-256 in hex>, as new-key prints it; the key itself must not stand here"
+        raise PydanticCustomError("config", "{reason}", {"reason": reason})
+    return text
+
+
+class ApiKey(Section):
+    """What a key may do. The key itself is not here, only its id and SHA-256, as `new-key` prints them."""
+
+    sha256: Annotated[str, AfterValidator(_fingerprint)] = Field(repr=False)
+    scopes: list[Annotated[Scope, Field(strict=False)]] = Field(min_length=1)
+    queues: list[Name] | None = Field(None, min_length=1)
+    rate: Rate | None = None
+
+    def caller(self, name: str) -> Caller:
+        return Caller(name=name, scopes=frozenset(self.scopes), queues=frozenset(self.queues or ()))
+
+
+class AuthSection(Section):
+    allow_anonymous: bool = False
+    open_metrics: bool = True
+    keys: dict[Name, ApiKey] = Field({})
+
+
+class JobsSection(Section):
+    timeout: PositiveDuration = 60.0
+    max_timeout: PositiveDuration = 86_400.0
+    max_horizon: PositiveDuration = 315_360_000.0
+    aging: Duration = 60.0
+    retry: Retry = Retry()
+
+
+class WorkersSection(Section):
+    concurrency: int = Field(1_000, ge=1, le=100_000)
+    grace: Duration = 2.0
+    processes: int = Field(0, ge=0, le=1_000)
+    max_unsaved: Count = 10_000
+
+
+class HttpSecret(Section):
+    """What headers may name by {secret:name}, and where it may be sent to."""
+
+    value: SecretText
+    origins: list[Origin] = Field(min_length=1)
+
+
+class HttpSection(Section):
+    connect_timeout: PositiveDuration = 5.0
+    max_connections: Count = 1_000
+    per_host: Count = 100
+    max_response: Count = 65_536
+    keep_response: int = Field(4_096, ge=0)
+    allow_networks: list[NetworkSetting] = Field([])
+    proxy: Proxy = SecretStr("")
+    signing_secrets: SigningSecrets = Field([])
+    secrets: dict[Name, HttpSecret] = Field({})
+
+
+class LogSection(Section):
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["console", "json"] = "console"
+    watchdog: Duration = 1.0
+
+
+class Config(Section):
+    server: ServerSection = ServerSection()
+    store: StoreSection = StoreSection()
+    auth: AuthSection = AuthSection()
+    jobs: JobsSection = JobsSection()
+    workers: WorkersSection = WorkersSection()
+    http: HttpSection = HttpSection()
+    log: LogSection = LogSection()
+    kinds: dict[Name, Kind] = Field({})
+    queues: dict[Name, QueueSettings] = Field({})
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        faults = [*kind_faults(self.kinds), *_timeout_faults(self), *_key_faults(self.auth.keys)]
+        if faults:
+            raise ValidationError.from_exception_data("Config", faults)
+        return self
+
+
+def _timeout_faults(config: Config) -> Iterator[InitErrorDetails]:
+    most = config.jobs.max_timeout
+    reason = f"should be at most jobs.max_timeout, {most:g}"
+    if config.jobs.timeout > most:
+        yield setting_fault(reason, "jobs", "timeout")
+    for table, parts in (("kinds", config.kinds), ("queues", config.queues)):
+        for name, part in parts.items():
+            if part.timeout is not None and part.timeout > most:
+                yield setting_fault(reason, table, name, "timeout")
+
+
+def _key_faults(keys: Mapping[str, ApiKey]) -> Iterator[InitErrorDetails]:
+    names: dict[str, str] = {}
+    for name, key in keys.items():
+        id = key.sha256.partition(":")[0]
+        other = names.setdefault(id, name)
+        if other != name:
+            reason = f"has the id of auth.keys.{other}: make another with new-key"
+            yield setting_fault(reason, "auth", "keys", name, "sha256")

@@ -1,0 +1,115 @@
+"""What the writer does between groups: the log is brought home, the mark moved, the reserve taken back."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import apsw
+
+from erelong.stores.sqlite.statements import BUSY_TIMEOUT
+from erelong.stores.sqlite.watermark import Mark
+from erelong.telemetry.log import get_logger
+
+if TYPE_CHECKING:
+    from erelong.stores.sqlite.counters import Ledger
+    from erelong.stores.sqlite.database import DatabaseFile
+
+CHECKPOINT_PAGES = 2_000
+LONG_LOG = 4 * CHECKPOINT_PAGES
+READER_PATIENCE = 20  # milliseconds
+SYNC_EVERY = 1.0
+LOOK_FOR_ROOM_EVERY = 5.0
+
+log = get_logger(__name__)
+
+
+class Upkeep:
+    """Nobody waits for its work: it is done when the group before has been answered."""
+
+    def __init__(self, *, file: DatabaseFile, ledger: Ledger) -> None:
+        self._file = file
+        self._ledger = ledger
+        self._is_full = file.synchronous == "FULL"
+        self.begin()
+
+    def begin(self) -> None:
+        """Start over with connections that are new."""
+        self.log_pages = 0
+        self._tried_at_pages = 0
+        self._sure = self._marked = 0
+        self._synced_at = self._looked_at = time.monotonic()
+        self._has_unsynced = False
+
+    def attach(self) -> None:
+        """Hear of the size of the log after each commit; SQLite's own checkpoints, inside of commits, are off."""
+        self._file.write.set_wal_hook(self._note_log)
+
+    def committed(self) -> None:
+        """A commit that is on disk takes all those before it along.
+
+        The mark is moved before anybody is answered: so no loss of what was answered goes unseen, and it costs 3 µs;
+        afterwards it would be 20, in the way of those who were.
+        """
+        if self._is_full:
+            self._sure = self._ledger.commits
+            try:
+                self._move_mark()
+            except OSError:  # tried again, and told of, between the groups
+                return
+
+    def run(self) -> float | None:
+        """Do what is to be done; in how many seconds there is more, though no group comes (None: there is not)."""
+        self._ledger.running.tidy()
+        if self.log_pages - self._tried_at_pages >= CHECKPOINT_PAGES:
+            self._checkpoint()
+        if self._sure > self._marked:
+            self._move_mark()
+        if not (self._has_unsynced or self._file.reserve.is_spent):
+            return None
+        now = time.monotonic()
+        if self._has_unsynced and now - self._synced_at >= SYNC_EVERY:
+            self._file.mark.sync()
+            self._synced_at, self._has_unsynced = now, False
+        if self._file.reserve.is_spent and now - self._looked_at >= LOOK_FOR_ROOM_EVERY:
+            self._looked_at = now
+            if self._file.reserve.hold():
+                log.info("storage_recovered")
+        return SYNC_EVERY
+
+    def end(self) -> None:
+        """Bring everything home, and mark it."""
+        self._checkpoint()
+        if self._sure > self._marked:
+            self._move_mark()
+        self._file.mark.sync()
+
+    def _note_log(self, _: apsw.Connection, __: str, pages: int) -> int:
+        self.log_pages = pages
+        if pages < self._tried_at_pages:  # it began from the front
+            self._tried_at_pages = 0
+        return apsw.SQLITE_OK
+
+    def _checkpoint(self) -> None:
+        """Copy the log into the file. A reader may keep some of it back: then it is tried again when it has grown;
+        and when it is long, readers are waited for a little, so that it can begin from the front."""
+        commits, connection = self._ledger.commits, self._file.write
+        try:
+            if self.log_pages >= LONG_LOG:
+                connection.set_busy_timeout(READER_PATIENCE)
+                pages, done = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
+            else:
+                pages, done = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except apsw.BusyError:
+            self._tried_at_pages = self.log_pages
+            return
+        finally:
+            connection.set_busy_timeout(BUSY_TIMEOUT)
+        self._tried_at_pages = pages
+        if pages == done:
+            self._sure = commits
+            self.log_pages = self._tried_at_pages = 0
+
+    def _move_mark(self) -> None:
+        self._file.mark.write(Mark(self._file.identity, self._sure, self._ledger.last_seq))
+        self._marked, self._has_unsynced = self._sure, True

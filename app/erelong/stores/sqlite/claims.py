@@ -1,0 +1,174 @@
+"""The jobs that were claimed: their rows have them waiting still, until what came of it is written over them."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import apsw
+
+from erelong.model.job import PLACES, State
+from erelong.model.runs import counted
+from erelong.stores.sqlite import statements as sql
+from erelong.stores.sqlite.claim_log import Claimed
+from erelong.stores.sqlite.failures import Ill, diagnose
+from erelong.stores.sqlite.rows import listed, queue_and_kind_of, read_jobs
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from erelong.clock.instants import Instant
+    from erelong.model.job import Job
+    from erelong.stores.base import Group
+    from erelong.stores.sqlite.claim_log import ClaimFile
+
+T = TypeVar("T")
+
+_version_of = itemgetter(PLACES["version"])
+_claim_of = itemgetter(*map(PLACES.__getitem__, Claimed._fields))
+
+
+class Running:
+    """Jobs as they were claimed; of one that is here nothing has been written since, but a claim in a file.
+
+    That costs a sixth of writing its row, and no commit. A job leaves when what was written over its row is committed.
+    So who looks here first, in any thread, and at the row then, finds each job either way: it is running if it is here
+    and its row is of the version before. All changes are the writer's.
+    """
+
+    def __init__(self, *, file: ClaimFile) -> None:
+        self._file = file
+        self._jobs: dict[int, Job] = {}
+        self._begin_at = 0
+        self._begun: dict[int, Job] = {}
+        self._over: set[int] = set()
+
+    # looks
+
+    def all(self) -> dict[int, Job]:
+        return self._jobs.copy()
+
+    def find(self, seqs: Collection[int]) -> dict[int, Job]:
+        """Those of them that are here."""
+        jobs = self._jobs
+        if jobs.keys().isdisjoint(seqs):  # as of nearly all that are asked for
+            return {}
+        return {seq: job for seq in seqs if (job := jobs.get(seq)) is not None}
+
+    def read(self, connection: apsw.Connection, seqs: Collection[int]) -> dict[int, Job]:
+        """Read jobs by number; the unknown are absent."""
+        running = self.find(seqs)
+        jobs = read_jobs(connection, seqs)
+        return jobs | {seq: job for seq, job in running.items() if seq in jobs and _is_claimed(job, jobs[seq])}
+
+    # a transaction
+
+    def begin(self) -> None:
+        self._begin_at = self._file.end
+        self._begun, self._over = {}, set()
+
+    def standing(self, seqs: Collection[int]) -> dict[int, Job]:
+        """Those of which nothing has been written, in this transaction neither."""
+        found = self.find(seqs)
+        return found if self._over.isdisjoint(found) else {seq: found[seq] for seq in found if seq not in self._over}
+
+    def add(self, jobs: Sequence[Job], now: Instant) -> None:
+        """They are claimed."""
+        started = {job.seq: job for job in jobs}
+        self._file.add(started, map(_version_of, jobs), now)
+        self._jobs |= started
+        self._begun |= started
+
+    def end(self, seqs: Collection[int]) -> Collection[Job]:
+        """Something is written over their rows, or those are gone; the jobs that were here come back."""
+        ended = self.standing(seqs)
+        self._over.update(ended)
+        return ended.values()
+
+    def undo(self) -> None:
+        """It failed."""
+        for seq in self._begun:
+            self._jobs.pop(seq, None)
+        with suppress(OSError):  # then a start may take an attempt for lost that never began
+            self._file.rewind(self._begin_at)
+
+    def redo(self) -> None:
+        """It only seemed to fail."""
+        self._jobs |= self._begun
+        self.settle()
+
+    def settle(self) -> None:
+        """It is committed."""
+        for seq in self._over:
+            self._jobs.pop(seq, None)
+
+    # the file
+
+    def load(self, connection: apsw.Connection) -> None:
+        """Find what ran when the process ended. Where a page is damaged nothing did: it is told of to who needs it.
+
+        What was not due at its claim is another job, of a number that was given anew after commits were lost.
+        """
+        claims = {claim.seq: claim for claim in self._file.read()}
+        waiting = _read_sound(partial(_versions_of_waiting, connection), [*claims])
+        ran = [seq for seq, version in waiting.items() if version == claims[seq].version - 1]
+        jobs = _read_sound(partial(read_jobs, connection), ran)
+        begun = [(job, claims[seq].started_at) for seq, job in jobs.items()]
+        self._jobs = {job.seq: job.start(at) for job, at in begun if job.due_at is not None and job.due_at <= at}
+
+    def renew(self) -> None:
+        """Write the claims down anew, less those that are past."""
+        self._file.renew(map(_claim_of, self._jobs.values()))
+
+    def tidy(self) -> None:
+        if self._file.is_long:
+            self.renew()
+
+
+def move(counts: Counter[Group], jobs: Iterable[Job], one: State, other: State) -> None:
+    """Count jobs in another state than in the one that they were counted in."""
+    for (queue, kind), number in counted(map(queue_and_kind_of, jobs)).items():
+        counts[queue, kind, one] -= number
+        counts[queue, kind, other] += number
+
+
+def waiting_still(connection: apsw.Connection, running: Mapping[int, Job]) -> dict[int, Job]:
+    """Those whose rows, as they are seen here, are the ones that were claimed."""
+    waiting = _versions_of_waiting(connection, [*running])
+    return {seq: running[seq] for seq, version in waiting.items() if version == running[seq].version - 1}
+
+
+def unreadable(connection: apsw.Connection, running: Mapping[int, Job]) -> dict[int, Job]:
+    """Those whose rows are on a damaged page."""
+
+    def look(seqs: Sequence[int]) -> dict[int, None]:
+        _versions_of_waiting(connection, seqs)
+        return dict.fromkeys(seqs)
+
+    sound = _read_sound(look, [*running])
+    return {seq: job for seq, job in running.items() if seq not in sound}
+
+
+def _versions_of_waiting(connection: apsw.Connection, seqs: Sequence[int]) -> dict[int, int]:
+    if not seqs:
+        return {}
+    rows: list[Any] = connection.execute(sql.SELECT_WAITING, (listed(seqs),)).fetchall()
+    return dict(rows)
+
+
+def _read_sound(read: Callable[[Sequence[int]], dict[int, T]], seqs: Sequence[int]) -> dict[int, T]:
+    """Read what can be read of them: a page that is damaged keeps nobody from what is on others."""
+    try:
+        return read(seqs)
+    except apsw.Error as error:
+        if diagnose(error) is not Ill.DAMAGE:
+            raise
+    middle = len(seqs) // 2
+    return _read_sound(read, seqs[:middle]) | _read_sound(read, seqs[middle:]) if middle else {}
+
+
+def _is_claimed(job: Job, row: Job) -> bool:
+    return row.state is State.SCHEDULED and row.version == job.version - 1

@@ -1,0 +1,205 @@
+"""The file of the embedded store: its owner, its connections, and whether it is what it was when it was left."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import apsw
+import apsw.sqlite_extra
+
+from erelong.errors import StoreCorrupt
+from erelong.stores.sqlite import statements as sql
+from erelong.stores.sqlite.claim_log import ClaimFile
+from erelong.stores.sqlite.disk_reserve import Reserve
+from erelong.stores.sqlite.failures import RESTORE, Ill, as_exit, described, diagnose
+from erelong.stores.sqlite.lock import Ownership, refuse_network
+from erelong.stores.sqlite.watermark import Mark, MarkFile
+from erelong.telemetry.log import get_logger
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CHECKSUMS = "cksmvfs"
+
+log = get_logger(__name__)
+
+
+class DatabaseFile:
+    """Connections to a database that is ours and whole: one that writes, one for quick reads, one for slow ones."""
+
+    write: apsw.Connection
+    quick: apsw.Connection
+    slow: apsw.Connection
+
+    def __init__(self, *, path: Path, durability: str, reserve: int) -> None:
+        self.path = path
+        self.synchronous = "FULL" if durability == "full" else "NORMAL"
+        self.mark = MarkFile(path=path.with_name(path.name + ".mark"))
+        self.claims = ClaimFile(path=path.with_name(path.name + ".claims"))
+        self.reserve = Reserve(path=path.with_name(path.name + ".reserve"), size=reserve)
+        self.identity = ""
+        self.floor = 0
+        """The last number of a job that the mark knew of."""
+        self._ownership = Ownership(path=path.with_name(path.name + ".lock"))
+        self._connections: list[apsw.Connection] = []
+
+    def open(self) -> None:
+        """Own the file and open it; raise an `Exit` if it is another's, damaged or not to be read."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            refuse_network(self.path.parent)
+            self._ownership.take()
+            self._hold_reserve()
+            self._connect_with_room()
+        except Exception as error:
+            self.close()
+            raise as_exit(error, self.path) from error
+
+    def reopen(self) -> None:
+        """Begin anew after the disk has failed, and see whether it works: all that is in the log is written again,
+        since what the system believes to be on disk after a failure may not be there."""
+        self._disconnect()
+        self._connect()
+        self.write.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        self.write.execute(sql.PROVE)
+
+    def close(self) -> None:
+        self._disconnect()
+        self._ownership.give_up()
+
+    # connections
+
+    def _connect_with_room(self) -> None:
+        """Open, on a full disk out of the reserve: even reading takes a small file beside the database."""
+        try:
+            self._connect()
+        except (apsw.Error, OSError) as error:
+            if diagnose(error) is Ill.DAMAGE or not self.reserve.spend():
+                raise
+            self._disconnect()
+            self._connect()
+        try:
+            self.write.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except apsw.FullError as error:
+            log.warning("checkpoint_put_off", reason=described(error))
+
+    def _connect(self) -> None:
+        mark = self._read_mark()
+        if mark is not None and not self.path.exists():
+            raise StoreCorrupt(f"{self.path} is gone, and held jobs ({self.mark.path} says so); {RESTORE}")
+        self.write = self._new_connection()
+        try:
+            self._must_be_ours()
+            self._configure(self.write)
+            self._must_be_whole(mark)
+        except BaseException:
+            self.write.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # leave it as it is, to be looked into
+            raise
+        self.quick, self.slow = self._new_connection(), self._new_connection()
+        self._configure(self.quick)
+        self._configure(self.slow)
+        self.slow.execute(sql.CLAIMS)
+        self.claims.open(self.identity)
+
+    def _new_connection(self) -> apsw.Connection:
+        connection = open_connection(self.path)
+        self._connections.append(connection)
+        return connection
+
+    def _configure(self, connection: apsw.Connection) -> None:
+        connection.execute(sql.PRAGMAS).fetchall()  # those after the first that answers run only when it is fetched
+        connection.execute(f"PRAGMA synchronous = {self.synchronous}")
+
+    def _disconnect(self) -> None:
+        for connection in self._connections:
+            with suppress(apsw.Error):  # closing brings the log home; what cannot be brought is there the next time
+                connection.close(True)
+        self._connections.clear()
+        for beside in (self.mark, self.claims):
+            with suppress(OSError):
+                beside.close()
+
+    def _hold_reserve(self) -> None:
+        if not self.reserve.hold():
+            log.warning("storage_full", effect="submits are refused until there is room for the reserve")
+
+    # what it must be
+
+    def _must_be_ours(self) -> None:
+        """Look before anything is changed: even the journal mode is written into the file."""
+        application = self.write.pragma("application_id")
+        version = self.write.pragma("user_version")
+        if not application and self.write.execute("SELECT count(*) FROM sqlite_schema").get == 0:
+            self._create()
+        elif application != sql.APPLICATION_ID:
+            raise StoreCorrupt(f"{self.path} belongs to another program; name another file in [store] path")
+        elif version != sql.SCHEMA_VERSION:
+            message = f"{self.path} has schema version {version}, this erelong reads {sql.SCHEMA_VERSION}; "
+            raise StoreCorrupt(message + "start the version that wrote it, or name another file in [store] path")
+
+    def _create(self) -> None:
+        if self.mark.path.exists():
+            raise StoreCorrupt(f"{self.path} is empty, and held jobs ({self.mark.path} says so); {RESTORE}")
+        has_checksums = has_checksum_vfs()
+        if has_checksums:
+            self.write.reserve_bytes("main", sql.CHECKSUM_BYTES)
+        else:
+            log.warning("checksums_unavailable", effect="bytes that change on the disk will not be noticed")
+        self._configure(self.write)
+        self.write.execute("PRAGMA synchronous = FULL")  # the mark beside it will be
+        with self.write:
+            self.write.execute(sql.SCHEMA)
+            self.write.execute(sql.INSERT_LEDGER, (secrets.token_hex(16), has_checksums))
+            self.write.execute(sql.ADD_COUNT, (*sql.COMMITS, 1))
+
+    def _must_be_whole(self, mark: Mark | None) -> None:
+        """Compare it with its mark: damage to the log takes the commits behind it along without a word."""
+        self.identity, commits, last_seq, has_checksums = sql.read_ledger(self.write)
+        if has_checksums and not has_checksum_vfs():
+            raise StoreCorrupt(f"{self.path} has checksums, which apsw as it is here cannot keep; reinstall apsw")
+        if has_checksums and not self.write.pragma("checksum_verification"):
+            raise StoreCorrupt(f"{self.path} has lost the sign that its pages have checksums; {RESTORE}")
+        if mark is None:
+            self.floor = last_seq
+            self.mark.create(Mark(self.identity, 0, last_seq))  # what is in the log need not be on disk yet
+            return
+        if mark.identity != self.identity:
+            raise StoreCorrupt(f"{self.path} is another database than {self.mark.path} was made for; {self._ways_out}")
+        if mark.commits > commits:
+            lost = mark.commits - commits
+            raise StoreCorrupt(f"{self.path} has lost its last {lost} commits, or is an older copy; {self._ways_out}")
+        self.floor = mark.last_seq
+        self.mark.open()
+
+    @property
+    def _ways_out(self) -> str:
+        return f"{RESTORE}; or, to go on with what is there, remove {self.mark.path}"
+
+    def _read_mark(self) -> Mark | None:
+        try:
+            mark = self.mark.read()
+        except ValueError:
+            mark = None
+        if mark is None and self.path.exists() and self.path.stat().st_size:
+            reason = "unreadable" if self.mark.path.exists() else "missing"
+            log.warning("mark_made_anew", file=self.mark.path, reason=reason, effect="a loss until now goes unnoticed")
+        return mark
+
+
+def has_checksum_vfs() -> bool:
+    """Whether SQLite can keep a checksum in each page; load what does that, the first time."""
+    if CHECKSUMS in apsw.vfs_names():
+        return True
+    with suppress(apsw.Error, apsw.sqlite_extra.NotAvailable, LookupError):
+        connection = apsw.Connection(":memory:")
+        apsw.sqlite_extra.load(connection, "cksumvfs")
+        connection.close()
+    return CHECKSUMS in apsw.vfs_names()
+
+
+def open_connection(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE) -> apsw.Connection:
+    """Connect, for one thread at a time; where the file has checksums, each read of a page verifies one, 0.4 µs."""
+    flags |= apsw.SQLITE_OPEN_NOMUTEX
+    return apsw.Connection(str(path), flags=flags, vfs=CHECKSUMS if has_checksum_vfs() else None)

@@ -1,0 +1,88 @@
+"""What SQLite and the disk cannot do, in the words of the boundary."""
+
+from __future__ import annotations
+
+import errno
+from enum import Enum, auto
+
+import apsw
+
+from erelong.errors import Exit, Problem, StorageFull, StoreCorrupt, StoreFailed, StoreRefused, StoreUnavailable
+from erelong.telemetry.log import get_logger
+
+RESTORE = "put a copy back with `erelong restore FILE`"
+
+log = get_logger(__name__)
+
+
+class Ill(Enum):
+    """What a failure says of the store: no room; the disk does not do its work; what is on it is not what was written;
+    another program keeps it locked.
+
+    OTHER is the fault of a call, not of the store.
+    """
+
+    FULL = auto()
+    DISK = auto()
+    DAMAGE = auto()
+    HELD = auto()
+    OTHER = auto()
+
+
+_DAMAGES = {apsw.SQLITE_IOERR_DATA, apsw.SQLITE_IOERR_CORRUPTFS}  # the first: a checksum that does not fit its page
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+
+
+def diagnose(error: BaseException) -> Ill:
+    match error:
+        case apsw.FullError():
+            return Ill.FULL
+        case apsw.IOError() if getattr(error, "extendedresult", None) in _DAMAGES:
+            return Ill.DAMAGE
+        case apsw.CorruptError() | apsw.NotADBError() | UnicodeDecodeError():  # a text that was written was UTF-8
+            return Ill.DAMAGE
+        case apsw.BusyError():
+            return Ill.HELD
+        case apsw.IOError() | apsw.ReadOnlyError() | apsw.CantOpenError():
+            return Ill.DISK
+        case OSError():
+            return Ill.FULL if error.errno in _FULL else Ill.DISK
+        case _:
+            return Ill.OTHER
+
+
+def described(error: BaseException) -> str:
+    """Name a failure, with SQLite's number for it: that is what can be searched for."""
+    result = getattr(error, "extendedresult", None)
+    return (str(error) or type(error).__name__) + (f" ({result})" if result else "")
+
+
+def as_problem(error: BaseException) -> Problem:
+    """Say it in the words of the boundary; what is unexpected is logged here, where its traceback is."""
+    if isinstance(error, Problem):
+        return error
+    match diagnose(error):
+        case Ill.FULL:
+            return StorageFull("the disk is full; nothing was stored. Free some space; it goes on by itself")
+        case Ill.DAMAGE:
+            return StoreRefused(
+                f"what is stored there is damaged: {described(error)}; nothing was changed. Operator: {RESTORE}",
+                exit=StoreCorrupt(f"the store is damaged: {described(error)}; {RESTORE}"),
+            )
+        case Ill.DISK:
+            exit = StoreFailed(f"the disk failed: {described(error)}; look at the disk and its log, then start again")
+            return StoreUnavailable("the disk failed; nothing was stored", exit=exit)
+        case Ill.HELD:
+            return StoreUnavailable("another program keeps the store locked; nothing was stored. Operator: end it")
+        case _:
+            log.error("store_failed", exc_info=error)
+            return StoreRefused(f"the store failed: {type(error).__name__}")
+
+
+def as_exit(error: BaseException, path: object) -> Exit:
+    """Why a store cannot be opened."""
+    if isinstance(error, Exit):
+        return error
+    if diagnose(error) is Ill.DAMAGE or isinstance(error, apsw.SQLError):
+        return StoreCorrupt(f"{path} cannot be read as a database of erelong: {described(error)}; {RESTORE}")
+    return StoreFailed(f"{path} cannot be opened: {described(error)}; look at the disk and the permissions")

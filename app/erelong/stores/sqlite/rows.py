@@ -1,0 +1,212 @@
+"""The way from a row of the embedded database to a job, and back."""
+
+from __future__ import annotations
+
+from array import array
+from itertools import chain
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import apsw
+
+from erelong.model.history import NO_ATTEMPTS
+from erelong.model.job import ASKED, NO_LEASES, NOTHING, PLACES, UNBEGUN, Job, State, asked_of, begun
+from erelong.model.outcome import Error
+from erelong.model.spec import Asked
+from erelong.stores.sqlite import statements as sql
+from erelong.stores.sqlite.failures import Ill, diagnose
+from erelong.stores.sqlite.json_columns import (
+    LOST,
+    NO_PAST,
+    STAND_INS,
+    Past,
+    is_readable,
+    read_asked,
+    read_past,
+    write_asked,
+    write_past,
+)
+from erelong.stores.sqlite.statements import COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from erelong.clock.instants import Instant
+
+ROWS_AT_ONCE = (64, 8, 1)  # so that there are few statements to be kept prepared
+
+Row = tuple[Any, ...]
+
+group_of = itemgetter(PLACES["queue"], PLACES["kind"], PLACES["state"])
+queue_and_kind_of = itemgetter(PLACES["queue"], PLACES["kind"])
+
+_OWN, _ASKED, _PAST = ASKED.start, COLUMNS.index("asked"), COLUMNS.index("past")
+_TEXTS = {COLUMNS.index(name): name for name in ("token", "key", "kind", "queue")}
+_NONE_PAST = (None, None, None)  # past, error and attempts
+_NEW = (*_NONE_PAST, int(State.SCHEDULED), None, None)
+
+_after_asked = itemgetter(slice(ASKED.stop, None))
+_past_of = itemgetter(*[PLACES[name] for name in Past._fields])
+_key_to_params = itemgetter(slice(PLACES["key"], PLACES["params"] + 1))
+_NO_KEY_TO_PARAMS = (None, None, NOTHING)
+_UNTRIED = UNBEGUN[: PLACES["state"] - ASKED.stop]
+
+_STATES = tuple(State)
+_STATE_LOST = Error("unreadable", "its stored state cannot be read", retryable=False).to_json()
+_REPLACED = "\N{REPLACEMENT CHARACTER}"
+_OTHERS = {"labels": "labels", "result": "result", "error": "error", "attempts": "attempts", "ended_leases": "past"}
+_others = itemgetter(*map(PLACES.__getitem__, _OTHERS))
+_NO_OTHERS = (None, None, None, NO_ATTEMPTS, NO_LEASES)
+
+
+def write_jobs(connection: apsw.Connection, statement: Callable[[int], str], rows: Sequence[Row]) -> None:
+    """Write many rows by few statements: each is looked up, and the interpreter's lock given up, once and not for each
+    job."""
+    start = 0
+    for number in ROWS_AT_ONCE:
+        while start + number <= len(rows):
+            connection.execute(statement(number), (*chain.from_iterable(rows[start : start + number]),))
+            start += number
+
+
+def listed(seqs: Iterable[int]) -> apsw.CArrayBinding:
+    """Numbers as a statement takes them; it does not take none, so none are one that no job has."""
+    return apsw.carray(array("q", seqs) or array("q", [0]))
+
+
+def select_rows(connection: apsw.Connection, statement: str, seqs: Iterable[int], *arguments: int) -> list[Row]:
+    """Run a statement that answers with jobs, or the first columns of them, for a list of numbers.
+
+    A text that is no longer UTF-8 must not keep the rows beside it from being read: it comes with a mark in it.
+    """
+    bound = (listed(seqs), *arguments)
+    try:
+        return connection.execute(statement, bound).fetchall()
+    except UnicodeDecodeError:
+        return [_decoded(row) for row in connection.execute(_with_bytes(statement), bound)]
+
+
+def select_sound_rows(
+    connection: apsw.Connection, statement: str, seqs: Sequence[int], note_damage: Callable[[apsw.Error], None]
+) -> list[Row]:
+    """Do the same without the rows that are on damaged pages."""
+    try:
+        return select_rows(connection, statement, seqs)
+    except apsw.Error as error:
+        if diagnose(error) is not Ill.DAMAGE:
+            raise
+        if len(seqs) < 2:
+            note_damage(error)
+            return []
+    middle = len(seqs) // 2
+    halves = (seqs[:middle], seqs[middle:])
+    return [row for half in halves for row in select_sound_rows(connection, statement, half, note_damage)]
+
+
+def as_rows(jobs: Iterable[Job]) -> list[Row]:
+    """Jobs as their columns are bound."""
+    rows: list[Row] = []
+    last: Row = ()
+    rest_of_new: Row = ()
+    for job in jobs:
+        if (asked := asked_of(job)) != last:
+            number = sql.group_number(job.queue, job.kind, State.SCHEDULED)
+            last, rest_of_new = asked, (write_asked(asked), *_NEW, job.kind, job.queue, number, None)
+        rows.append(job[:_OWN] + (rest_of_new if _after_asked(job) == UNBEGUN else _rest_of(job)))
+    return rows
+
+
+def _rest_of(job: Job) -> Row:
+    past = _past_of(job)
+    attempts = None if job.attempts == NO_ATTEMPTS else job.attempts
+    has_past = past != NO_PAST or (job.error, attempts) != (None, None)
+    behind = (write_past(past) if has_past else None, job.error, attempts)
+    number = sql.group_number(job.queue, job.kind, job.state)
+    ends = (job.state, job.started_at, job.finished_at, job.kind, job.queue, number, job.result)
+    return (write_asked(asked_of(job)), *behind, *ends)
+
+
+def begin_jobs(rows: Iterable[Row], now: Instant) -> tuple[list[Job], list[tuple[int, str]]]:
+    """The jobs of rows that are claimed, as they begin; and the numbers of those that must not, with their flaws."""
+    jobs, flawed = [], []
+    behind: dict[bytes, Row] = {}  # what follows in jobs that were asked for alike, and are in their first attempt
+    begin, ends = _UNTRIED + begun(now), (State.RUNNING, now, None, "", "", 0, None)
+    for row in rows:
+        text = row[_ASKED]
+        if (rest := behind.get(text)) is None:
+            rest = behind[text] = (read_asked(text) or ()) + begin
+        if row[_PAST:] == _NONE_PAST and len(rest) > len(begin):
+            job = tuple.__new__(Job, row[:_OWN] + rest)
+            if _key_to_params(job) == _NO_KEY_TO_PARAMS and job.token.isascii():
+                jobs.append(job)
+                continue
+        else:
+            job = take_job(row + ends)
+        if (flaw := flaw_of(job)) is None:
+            jobs.append(job)
+        else:
+            flawed.append((job.seq, flaw))
+    return jobs, flawed
+
+
+def read_jobs(connection: apsw.Connection, seqs: Iterable[int]) -> dict[int, Job]:
+    """Read jobs by number; the unknown are absent."""
+    return {job.seq: job for job in map(read_job, select_rows(connection, sql.SELECT, seqs))}
+
+
+def read_job(row: Row) -> Job:
+    """Make a job of a row; parts that cannot be read come out empty."""
+    job = take_job(row)
+    return job if flaw_of(job) is None else mend(job)
+
+
+def take_job(row: Row) -> Job:
+    """Make a job of a row; most of its texts as they stand, unread."""
+    text, past, error, attempts, state, started_at, finished_at, kind, queue, _, result = row[_OWN:]
+    asked = read_asked(text) or Asked(kind, queue, 0, 0.0, LOST, None)
+    failures, losses, is_cancelled, is_cut, lease, lease_until, ended_leases = (
+        NO_PAST if past is None else read_past(past)
+    )
+    tried = (error, NO_ATTEMPTS if attempts is None else attempts, failures, losses, ended_leases)
+    ends = (is_cancelled, started_at, finished_at, result, is_cut, lease, lease_until)
+    if 0 <= state < len(_STATES):
+        return tuple.__new__(Job, (*row[:_OWN], *asked, *tried, _STATES[state], *ends))
+    lost = Job._make((*row[:_OWN], *asked, *tried, State.FAILED, *ends))
+    return lost._replace(due_at=None, error=_STATE_LOST)
+
+
+def flaw_of(job: Job) -> str | None:
+    """Name the first stored part of a job that is not what was written there."""
+    if _REPLACED in job.token:
+        return "token"
+    if job.key is not None and _REPLACED in job.key:
+        return "key"
+    if job.params != NOTHING and not is_readable("params", job.params):
+        return "params"
+    if job.retry == LOST:
+        return "asked"
+    if (others := _others(job)) == _NO_OTHERS:  # as of nearly every job that is claimed
+        return None
+    parts = zip(_OTHERS.items(), others, strict=True)
+    return next((column for (name, column), text in parts if not is_readable(name, text)), None)
+
+
+def mend(job: Job) -> Job:
+    """Put something empty in the place of what cannot be read."""
+    broken = {name: stand_in for name, stand_in in STAND_INS.items() if not is_readable(name, getattr(job, name))}
+    return job._replace(**broken)  # type: ignore[arg-type]  # the table has a fitting value for each name
+
+
+def _with_bytes(statement: str) -> str:
+    """Let a statement that answers with all columns answer with bytes for its texts."""
+    columns, _, source = statement.partition("FROM")
+    for name in _TEXTS.values():
+        columns = columns.replace(f"jobs.{name},", f"CAST(jobs.{name} AS BLOB),")
+    return f"{columns}FROM{source}"
+
+
+def _decoded(row: Row) -> Row:
+    return tuple(
+        value.decode(errors="replace") if place in _TEXTS and value is not None else value
+        for place, value in enumerate(row)
+    )

@@ -1,0 +1,268 @@
+"""What the embedded database looks like: its tables, and every statement."""
+
+from __future__ import annotations
+
+from functools import cache, lru_cache
+from hashlib import blake2b
+from typing import TYPE_CHECKING, NamedTuple
+
+from erelong.model.job import ASKED, Job, State
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import apsw
+
+APPLICATION_ID = 0x65726C67  # "erlg"
+SCHEMA_VERSION = 5
+CHECKSUM_BYTES = 8  # at the end of each page
+BUSY_TIMEOUT = 5_000  # milliseconds
+
+PRAGMAS = f"""
+PRAGMA busy_timeout = {BUSY_TIMEOUT};
+PRAGMA journal_mode = WAL;
+PRAGMA foreign_keys = ON;
+PRAGMA trusted_schema = OFF;
+PRAGMA cell_size_check = ON;
+PRAGMA mmap_size = 0;
+PRAGMA temp_store = MEMORY;
+PRAGMA wal_autocheckpoint = 0;
+PRAGMA journal_size_limit = 8388608;
+"""
+
+# `due` holds waiting jobs only, `ended` final ones, so that neither pays for the other. `grouped` makes every
+# listing a walk along one index; it goes by the number of a group, since each step of a job moves it there and to
+# compare names would cost a tenth of that step. `held` guards that a live key is unique. What may be large is last in a
+# row: a column behind it is reached by reading all its pages.
+SCHEMA = f"""
+PRAGMA application_id = {APPLICATION_ID};
+PRAGMA user_version = {SCHEMA_VERSION};
+CREATE TABLE jobs (
+    seq INTEGER PRIMARY KEY,
+    token TEXT NOT NULL,
+    state INTEGER NOT NULL,
+    due_at INTEGER,
+    expires_at INTEGER,
+    kind TEXT NOT NULL,
+    queue TEXT NOT NULL,
+    group_number INTEGER NOT NULL,
+    version INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    execute_at INTEGER NOT NULL,
+    started_at INTEGER,
+    finished_at INTEGER,
+    late_by REAL,
+    key TEXT,
+    asked BLOB NOT NULL,
+    labels BLOB,
+    past BLOB,
+    params BLOB NOT NULL,
+    error BLOB,
+    attempts BLOB,
+    result BLOB
+) STRICT;
+CREATE INDEX due ON jobs (due_at) WHERE state = 0;
+CREATE INDEX expiring ON jobs (expires_at) WHERE state = 0 AND expires_at < due_at;
+CREATE INDEX grouped ON jobs (group_number);
+CREATE INDEX ended ON jobs (queue, state, finished_at) WHERE finished_at IS NOT NULL;
+CREATE INDEX keyed ON jobs (key) WHERE key IS NOT NULL;
+CREATE UNIQUE INDEX held ON jobs (queue, key) WHERE key IS NOT NULL AND state < 2;
+CREATE TABLE labels (
+    name TEXT NOT NULL,
+    value TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    PRIMARY KEY (name, value, seq)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE counts (
+    queue TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    state INTEGER NOT NULL,
+    jobs INTEGER NOT NULL,
+    PRIMARY KEY (queue, kind, state)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE ledger (
+    identity TEXT NOT NULL,
+    has_checksums INTEGER NOT NULL
+) STRICT;
+CREATE TABLE overrides (
+    queue TEXT PRIMARY KEY,
+    settings BLOB,
+    paused INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE memos (
+    caller TEXT NOT NULL,
+    key TEXT NOT NULL,
+    digest BLOB NOT NULL,
+    ids BLOB NOT NULL,
+    created_at INTEGER NOT NULL,
+    PRIMARY KEY (caller, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX memoed ON memos (created_at);
+"""
+
+# For who lists: what runs though its row has it waiting (see `sqlite_running`), so that a statement can ask for it.
+CLAIMS = "CREATE TEMP TABLE claims (seq INTEGER PRIMARY KEY) STRICT"
+SET_CLAIMS = "INSERT INTO claims (seq) SELECT value FROM carray(?1)"
+
+# What is bound and selected for a job: its own fields first, in their order, then what `sqlite_rows` makes of the rest.
+OWN = Job._fields[: ASKED.start]
+COLUMNS = (
+    *OWN,
+    "asked",
+    "past",
+    "error",
+    "attempts",
+    "state",
+    "started_at",
+    "finished_at",
+    "kind",
+    "queue",
+    "group_number",
+    "result",
+)
+_FIXED = {"queue", "key", "created_at", "token", "seq"}
+
+UNCLAIMED = "seq NOT IN (SELECT seq FROM claims)"
+STATE = f"iif({UNCLAIMED}, state, 1)"
+
+
+def _columns(columns: Sequence[str] = COLUMNS, **others: str) -> str:
+    """Columns of a job; those of `others` as they are given."""
+    return ", ".join(others.get(name, f"jobs.{name}") for name in columns)
+
+
+_BRIEF_COLUMNS = _columns(params="x'7B7D'", result="NULL", attempts="NULL")
+# What `Job.start` makes of a row: these, and from `state` on what `job.begun` says.
+_STARTED_COLUMNS = _columns(
+    COLUMNS[: COLUMNS.index("state")], attempt="attempt + 1", late_by="(?2 - due_at) / 1e6", version="version + 1"
+)
+
+# All rows of a list of numbers by one statement, in its order: half the cost of one statement for each.
+_LISTED = "FROM carray(?1) AS listed CROSS JOIN jobs ON jobs.seq = listed.value"
+SELECT = f"SELECT {_columns()} {_LISTED}"
+SELECT_BRIEF = f"SELECT {_BRIEF_COLUMNS} {_LISTED}"
+SELECT_HOLDER = "SELECT seq FROM jobs WHERE queue = ? AND key = ? AND state < 2"
+SELECT_STANDING = f"SELECT seq, queue, kind, state, labels, token, version {_LISTED}"
+SELECT_GLANCE = f"SELECT seq, due_at, expires_at, labels, asked {_LISTED} WHERE state = 0"
+SELECT_WAITING = f"SELECT seq, version {_LISTED} WHERE state = 0"
+SELECT_CLAIMABLE = f"""
+SELECT {_STARTED_COLUMNS} {_LISTED}
+WHERE state = 0 AND due_at <= ?2 AND (expires_at IS NULL OR expires_at > ?2)
+"""
+SELECT_UNCLAIMED = """
+SELECT state, due_at FROM jobs WHERE seq = ?1 AND (state = 0 AND due_at > ?2 OR state NOT BETWEEN 0 AND 5)
+"""
+# Of a job that was claimed the due time comes before the expiry.
+SELECT_DUE = f"""
+SELECT due_at AS at, seq FROM jobs INDEXED BY due
+WHERE state = 0 AND (due_at, seq) > (?1, ?2) AND due_at < ?3 AND {UNCLAIMED}
+UNION ALL
+SELECT expires_at AS at, seq FROM jobs INDEXED BY expiring
+WHERE state = 0 AND expires_at < due_at AND (expires_at, seq) > (?1, ?2) AND expires_at < ?3
+ORDER BY 1, 2 LIMIT ?4
+"""
+DELETE = "DELETE FROM jobs WHERE seq = ?"
+SELECT_ENDED = """
+SELECT finished_at, seq FROM jobs INDEXED BY ended
+WHERE queue = ? AND state = ? AND (finished_at, seq) > (?, ?) AND finished_at < ? AND finished_at IS NOT NULL
+ORDER BY finished_at, seq LIMIT ?
+"""
+SELECT_PURGEABLE = f"SELECT seq, queue, kind, state, labels {_LISTED} WHERE finished_at < ?2"
+LAST_SEQ = "SELECT ifnull(max(seq), 0) FROM jobs"
+
+INSERT_LABEL = "INSERT OR IGNORE INTO labels (name, value, seq) VALUES (?, ?, ?)"
+DELETE_LABEL = "DELETE FROM labels WHERE name = ? AND value = ? AND seq = ?"
+
+ADD_COUNT = """
+INSERT INTO counts (queue, kind, state, jobs) VALUES (?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET jobs = jobs + excluded.jobs
+"""
+DROP_COUNTS = "DELETE FROM counts WHERE queue = ? AND kind = ?"
+SELECT_COUNTS = "SELECT queue, kind, state, jobs FROM counts WHERE queue <> ''"
+# Beside the jobs, as no queue has this name: commits, and numbers of jobs that were given. That page is written by
+# nearly each commit anyway; one of their own would cost a lone commit 6 µs and a sixth more of log.
+COMMITS = ("", "commits", 0)
+NUMBERS = ("", "numbers", 0)
+
+INSERT_LEDGER = "INSERT INTO ledger (identity, has_checksums) VALUES (?, ?)"
+SELECT_LEDGER = """
+SELECT
+    identity,
+    ifnull((SELECT jobs FROM counts WHERE (queue, kind, state) = ('', 'commits', 0)), 0),
+    ifnull((SELECT jobs FROM counts WHERE (queue, kind, state) = ('', 'numbers', 0)), 0),
+    has_checksums
+FROM ledger
+"""
+PROVE = "UPDATE counts SET jobs = jobs WHERE queue = ''"
+
+SELECT_OVERRIDES = "SELECT queue, settings, paused FROM overrides"
+SET_OVERRIDE = "INSERT OR REPLACE INTO overrides (queue, settings, paused) VALUES (?, ?, ?)"
+DROP_OVERRIDE = "DELETE FROM overrides WHERE queue = ?"
+
+SELECT_MEMO = "SELECT digest, ids FROM memos WHERE caller = ? AND key = ? AND created_at > ?"
+SET_MEMO = "INSERT OR REPLACE INTO memos (caller, key, digest, ids, created_at) VALUES (?, ?, ?, ?, ?)"
+FORGET_MEMOS = """
+DELETE FROM memos WHERE (caller, key) IN (
+    SELECT caller, key FROM memos WHERE created_at < ? ORDER BY created_at, caller, key LIMIT ?
+)
+"""
+
+
+class Entry(NamedTuple):
+    """What tells one database, and one moment of it, from others."""
+
+    identity: str
+    commits: int
+    last_seq: int
+    has_checksums: int
+
+
+def read_ledger(connection: apsw.Connection) -> Entry:
+    (row,) = connection.execute(SELECT_LEDGER).fetchall()
+    return Entry._make(row)
+
+
+NUMBERS_OF_A_STATE = 1 << 56
+SUCCEEDS = (State.SUCCEEDED - State.SCHEDULED) * NUMBERS_OF_A_STATE
+
+
+@lru_cache(maxsize=4_096)
+def group_number(queue: str, kind: str, state: int) -> int:
+    """The number by which a group is found. That others have it too costs those who search a look at their rows."""
+    names = blake2b(f"{queue}\n{kind}".encode(), digest_size=7).digest()
+    return state * NUMBERS_OF_A_STATE + int.from_bytes(names, "big")
+
+
+@cache
+def insert(rows: int) -> str:
+    """The statement that adds so many jobs; their columns are bound one after another."""
+    return f"INSERT INTO jobs ({', '.join(COLUMNS)}) VALUES {_values(rows)}"
+
+
+@cache
+def update(rows: int) -> str:
+    """The statement that writes so many jobs over their rows; bound as for `insert`."""
+    changed = [(name, place) for place, name in enumerate(COLUMNS, 1) if name not in _FIXED]
+    if rows == 1:
+        sets = ", ".join(f"{name} = ?{place}" for name, place in changed)
+        return f"UPDATE jobs SET {sets} WHERE seq = ?1"
+    sets = ", ".join(f"{name} = fresh.column{place}" for name, place in changed)
+    return f"UPDATE jobs SET {sets} FROM (VALUES {_values(rows)}) AS fresh WHERE seq = fresh.column1"
+
+
+@cache
+def succeed(rows: int) -> str:
+    """The statement that ends so many jobs well that are as they were claimed; bound is, of one after another, its
+    number, when it started and ended, and its result."""
+    return f"""
+    UPDATE jobs SET
+        state = 2, group_number = group_number + {SUCCEEDS}, due_at = NULL, attempt = attempt + 1,
+        started_at = fresh.column2, finished_at = fresh.column3, late_by = (fresh.column2 - due_at) / 1e6,
+        result = fresh.column4, version = version + 2
+    FROM (VALUES {_values(rows, 4)}) AS fresh WHERE jobs.seq = fresh.column1
+    """
+
+
+def _values(rows: int, columns: int = len(COLUMNS)) -> str:
+    return ", ".join([f"({', '.join('?' * columns)})"] * rows)

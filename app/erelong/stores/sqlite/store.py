@@ -1,0 +1,218 @@
+"""The embedded store: one SQLite file, one writer thread with group commit, readers beside it."""
+
+from __future__ import annotations
+
+from functools import partial
+from operator import add, or_
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from erelong.errors import IdempotencyMismatch
+from erelong.model.job import Job, State
+from erelong.model.query import Query
+from erelong.model.submission import Fate, Memo, Offer, Receipt
+from erelong.stores.base import FINISHED, Claim, Glance, Glances, Override, Saved, glance_at
+from erelong.stores.group_thread import Split
+from erelong.stores.sqlite import statements as sql
+from erelong.stores.sqlite.cache import MAX_AT_ONCE, Recent
+from erelong.stores.sqlite.claims import Running
+from erelong.stores.sqlite.counters import Ledger
+from erelong.stores.sqlite.database import DatabaseFile
+from erelong.stores.sqlite.executor import SqliteThreads
+from erelong.stores.sqlite.failures import as_exit
+from erelong.stores.sqlite.json_columns import read_asked, sound_labels
+from erelong.stores.sqlite.listing import select_due, select_ended, select_jobs
+from erelong.stores.sqlite.rows import Row, listed
+from erelong.stores.sqlite.transactions import Writes, recall
+from erelong.telemetry.log import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from erelong.clock.instants import Instant
+    from erelong.errors import Exit
+    from erelong.stores.base import Ending, Group, Instants, Jobs, Verdicts
+    from erelong.telemetry.metrics import GroupTimer
+
+T = TypeVar("T")
+
+log = get_logger(__name__)
+
+WRITTEN = (Fate.ADDED, Fate.CHANGED)
+_MAKE_GLANCE = partial(tuple.__new__, Glance)  # a named tuple's own way is a call of Python
+_GLANCES = Split(add, [])
+_VERDICTS = Split(add, [Saved(False, None)])
+_PURGED = Split(add, 0)
+_CLAIMS = Split(lambda one, other: Claim._make(map(add, one, other)), Claim([], [], []))
+
+
+class SqliteStore:
+    """Keeps jobs in one file that one process owns. Every write but a claim is fsynced before it is answered."""
+
+    def __init__(
+        self,
+        *,
+        path: Path,
+        durability: str = "full",
+        reserve: int = 0,
+        timeout: float = 30.0,
+        timer: GroupTimer | None = None,
+    ) -> None:
+        self._file = DatabaseFile(path=path, durability=durability, reserve=reserve)
+        self._running = Running(file=self._file.claims)
+        self._ledger = Ledger(running=self._running)
+        self._recent = Recent()
+        self._writes = Writes(file=self._file, ledger=self._ledger)
+        self._threads = SqliteThreads(
+            file=self._file, ledger=self._ledger, growing=self._writes.add, timer=timer, timeout=timeout
+        )
+        self._writer, self._reader = self._threads.writer, self._threads.reader
+        self._lister = self._threads.lister
+
+    async def open(self) -> None:
+        self._file.open()
+        try:
+            self._running.load(self._file.write)
+            self._ledger.load(self._file.write, last_seq=self._file.floor)
+        except Exception as error:
+            self._file.close()
+            raise as_exit(error, self._file.path) from error
+        self._threads.start()
+
+    async def close(self) -> None:
+        await self._threads.stop()
+        self._recent.drop_all()
+        self._file.close()
+
+    def ailment(self) -> str | None:
+        return self._threads.ailment()
+
+    async def end(self) -> Exit:
+        return await self._threads.end()
+
+    # the boundary
+
+    async def add(
+        self, offers: Sequence[Offer], *, now: Instant, is_whole: bool = False, memo: Memo | None = None
+    ) -> Receipt:
+        era = self._recent.era
+        receipt = await self._change(self._writes.add, offers, now, is_whole, memo)
+        entries = [entry for entry in receipt.entries if entry is not None]
+        if not (is_whole and any(entry.fate is Fate.CONFLICT for entry in entries)):  # which has undone the others
+            self._recent.keep([job for fate, job in entries if fate in WRITTEN], era=era)
+        return receipt
+
+    async def recall(self, memo: Memo, *, now: Instant) -> Receipt | None:
+        return await self._reader.call(self._recall, memo, now)
+
+    async def get(self, seqs: Sequence[int]) -> dict[int, Job]:
+        if (recent := self._recent.find(seqs)) is not None:
+            return recent
+        spare: dict[int, Job] | None = {} if len(seqs) > 1 else None
+        return await self._reader.call(self._get, seqs, split=Split(or_, spare))
+
+    async def glance(self, seqs: Sequence[int]) -> Glances:
+        return await self._reader.call(self._glance, seqs, split=_GLANCES)
+
+    async def list(self, query: Query) -> list[Job]:
+        return await self._lister.call(self._list, query)
+
+    async def due(self, after: tuple[Instant, int], before: Instant, limit: int) -> Instants:
+        return await self._lister.call(self._due, after, before, limit)
+
+    async def claim(self, seqs: Sequence[int], *, now: Instant) -> Claim:
+        claim = await self._change(self._writes.claim, seqs, now, split=_CLAIMS)
+        self._recent.drop(seqs)
+        return claim
+
+    async def save(self, jobs: Sequence[Job]) -> Verdicts:
+        era = self._recent.era
+        verdicts = await self._change(self._writes.save, jobs, split=_VERDICTS)
+        self._recent.keep([job for job, verdict in zip(jobs, verdicts, strict=True) if verdict.is_saved], era=era)
+        return verdicts
+
+    async def finish(self, endings: Sequence[Ending]) -> Verdicts:
+        era = self._recent.era
+        verdicts = await self._change(self._writes.finish, endings, split=_VERDICTS)
+        if len(endings) > MAX_AT_ONCE:
+            # Of what is as it was claimed nothing was kept since, as the claim has dropped it.
+            pairs = zip(endings, verdicts, strict=True)
+            self._recent.drop([ending.job.seq for ending, verdict in pairs if verdict is not FINISHED])
+        else:
+            ended = [ending for ending, verdict in zip(endings, verdicts, strict=True) if verdict.is_saved]
+            self._recent.keep([ending.after for ending in ended], era=era)
+        return verdicts
+
+    async def delete(self, job: Job) -> bool:
+        is_gone = await self._change(self._writes.delete, job)
+        self._recent.drop([job.seq])
+        return is_gone
+
+    async def ended(
+        self, queue: str, state: State, *, after: tuple[Instant, int], before: Instant, limit: int
+    ) -> Instants:
+        return await self._lister.call(self._ended, queue, state, after, before, limit)
+
+    async def purge(self, seqs: Sequence[int], *, before: Instant) -> int:
+        purged = await self._change(self._writes.purge, seqs, before, split=_PURGED)
+        if purged:
+            self._recent.drop_all()
+        return purged
+
+    async def _change(self, function: Callable[..., T], *arguments: Any, **how: Any) -> T:
+        """A write; one that does not come to its end here may come to it all the same."""
+        try:
+            return await self._writer.call(function, *arguments, **how)
+        except IdempotencyMismatch:  # before anything was written
+            raise
+        except BaseException:
+            self._recent.drop_all()
+            raise
+
+    async def forget_memos(self, *, before: Instant, limit: int) -> int:
+        return await self._writer.call(self._writes.forget_memos, before, limit)
+
+    def counts(self) -> Mapping[Group, int]:
+        return self._ledger.counts
+
+    async def overrides(self) -> dict[str, Override]:
+        return await self._reader.call(self._overrides)
+
+    async def override(self, queue: str, override: Override | None) -> None:
+        await self._writer.call(self._writes.override, queue, override)
+
+    # what the reader threads do
+
+    def _recall(self, memo: Memo, now: Instant) -> Receipt | None:
+        return recall(self._file.quick, self._running, memo, now)
+
+    def _get(self, seqs: Sequence[int]) -> dict[int, Job]:
+        return self._running.read(self._file.quick, seqs)
+
+    def _glance(self, seqs: Sequence[int]) -> Glances:
+        if self._running.find(seqs):
+            return self._glance_closely(seqs)
+        rows: list[Row] = self._file.quick.execute(sql.SELECT_GLANCE, (listed(seqs),)).fetchall()
+        read = {text: read_asked(text) for text in {text for _, _, _, _, text in rows}}
+        if None in read.values():
+            return self._glance_closely(seqs)
+        return [
+            _MAKE_GLANCE((seq, due_at, expires_at, labels and sound_labels(labels), read[text]))
+            for seq, due_at, expires_at, labels, text in rows
+        ]
+
+    def _glance_closely(self, seqs: Sequence[int]) -> Glances:
+        return [glance_at(job) for job in self._get(seqs).values() if job.state is State.SCHEDULED]
+
+    def _list(self, query: Query) -> Jobs:
+        return select_jobs(self._file.slow, self._running, query, self._threads.note_damage)
+
+    def _due(self, after: tuple[Instant, int], before: Instant, limit: int) -> Instants:
+        return select_due(self._file.slow, self._running, after, before, limit)
+
+    def _ended(self, queue: str, state: State, after: tuple[Instant, int], before: Instant, limit: int) -> Instants:
+        return select_ended(self._file.slow, queue, state, after, before, limit)
+
+    def _overrides(self) -> dict[str, Override]:
+        rows = self._file.quick.execute(sql.SELECT_OVERRIDES)
+        return {queue: Override(settings, bool(paused)) for queue, settings, paused in rows}

@@ -1,0 +1,276 @@
+"""What the writer's thread of the embedded store does with jobs, within a transaction of its group."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING
+
+import orjson
+
+from erelong.errors import IdempotencyMismatch
+from erelong.model.conflict import settle
+from erelong.model.history import NO_ATTEMPTS
+from erelong.model.ids import parse_id
+from erelong.model.job import Job, State
+from erelong.model.submission import ADDED, MEMO_LIFE, Added, Fate, Memo, Offer, Receipt
+from erelong.stores.base import FINISHED, Claim, Ending, Override, Saved
+from erelong.stores.sqlite import statements as sql
+from erelong.stores.sqlite.claims import move
+from erelong.stores.sqlite.json_columns import read_labels
+from erelong.stores.sqlite.rows import Row, as_rows, begin_jobs, group_of, listed, mend, select_rows, write_jobs
+from erelong.telemetry.log import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    import apsw
+
+    from erelong.clock.instants import Instant
+    from erelong.stores.base import Group, Verdicts
+    from erelong.stores.sqlite.claims import Running
+    from erelong.stores.sqlite.counters import Ledger
+    from erelong.stores.sqlite.database import DatabaseFile
+
+_MAKE_ADDED = partial(tuple.__new__, Added)  # a named tuple's own way is a call of Python
+
+log = get_logger(__name__)
+
+
+class Writes:
+    """Every change of a job, its labels, its claim and the counts that go with it."""
+
+    def __init__(self, *, file: DatabaseFile, ledger: Ledger) -> None:
+        self._file = file
+        self._ledger = ledger
+        self._running = ledger.running
+
+    @property
+    def _write(self) -> apsw.Connection:
+        return self._file.write  # another one after the disk has failed
+
+    def add(self, offers: Sequence[Offer], now: Instant, is_whole: bool, memo: Memo | None) -> Receipt:
+        if memo is not None and (receipt := recall(self._write, self._running, memo, now)) is not None:
+            return receipt
+        if all(offer.job.key is None for offer in offers):
+            entries = [_MAKE_ADDED((ADDED, job)) for job in self._insert([offer.job for offer in offers])]
+        else:
+            entries = [*self._settle(offers, now, is_whole)]
+        if memo is not None and not any(entry.fate is Fate.CONFLICT for entry in entries):
+            ids = orjson.dumps([entry.job.id for entry in entries])
+            self._write.execute(sql.SET_MEMO, (memo.caller, memo.key, memo.digest, ids, now))
+        return Receipt([*entries])
+
+    def _settle(self, offers: Sequence[Offer], now: Instant, is_whole: bool) -> Sequence[Added]:
+        """Add jobs of which some have keys; a conflict under `is_whole` undoes them all."""
+        if not is_whole:
+            return [self._add_keyed(offer, now) for offer in offers]
+        deltas = self._ledger.deltas.copy()
+        self._write.execute("SAVEPOINT whole")  # not apsw's, which hides that the disk is full
+        entries = [self._add_keyed(offer, now) for offer in offers]
+        if any(entry.fate is Fate.CONFLICT for entry in entries):
+            self._write.execute("ROLLBACK TO whole")
+            self._ledger.deltas = deltas
+        self._write.execute("RELEASE whole")
+        return entries
+
+    def _add_keyed(self, offer: Offer, now: Instant) -> Added:
+        job = offer.job
+        holder = self._holder(job.queue, job.key) if job.key is not None else None
+        if holder is None:
+            return Added(Fate.ADDED, self._insert([job])[0])
+        settled = settle(holder, job, offer.on_conflict, now)
+        if settled is None:
+            return Added(Fate.CONFLICT, holder)
+        if settled is holder:
+            return Added(Fate.EXISTS, holder)
+        self._update(settled, holder.group, holder.labels)
+        return Added(Fate.CHANGED, settled)
+
+    def _insert(self, jobs: Sequence[Job]) -> Sequence[Job]:
+        first = self._ledger.take_numbers(len(jobs))
+        numbered = [tuple.__new__(Job, (seq, *job[1:])) for seq, job in enumerate(jobs, first)]
+        write_jobs(self._write, sql.insert, as_rows(numbered))
+        self._ledger.deltas.update(map(group_of, numbered))
+        for job in numbered:
+            if job.labels is not None:
+                self._label(job.seq, job.labels, sql.INSERT_LABEL)
+        return numbered
+
+    def claim(self, seqs: Sequence[int], now: Instant) -> Claim:
+        running = self._running.find(seqs)
+        free = [seq for seq in dict.fromkeys(seqs) if seq not in running]
+        rows = select_rows(self._write, sql.SELECT_CLAIMABLE, free, now)
+        jobs, flawed = begin_jobs(rows, now)
+        claim = Claim(jobs, [], [self._spoil(self._read([seq])[seq], flaw, now) for seq, flaw in flawed])
+        if jobs:
+            move(self._ledger.moves, jobs, State.SCHEDULED, State.RUNNING)
+            self._running.add(jobs, now)
+        if len(rows) < len(free):
+            self._look_at_losers(free, claim, now)
+        if running:
+            standing = self._running.standing(running)
+            claim.early.extend((now, seq) for seq in running if seq not in standing)  # its end is of this commit
+        return claim
+
+    def _look_at_losers(self, seqs: Iterable[int], claim: Claim, now: Instant) -> None:
+        for seq in seqs:
+            for state, due_at in self._write.execute(sql.SELECT_UNCLAIMED, (seq, now)):
+                if state == State.SCHEDULED:
+                    claim.early.append((due_at, seq))
+                else:  # no state at all; it waited, or nobody would ask for it
+                    job = self._read([seq])[seq]._replace(state=State.SCHEDULED)
+                    claim.spoiled.append(self._spoil(job, "state", now))
+
+    def _spoil(self, job: Job, flaw: str, now: Instant) -> Job:
+        log.error("job_unreadable", job=job.id, field=flaw)
+        spoiled = mend(job).spoil(now, f"its stored {flaw} cannot be read")
+        self._update(spoiled, job.group, job.labels)
+        return spoiled
+
+    def finish(self, endings: Sequence[Ending]) -> Verdicts:
+        """What succeeded and is as it was claimed, which is nearly all, needs no look at its row and few columns."""
+        standing = self._running.standing([ending.job.seq for ending in endings])
+        plain, others = [], []
+        last, is_plain = None, False
+        for place, (job, outcome, at, _) in enumerate(endings):
+            if outcome is not last:  # as many that have no result share one
+                last, is_plain = outcome, outcome.is_plain
+            if standing.pop(job.seq, None) is job and is_plain and job.attempts == NO_ATTEMPTS:
+                plain.append((job.seq, job.started_at, at, outcome.result))
+            else:
+                others.append(place)
+        after = [endings[place].after for place in others]  # which may be refused, and so comes before any write
+        self._succeed(plain)
+        verdicts = [FINISHED] * len(endings)
+        for place, verdict in zip(others, self.save(after) if others else (), strict=True):
+            verdicts[place] = verdict
+        return verdicts
+
+    def _succeed(self, rows: Sequence[Row]) -> None:
+        write_jobs(self._write, sql.succeed, rows)
+        jobs = self._end([seq for seq, _, _, _ in rows])
+        move(self._ledger.deltas, jobs, State.SCHEDULED, State.SUCCEEDED)
+
+    def save(self, jobs: Sequence[Job]) -> Verdicts:
+        """Write all that stand as they were read by few statements; the others one by one, in their turn."""
+        standing = self._standing([job.seq for job in jobs])
+        plain: list[tuple[Job, Row]] = []
+        verdicts = []
+        for job in jobs:
+            row = standing.pop(job.seq, None)
+            if row is not None and _is_plain(job, row):
+                plain.append((job, row))
+                verdicts.append(Saved(True, job))
+            else:
+                self._write_over(plain)
+                plain.clear()
+                verdicts.append(self._save_one(job))
+        self._write_over(plain)
+        return verdicts
+
+    def _write_over(self, plain: Sequence[tuple[Job, Row]]) -> None:
+        write_jobs(self._write, sql.update, as_rows(job for job, _ in plain))
+        self._end([row[0] for _, row in plain])
+        self._ledger.deltas.update(map(group_of, [job for job, _ in plain]))
+        self._ledger.deltas.subtract(Counter([row[1:4] for _, row in plain]))
+
+    def _save_one(self, job: Job) -> Saved:
+        row = self._standing([job.seq]).get(job.seq)
+        if row is None or row[5:] != (job.token, job.version - 1):
+            return Saved(False, self._read([job.seq]).get(job.seq))
+        if job.key is not None and row[3] >= State.SUCCEEDED and not job.is_final:
+            holder = self._holder(job.queue, job.key)
+            if holder is not None:
+                return Saved(False, holder)
+        queue, kind, state, labels = row[1:5]
+        self._update(job, (queue, kind, State(state)), labels)
+        return Saved(True, job)
+
+    def _standing(self, seqs: Sequence[int]) -> dict[int, Row]:
+        """What a row says of a job, but for its version: that of a running one is that of its claim."""
+        standing = {row[0]: row for row in self._write.execute(sql.SELECT_STANDING, (listed(seqs),))}
+        for seq, job in self._running.standing(seqs).items():
+            if seq in standing:
+                standing[seq] = (*standing[seq][:-1], job.version)
+        return standing
+
+    def _update(self, job: Job, group: Group, labels: bytes | None) -> None:
+        """Write a job over a row of which the group and labels are given."""
+        write_jobs(self._write, sql.update, as_rows([job]))
+        self._count_off(job.seq, group)
+        self._ledger.deltas[job.group] += 1
+        if job.labels != labels:
+            self._label(job.seq, labels, sql.DELETE_LABEL)
+            self._label(job.seq, job.labels, sql.INSERT_LABEL)
+
+    def delete(self, job: Job) -> bool:
+        stored = self._read([job.seq]).get(job.seq)
+        if stored is None or (stored.token, stored.version) != (job.token, job.version):
+            return False
+        self._forget(stored.seq, stored.group, stored.labels)
+        return True
+
+    def purge(self, seqs: Sequence[int], before: Instant) -> int:
+        rows: list[Row] = self._write.execute(sql.SELECT_PURGEABLE, (listed(dict.fromkeys(seqs)), before)).fetchall()
+        for seq, queue, kind, state, labels in rows:
+            self._forget(seq, (queue, kind, State(state)), labels)
+        return len(rows)
+
+    def _forget(self, seq: int, group: Group, labels: bytes | None) -> None:
+        self._write.execute(sql.DELETE, (seq,))
+        self._count_off(seq, group)
+        self._label(seq, labels, sql.DELETE_LABEL)
+
+    def forget_memos(self, before: Instant, limit: int) -> int:
+        self._write.execute(sql.FORGET_MEMOS, (before, limit))
+        return self._write.changes()
+
+    def override(self, queue: str, override: Override | None) -> None:
+        if override is None:
+            self._write.execute(sql.DROP_OVERRIDE, (queue,))
+        else:
+            self._write.execute(sql.SET_OVERRIDE, (queue, *override))
+
+    def _holder(self, queue: str, key: str | None) -> Job | None:
+        row = self._write.execute(sql.SELECT_HOLDER, (queue, key)).fetchone()
+        return None if row is None else self._read(row)[row[0]]
+
+    def _read(self, seqs: Sequence[int]) -> dict[int, Job]:
+        return self._running.read(self._write, seqs)
+
+    def _count_off(self, seq: int, group: Group) -> None:
+        """One less has a row of this group; if it was running by its claim, that is over, and its row was waiting."""
+        if self._end([seq]):
+            group = (*group[:2], State.SCHEDULED)
+        self._ledger.deltas[group] -= 1
+
+    def _end(self, seqs: Sequence[int]) -> Collection[Job]:
+        """Those of them that were running by their claims come back: no more, and counted as their rows have them."""
+        if ended := self._running.end(seqs):
+            move(self._ledger.moves, ended, State.RUNNING, State.SCHEDULED)
+        return ended
+
+    def _label(self, seq: int, labels: bytes | None, statement: str) -> None:
+        for name, value in read_labels(labels).items():
+            self._write.execute(statement, (name, value, seq))
+
+
+def recall(connection: apsw.Connection, running: Running, memo: Memo, now: Instant) -> Receipt | None:
+    """The answer to an add that had this memo; None if there was none."""
+    row = connection.execute(sql.SELECT_MEMO, (memo.caller, memo.key, now - MEMO_LIFE)).fetchone()
+    if row is None:
+        return None
+    digest, ids = row
+    if digest != memo.digest:
+        raise IdempotencyMismatch(f"Idempotency-Key {memo.key!r} was used for another body; take a new key")
+    names = [parse_id(id_) or (0, "") for id_ in orjson.loads(ids)]
+    jobs = running.read(connection, [seq for seq, _ in names])
+    found = [job if (job := jobs.get(seq)) and job.token == token else None for seq, token in names]
+    return Receipt([Added(Fate.EXISTS, job) if job else None for job in found], replayed=True)
+
+
+def _is_plain(job: Job, standing: Row) -> bool:
+    """Whether it follows on what is stored and takes neither its key nor other labels."""
+    is_next = standing[5:] == (job.token, job.version - 1)
+    return is_next and standing[4] == job.labels and (job.key is None or job.is_final)

@@ -1,0 +1,1 @@
+"""The log, the metrics, and what neither may show."""

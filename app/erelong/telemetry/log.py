@@ -1,0 +1,218 @@
+"""The log: a line an event, for people or as JSON, written by a thread so that a slow reader stalls nothing."""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import sys
+import threading
+import traceback
+from collections import Counter
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TextIO
+
+import orjson
+
+from erelong.telemetry.redact import redacted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MAX_QUEUED: Final = 10_000  # lines that wait for a slow reader; more are dropped, counted and told of
+MAX_FIELD: Final = 4_000  # characters of one field
+MAX_A_SECOND: Final = 100  # lines of one event, or of one library; more are dropped likewise, but for debug
+
+
+class Attempted(Protocol):
+    """What lines say of the running job for which they are written."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
+
+
+# What is being done where a line is written: by request, and by running job, also in the threads and tasks it begins.
+current_request: ContextVar[str | None] = ContextVar("current_request", default=None)
+current_job: ContextVar[Attempted | None] = ContextVar("current_job", default=None)
+
+
+class Logger:
+    """Logs events: a name to search for, and fields; `exc_info` adds the traceback as the field `exception`."""
+
+    def __init__(self, name: str) -> None:
+        self._logger = logging.getLogger(name)
+
+    def debug(self, event: str, /, **fields: object) -> None:
+        self._log(logging.DEBUG, event, fields)
+
+    def info(self, event: str, /, **fields: object) -> None:
+        self._log(logging.INFO, event, fields)
+
+    def warning(self, event: str, /, *, exc_info: BaseException | bool = False, **fields: object) -> None:
+        self._log(logging.WARNING, event, fields, exc_info)
+
+    def error(self, event: str, /, *, exc_info: BaseException | bool = False, **fields: object) -> None:
+        self._log(logging.ERROR, event, fields, exc_info)
+
+    @property
+    def has_debug(self) -> bool:
+        return self._logger.isEnabledFor(logging.DEBUG)
+
+    def _log(self, level: int, event: str, fields: dict[str, object], exc_info: BaseException | bool = False) -> None:
+        if self._logger.isEnabledFor(level):
+            self._logger.log(level, event, extra={"fields": fields}, exc_info=exc_info or None)
+
+
+get_logger = Logger
+
+
+def setup(level: str, format: Literal["console", "json"], stream: TextIO | None = None) -> None:
+    """Send what the process and its libraries log to the stream (stderr); `logging.shutdown`, at exit, the rest."""
+    writer = _Writer(stream or sys.stderr)
+    writer.setFormatter(_Json() if format == "json" else _Console())
+    logging.basicConfig(level=level.upper(), handlers=[writer], force=True)
+
+
+def take_failures() -> None:
+    """Log what Python itself would print: what nobody caught, here, in a thread or in a finalizer; and warnings."""
+    log = Logger(__name__)
+    logging.captureWarnings(True)
+    sys.excepthook = lambda _kind, error, _trace: log.error("crashed", exc_info=error)
+    threading.excepthook = lambda args: log.error(
+        "thread_crashed", exc_info=args.exc_value or False, thread=args.thread.name if args.thread else None
+    )
+    sys.unraisablehook = lambda args: log.error(
+        "unraisable", exc_info=args.exc_value or False, where=getattr(args.object, "__qualname__", type(args.object))
+    )
+
+
+def lost() -> dict[str, int]:
+    """How many lines were not written, by why."""
+    writers = [handler for handler in logging.getLogger().handlers if isinstance(handler, _Writer)]
+    return {why: sum(writer.lost[why] for writer in writers) for why in ("slow_reader", "flood")}
+
+
+class _Json(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        head = {"time": _time(record), "level": record.levelname.lower(), "logger": record.name}
+        return orjson.dumps({**head, "event": _plain(record.getMessage()), **_fields(record)}).decode()
+
+
+class _Console(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        event = str(_plain(record.getMessage()))
+        fields = "".join(f" {name}={_quoted(str(value))}" for name, value in _fields(record).items())
+        return f"{_time(record)} {record.levelname:<7} {event if event.isprintable() else json.dumps(event)}{fields}"
+
+
+class _Writer(logging.Handler):
+    """Takes lines from any thread; a thread of its own writes them."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self.lost: Counter[str] = Counter()
+        self._stream = stream
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._dropped = 0
+        self._flood = _Flood()
+        self._thread: threading.Thread | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            for event, lines in self._flood.over(int(record.created)):
+                self._put(_own_record("log_lines_held_back", of=event, lines=lines))
+            if self._flood.takes(record):
+                self._put(record)
+            else:
+                self.lost["flood"] += 1
+        except Exception:  # noqa: BLE001 - a log call that cannot be formatted must not fail its caller
+            self.handleError(record)
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self._lines.put(None)
+            self._thread.join(timeout=1.0)  # a reader that has stopped may keep the process this long and no longer
+            self._thread = None
+        super().close()
+
+    def _put(self, record: logging.LogRecord) -> None:
+        if self._lines.qsize() >= MAX_QUEUED:
+            self._dropped += 1
+            self.lost["slow_reader"] += 1
+            return
+        if self._thread is None:  # the first line, or one after the end: a crash
+            self._thread = threading.Thread(target=self._write, name="log", daemon=True)
+            self._thread.start()
+        dropped, self._dropped = self._dropped, 0
+        if dropped:
+            self._lines.put(self.format(_own_record("log_lines_dropped", lines=dropped)))
+        self._lines.put(self.format(record))
+
+    def _write(self) -> None:
+        while (line := self._lines.get()) is not None:
+            try:
+                self._stream.write(f"{line}\n")
+                if self._lines.empty():
+                    self._stream.flush()
+            except (OSError, ValueError):  # nobody reads any more, and there is nowhere else to say so
+                continue
+
+
+class _Flood:
+    """Counts the lines of each event in one second, and lets so many pass."""
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._counts: Counter[str] = Counter()
+
+    def over(self, second: int) -> Iterable[tuple[str, int]]:
+        """When another second begins, how many of which event did not pass in the last."""
+        if second == self._second:
+            return ()
+        held = [(event, lines - MAX_A_SECOND) for event, lines in self._counts.items() if lines > MAX_A_SECOND]
+        self._second, self._counts = second, Counter()
+        return held
+
+    def takes(self, record: logging.LogRecord) -> bool:
+        if record.levelno <= logging.DEBUG:
+            return True
+        event = record.msg if hasattr(record, "fields") else record.name  # a library puts anything into its lines
+        self._counts[event] += 1
+        return self._counts[event] <= MAX_A_SECOND
+
+
+def _own_record(event: str, **fields: object) -> logging.LogRecord:
+    return logging.makeLogRecord({"name": __name__, "levelname": "WARNING", "msg": event, "fields": fields})
+
+
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03d}Z"
+
+
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    fields = {name: _plain(value) for name, value in getattr(record, "fields", {}).items()}
+    if record.exc_info and record.exc_info[1]:
+        text = redacted("".join(traceback.format_exception(record.exc_info[1])))  # or a cut might hide what is a key
+        fields["exception"] = _plain(text[-MAX_FIELD:])
+    if (request := current_request.get()) is not None:
+        fields.setdefault("request", request)
+    if (job := current_job.get()) is not None:
+        fields.setdefault("job", job.id)
+        fields.setdefault("attempt", job.attempt)
+    return fields
+
+
+def _plain(value: object) -> object:
+    if value is None or isinstance(value, (bool, float)) or (isinstance(value, int) and abs(value) < 2**63):
+        return value
+    text = redacted(str(value)).encode(errors="backslashreplace").decode()  # a path may hold half a surrogate pair
+    return text if len(text) <= MAX_FIELD else f"{text[:MAX_FIELD]}…"
+
+
+def _quoted(text: str) -> str:
+    if text and text.isprintable() and not any(mark in text for mark in ' "='):
+        return text
+    return json.dumps(text, ensure_ascii=not text.isprintable())

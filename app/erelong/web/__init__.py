@@ -1,0 +1,1 @@
+"""What every face stands on: connections, routing, auth, bodies, problems."""

@@ -1,0 +1,155 @@
+"""The gate: who asks and whether they may, settled before a body is read or a query looked at."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiohttp import HttpVersion11, hdrs, web
+
+from erelong.errors import Fault, Forbidden, RateLimited, Unauthenticated
+from erelong.model.caller import ANYBODY, Caller
+from erelong.model.rate import Bucket
+from erelong.settings.api_keys import Keyring
+from erelong.telemetry.log import get_logger
+from erelong.web.listener import is_loopback
+from erelong.web.origins import refuse_name, refuse_page
+from erelong.web.problems import REQUEST_ID
+from erelong.web.router import name_in
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from erelong.model.caller import Scope
+    from erelong.service.jobs import Service
+    from erelong.service.leases import Leases
+    from erelong.service.queues import Queues
+    from erelong.settings.sections import Config
+
+CALLER = web.RequestKey("caller", Caller)
+SCHEME = "bearer"
+SEND = 'send "Authorization: Bearer <key>"'
+
+log = get_logger(__name__)
+
+
+class Gate:
+    """Lets in who may ask. Without keys that is everybody but pages of elsewhere; `allow_anonymous` lets in those
+    without a key beside those with one. `tick` is the monotonic clock.
+    """
+
+    def __init__(
+        self, *, service: Service, queues: Queues, leases: Leases, config: Config, tick: Callable[[], float]
+    ) -> None:
+        settings = config.auth
+        self._service = service
+        self._queues = queues
+        self._leases = leases
+        self._is_local = is_loopback(config.server.host)  # only this machine reaches the service
+        self._tick = tick
+        self._has_keys = bool(settings.keys)
+        self._needs_key = self._has_keys and not settings.allow_anonymous
+        self._keyring = Keyring(callers={key.sha256: key.caller(name) for name, key in settings.keys.items()})
+        self._buckets = {
+            name: Bucket(per_second=key.rate.per_second, burst=key.rate.burst)
+            for name, key in settings.keys.items()
+            if key.rate
+        }
+        # Strangers must not fill the log; keys of 256 bits need no other defence.
+        self._lines = Bucket(per_second=10 / 60, burst=10)
+        self._unlogged = 0
+
+    async def admit(self, request: web.Request, path: str, scope: Scope) -> None:
+        """Let in only those whose key has the scope, and only to what is of queues of theirs."""
+        caller = request[CALLER] = self._admit(request, scope)
+        if caller.queues:
+            await self._confine(request, path, caller)
+
+    def greet(self, scope: Scope | None) -> Callable[[web.Request], Awaitable[None]]:
+        """What `Expect: 100-continue` meets: who will be refused is not told to send the body."""
+
+        async def greet(request: web.Request) -> None:
+            is_asked = request.version == HttpVersion11 and request.headers[hdrs.EXPECT].lower() == "100-continue"
+            if is_asked and (scope is None or self.knows(request, scope)):
+                await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                request.writer.output_size = 0  # or the answer would seem to have begun
+
+        return greet
+
+    def knows(self, request: web.Request, scope: Scope) -> bool:
+        """Whether a request would be let in; nobody is refused or counted."""
+        try:
+            header = self._meet(request)
+        except (Forbidden, Unauthenticated):
+            return False
+        caller = ANYBODY if header is None else self._keyring.find(_key_of(header))
+        return caller is not None and scope in caller.scopes
+
+    def _admit(self, request: web.Request, scope: Scope) -> Caller:
+        try:
+            header = self._meet(request)
+        except Unauthenticated:
+            self._note_failure(request, "no key")
+            raise
+        if header is None:
+            return ANYBODY
+        key = _key_of(header)
+        caller = self._keyring.find(key)
+        if caller is None:
+            known = self._keyring.name_of(key)
+            self._note_failure(request, f"not the key {known}" if known else "unknown key")
+            raise Unauthenticated(f"this is not a key that is known here; {SEND}, as new-key printed it")
+        bucket = self._buckets.get(caller.name)
+        wait = bucket.take(self._tick()) if bucket is not None else 0.0
+        if wait > 0:
+            raise RateLimited(
+                f"key {caller.name!r} asks more often than its rate; wait as Retry-After says", retry_after=wait
+            )
+        if scope not in caller.scopes:
+            has = ", ".join(sorted(caller.scopes))
+            raise Forbidden(f"this needs the scope {scope}; key {caller.name!r} has {has}")
+        return caller
+
+    def _meet(self, request: web.Request) -> str | None:
+        """What holds a key, or None if none is needed."""
+        refuse_page(request)
+        header = request.headers.get(hdrs.AUTHORIZATION) if self._has_keys else None
+        if header is None:
+            if self._needs_key:
+                raise Unauthenticated(f"this needs a key; {SEND}")
+            refuse_name(request, is_local=self._is_local)
+        return header
+
+    async def _confine(self, request: web.Request, path: str, caller: Caller) -> None:
+        """What is of another queue does not exist for a key that is limited to some."""
+        if "{id}" in path:
+            await self._service.get(name_in(request), caller)
+        elif "{token}" in path:
+            await self._leases.get(name_in(request), caller)
+        elif "{queue}" in path:
+            self._queues.refuse_strange(name_in(request), caller)
+
+    def _note_failure(self, request: web.Request, reason: str) -> None:
+        if self._lines.take(self._tick()) > 0:
+            self._unlogged += 1
+            return
+        unlogged, self._unlogged = self._unlogged, 0
+        log.warning("auth_failed", reason=reason, peer=request.remote, request=request[REQUEST_ID], unlogged=unlogged)
+
+
+def caller_of(request: web.Request) -> Caller:
+    caller: Caller = request.get(CALLER, ANYBODY)
+    return caller
+
+
+def refuse_strange(caller: Caller, pointer: str, *queues: str) -> None:
+    """Refuse work for queues, named at the pointer, that are not the caller's."""
+    strange = caller.strange(queues)
+    if strange:
+        has = ", ".join(sorted(caller.queues))
+        faults = [Fault(pointer, f"{queue!r} is no queue of key {caller.name!r}, which has {has}") for queue in strange]
+        raise Forbidden("the key is not good for this queue", faults=faults)
+
+
+def _key_of(header: str) -> str:
+    scheme, _, key = header.partition(" ")
+    return key.strip() if scheme.lower() == SCHEME else ""

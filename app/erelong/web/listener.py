@@ -1,0 +1,59 @@
+"""The door: the address that the service listens on, and whether it may be open to others."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+from erelong.errors import Exit
+from erelong.settings.section import ConfigError
+
+if TYPE_CHECKING:
+    from erelong.settings.sections import Config
+
+SEND_BUFFER = 131_072  # bytes of answers that the system keeps for a client, who may not read; else up to 4 MiB
+
+
+def refuse_open_door(config: Config) -> None:
+    """Anybody who reaches the port may do anything, so beyond this machine that must be said out loud."""
+    host, auth = config.server.host, config.auth
+    if not (is_loopback(host) or auth.keys or auth.allow_anonymous):
+        raise ConfigError(
+            [
+                f"server.host = {host!r} is open to others and there are no keys: make one (`erelong new-key`), "
+                "or listen on 127.0.0.1, or set [auth] allow_anonymous = true (ERELONG_AUTH__ALLOW_ANONYMOUS=true) "
+                "if only friends can reach it"
+            ]
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """A name but localhost is not: it is what the resolver says, and may be another tomorrow."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Take the address; nobody is let in before the site is started."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        door = socket.socket(family, kind, protocol)
+        try:
+            door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            door.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+            door.bind(address)
+        except OSError:
+            door.close()
+            raise
+    except OSError as error:
+        remedy = "name another with --port"
+        if error.errno == errno.EADDRINUSE:
+            remedy = f"wait for the service that has it, if it drains, or {remedy}"
+        raise Exit(f"cannot listen on {host} port {port}: {error.strerror}; {remedy}") from error
+    return door

@@ -1,0 +1,292 @@
+"""The commands, and the exit codes by which others know how they went."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from erelong import __version__, main
+from erelong.cli.parser import main as run
+from erelong.errors import StoreInUse
+from erelong.model.caller import Scope
+from erelong.settings.api_keys import Keyring, fingerprint_of, new_key
+from erelong.settings.load import load
+from erelong.settings.sections import Config
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder without config.toml, and an environment without ours."""
+    monkeypatch.chdir(tmp_path)
+
+
+Served = list[tuple[Config, Sequence[Path]]]
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> Served:
+    """What `serve` was called with; it returns at once."""
+    calls: Served = []
+
+    def serve(config: Config, folders: Sequence[Path]) -> int:
+        calls.append((config, folders))
+        return 0
+
+    monkeypatch.setattr(main, "serve", serve)
+    monkeypatch.setattr("erelong.telemetry.log.setup", lambda *_: None)
+    return calls
+
+
+# serve
+
+
+def test_serve_runs_the_service_with_the_settings(served: Served, tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('[server]\nport = 1234\nhost = "::1"\n')
+
+    assert run(["serve"]) == 0
+
+    ((config, folders),) = served
+    assert (config.server.port, config.server.host) == (1234, "::1")
+    assert set(folders) == {tmp_path}
+
+
+def test_options_go_over_the_settings(served: Served, tmp_path: Path) -> None:
+    settings = tmp_path / "elsewhere" / "my.toml"
+    settings.parent.mkdir()
+    settings.write_text('[server]\nport = 1234\nhost = "::1"\n')
+
+    run(["serve", "--config", str(settings), "--port", "0", "--host", "127.0.0.1", "--data", str(tmp_path / "d")])
+
+    ((config, folders),) = served
+    assert (config.server.port, config.server.host) == (0, "127.0.0.1")
+    assert config.store.path == tmp_path / "d" / "erelong.db"
+    assert [*folders] == [settings.parent, tmp_path]
+
+
+def test_exit_of_the_service_becomes_its_code_and_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], served: Served
+) -> None:
+    def refuse(*_: object) -> int:
+        raise StoreInUse("another process owns data/erelong.db; stop it first")
+
+    monkeypatch.setattr(main, "serve", refuse)
+
+    assert run(["serve"]) == 75
+    assert capsys.readouterr().err == "erelong: another process owns data/erelong.db; stop it first\n"
+
+
+# check-config
+
+
+def test_good_settings_are_said_to_be_good(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check-config"]) == 0
+    assert capsys.readouterr().out == "the settings can be used; kinds: echo, http\n"
+
+
+def test_every_problem_of_bad_settings_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bad.toml").write_text("[server]\nport = 70000\n[workers]\nconcurency = 5\n")
+
+    assert run(["check-config", "--config", "bad.toml"]) == 78
+
+    told = capsys.readouterr().err
+    assert "server.port = 70000" in told
+    assert "did you mean concurrency?" in told
+
+
+def test_settings_that_are_not_there_are_a_problem(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check-config", "--config", "gone.toml"]) == 78
+    assert "gone.toml" in capsys.readouterr().err
+
+
+def test_kind_that_cannot_be_made_is_a_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.toml").write_text('[kinds.mail]\npython = "no_such_module_of_ours:send"\n')
+
+    assert run(["check-config"]) == 78
+    assert "no_such_module_of_ours" in capsys.readouterr().err
+
+
+def test_open_door_without_keys_is_a_problem(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check-config", "--host", "0.0.0.0"]) == 78
+    assert "open to others and there are no keys" in capsys.readouterr().err
+
+
+# new-key
+
+
+def test_new_key_prints_a_key_and_settings_that_know_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = "new-key --name mail-app --scopes submit,read --queues mail,sms --rate 0.5"
+
+    assert run(asked.split()) == 0
+
+    printed = capsys.readouterr().out
+    (key,) = re.findall(r"^erl_[0-9a-f]{12}_[A-Za-z0-9_-]{43}$", printed, re.MULTILINE)
+    (lines,) = re.findall(r"^\[auth.keys.*?(?=\n\n)", printed, re.MULTILINE | re.DOTALL)
+    (tmp_path / "config.toml").write_text(lines)
+    entry = load(None, {}).auth.keys["mail-app"]
+    assert Keyring(callers={entry.sha256: entry.caller("a")}).find(key) == entry.caller("a")
+    assert (entry.scopes, entry.queues) == ([Scope.SUBMIT, Scope.READ], ["mail", "sms"])
+    assert entry.rate is not None
+    assert (entry.rate.per_second, entry.rate.burst) == (0.5, 1.0)
+    assert {path.name for path in tmp_path.iterdir()} == {"config.toml"}
+
+
+def test_new_key_can_be_given_by_the_environment_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["new-key", "--name", "Mail-app.2", "--scopes", "work"])
+
+    (line,) = re.findall(r"^ERELONG_.*$", capsys.readouterr().out, re.MULTILINE)
+    name, _, value = shlex.split(line)[0].partition("=")
+    assert re.fullmatch("[A-Z0-9_]+", name)
+    config = load(None, {name: value})
+    assert config.auth.keys["mail_app_2"].scopes == [Scope.WORK]
+
+
+@pytest.mark.parametrize("name", ["upload_file", "a__b", "_", "..", "FILE", "Mail-File", "x_"])
+def test_variable_of_a_new_key_is_one_of_a_key_whatever_its_name(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run(["new-key", "--name", name, "--scopes", "work"])
+
+    (line,) = re.findall(r"^ERELONG_.*$", capsys.readouterr().out, re.MULTILINE)
+    variable, _, value = shlex.split(line)[0].partition("=")
+    (entry,) = load(None, {variable: value}).auth.keys.values()
+    assert entry.scopes == [Scope.WORK]
+
+
+def test_new_key_without_a_name_is_called_by_its_id(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["new-key", "--scopes", "read"])
+    printed = capsys.readouterr().out
+
+    (id,) = re.findall("^erl_([0-9a-f]{12})_", printed, re.MULTILINE)
+    assert f"[auth.keys.key-{id}]" in printed
+
+
+def test_no_two_new_keys_are_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(20):
+        run(["new-key", "--scopes", "read"])
+
+    keys = re.findall("^erl_.*$", capsys.readouterr().out, re.MULTILINE)
+    assert len({key[:17] for key in keys}) == len({key[17:] for key in keys}) == 20
+
+
+def test_name_with_a_dot_is_one_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(["new-key", "--name", "mail.app", "--scopes", "read"])
+    (tmp_path / "config.toml").write_text(capsys.readouterr().out.partition("betray it:")[2].partition("\nOr in")[0])
+
+    assert [*load(None, {}).auth.keys] == ["mail.app"]
+
+
+def test_open_door_with_a_key_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entry = f'[auth.keys.app]\nsha256 = "{fingerprint_of(new_key())}"\nscopes = ["read"]\n'
+    (tmp_path / "config.toml").write_text(f'[server]\nhost = "0.0.0.0"\n{entry}')
+
+    assert run(["check-config"]) == 0
+    assert capsys.readouterr().out == "the settings can be used; kinds: echo, http\n"
+
+
+# health
+
+
+@contextmanager
+def answering(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[int]:
+    """A server that answers one request; the port it listens on."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answer(self)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        yield server.server_address[1]
+        thread.join(timeout=5)
+
+
+def with_status(status: int) -> Callable[[BaseHTTPRequestHandler], None]:
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        request.send_response(status if request.path == "/livez" else 404)
+        request.end_headers()
+
+    return answer
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "localhost"])
+def test_service_that_answers_is_alive(host: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with answering(with_status(200)) as port:
+        assert run(["health", "--host", host, "--port", str(port)]) == 0
+
+    assert capsys.readouterr().out == "alive\n"
+
+
+def test_service_that_answers_something_else_is_not_alive(capsys: pytest.CaptureFixture[str]) -> None:
+    with answering(with_status(500)) as port:
+        assert run(["health", "--port", str(port)]) == 1
+
+    assert "answered 500" in capsys.readouterr().err
+
+
+def test_what_does_not_speak_http_is_not_alive(capsys: pytest.CaptureFixture[str]) -> None:
+    def greet(request: BaseHTTPRequestHandler) -> None:
+        request.wfile.write(b"220 mail.example ESMTP\r\n")
+
+    with answering(greet) as port:
+        assert run(["health", "--port", str(port)]) == 1
+
+    assert "no answer" in capsys.readouterr().err
+
+
+def test_where_nobody_listens_nobody_is_alive(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as door:
+        door.bind(("127.0.0.1", 0))
+        assert run(["health", "--port", str(door.getsockname()[1])]) == 1
+
+    assert "no answer from 127.0.0.1 port" in capsys.readouterr().err
+
+
+# the line itself
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "sever",
+        "serve --prot 1",
+        "serve --port 70000",
+        "serve --port -1",
+        "serve --port http",
+        "new-key",
+        "new-key --scopes all",
+        "new-key --scopes read,",
+        "new-key --scopes read --queues a,,b",
+        "new-key --scopes read --name a/b",
+        "new-key --scopes read --rate 0",
+        "new-key --scopes read --rate inf",
+        "new-key --scopes read --rate nan",
+        "new-key --scopes read --rate much",
+    ],
+    ids=repr,
+)
+def test_line_that_cannot_be_understood_is_refused(
+    line: str, capsys: pytest.CaptureFixture[str], served: Served
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        run(line.split())
+
+    assert (caught.value.code, served) == (2, [])
+    assert "usage: erelong" in capsys.readouterr().err
+
+
+def test_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        run(["--version"])
+
+    assert (caught.value.code, capsys.readouterr().out) == (0, f"erelong {__version__}\n")

@@ -1,0 +1,205 @@
+"""Background loops: nothing ends them but their owner, and one bad item is set aside alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from erelong.duties.duty import Duty, SetAside, in_halves
+from erelong.errors import StorageFull, StoreRefused, StoreUnavailable
+from erelong.telemetry.metrics import Metrics
+
+
+class Digging:
+    """Work that a test gives out: each lap takes what is given, and raises `error` if that is set."""
+
+    name = "digging"
+
+    def __init__(self) -> None:
+        self.given = asyncio.Event()
+        self.error: BaseException | None = None
+        self.laps = 0
+
+    async def ready(self) -> None:
+        await self.given.wait()
+
+    async def lap(self) -> None:
+        self.laps += 1
+        if self.error is not None:
+            raise self.error
+        self.given.clear()
+
+
+@pytest.fixture
+async def digging() -> Digging:
+    return Digging()
+
+
+@pytest.fixture
+async def duty(digging: Digging) -> AsyncIterator[Duty]:
+    duty = Duty(work=digging, metrics=Metrics())
+    duty.start()
+    yield duty
+    await duty.stop()
+
+
+async def test_duty_sleeps_until_there_is_something_to_do(duty: Duty, digging: Digging) -> None:
+    await asyncio.sleep(1_000)
+    before = digging.laps
+    digging.given.set()
+    await asyncio.sleep(1_000)
+
+    assert (before, digging.laps, duty.status()) == (0, 1, "ok")
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("not now"), RuntimeError("a bug")], ids=repr)
+async def test_failed_lap_is_shown_and_repeated_until_it_works(duty: Duty, digging: Digging, error: Exception) -> None:
+    digging.error = error
+    digging.given.set()
+    await asyncio.sleep(10)
+    failing = duty.status()
+    digging.error = None
+    await asyncio.sleep(2)
+
+    assert failing.startswith("failed 11 times in a row: ")
+    assert str(error) in failing
+    assert (digging.laps, duty.status(), digging.given.is_set()) == (12, "ok", False)
+
+
+async def test_full_disk_is_retried_and_no_failure_of_the_duty(duty: Duty, digging: Digging) -> None:
+    digging.error = StorageFull("no room")
+    digging.given.set()
+    await asyncio.sleep(10)
+
+    assert (digging.laps, duty.status()) == (11, "ok")
+
+
+async def test_failures_are_logged_once_a_minute_and_once_when_they_are_over(
+    duty: Duty, digging: Digging, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    digging.error = ValueError("bad")
+    digging.given.set()
+    await asyncio.sleep(130)
+    digging.error = None
+    await asyncio.sleep(2)
+
+    told = [(record.msg, record.__dict__["fields"]["laps"]) for record in caplog.records]
+    assert [event for event, _ in told] == ["duty_failed"] * 3 + ["duty_recovered"]
+    assert told[0][1] == 1
+
+
+async def test_loop_that_is_killed_turns_red_and_is_restarted(duty: Duty, digging: Digging) -> None:
+    await asyncio.sleep(1)
+    assert duty._task is not None
+    duty._task.cancel()
+    await asyncio.sleep(0.1)
+    killed = duty.status()
+    await asyncio.sleep(2)
+    restarted = duty.status()
+    digging.given.set()
+    await asyncio.sleep(1)
+
+    assert killed.startswith("failed 1 times in a row: CancelledError")
+    assert (restarted, digging.laps) == ("ok", 2)
+
+
+async def test_stopped_duty_stays_stopped(digging: Digging) -> None:
+    duty = Duty(work=digging, metrics=Metrics())
+    duty.start()
+    await asyncio.sleep(1)
+
+    await duty.stop()
+    digging.given.set()
+    await asyncio.sleep(10)
+
+    assert (digging.laps, duty.status()) == (0, "stopped")
+
+
+async def test_duty_that_is_stopped_between_its_end_and_its_restart_stays_stopped(digging: Digging) -> None:
+    duty = Duty(work=digging, metrics=Metrics())
+    duty.start()
+    await asyncio.sleep(1)
+    assert duty._task is not None
+    duty._task.cancel()
+    await asyncio.sleep(0.1)
+
+    await duty.stop()
+    digging.given.set()
+    await asyncio.sleep(10)
+
+    assert digging.laps == 0
+
+
+# halves
+
+
+@given(st.integers(1, 200), st.sets(st.integers(0, 199), max_size=5))
+def test_halving_does_all_but_the_bad_items_each_once(number: int, bad: set[int]) -> None:
+    bad &= set(range(number))
+    done: list[int] = []
+
+    async def do(items: Sequence[int]) -> None:
+        if not bad.isdisjoint(items):
+            raise StoreRefused("damaged")
+        done.extend(items)
+
+    async def run() -> list[tuple[int, Exception]]:
+        return await in_halves(range(number), do)
+
+    if len(bad) == number > 1:
+        pytest.skip("when nothing works, it may be the store")
+    alone = asyncio.run(run())
+
+    assert done == [item for item in range(number) if item not in bad]
+    assert [item for item, _ in alone] == sorted(bad)
+
+
+@pytest.mark.parametrize("error", [StorageFull("full"), StoreUnavailable("down")], ids=repr)
+async def test_error_of_the_store_itself_is_raised_at_once(error: Exception) -> None:
+    calls = 0
+
+    async def do(_: Sequence[int]) -> None:
+        nonlocal calls
+        calls += 1
+        raise error
+
+    with pytest.raises(type(error)):
+        await in_halves(range(500), do)
+    assert calls == 1
+
+
+async def test_nothing_is_set_aside_where_nothing_works(caplog: pytest.LogCaptureFixture) -> None:
+    calls = 0
+
+    async def do(_: Sequence[int]) -> None:
+        nonlocal calls
+        calls += 1
+        raise ValueError("a bug")
+
+    with pytest.raises(ValueError, match="a bug"):
+        await in_halves(range(500), do)
+    assert calls < 30
+
+
+async def test_no_items_are_no_call() -> None:
+    async def do(_: Sequence[int]) -> None:
+        raise AssertionError
+
+    assert await in_halves([], do) == []
+
+
+def test_item_set_aside_is_due_after_growing_pauses_up_to_a_minute() -> None:
+    aside: SetAside[int] = SetAside(name="digging", metrics=Metrics())
+
+    pauses = [aside.add(7, ValueError("bad")) for _ in range(2_000)]
+
+    assert pauses[:8] == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert pauses[-1] == 60
+    assert aside.status() == "ok, but 1 set aside, the last 7: bad; see item_set_aside in the log"
+    aside.remove([7, 8])
+    assert (len(aside), aside.status()) == (0, "ok")

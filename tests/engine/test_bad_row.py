@@ -1,0 +1,298 @@
+"""One row that can never be read or written stops nothing but its own job, through an hour."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from erelong.duties.waiters import STAYS
+from erelong.handlers.pull import PullHandler
+from erelong.lanes.pollers import Ask
+from erelong.main import Parts
+from erelong.model.job import Job, State
+from erelong.model.query import Query
+from erelong.model.submission import Offer
+from erelong.settings.queues import QueueSettings, Retention
+from erelong.settings.sections import Config, StoreSection
+from erelong.stores.sqlite.store import SqliteStore
+from tests.support.builders import make_job, make_retry
+from tests.support.engine import Engine
+from tests.support.kinds import FakeHandler, lasting
+from tests.support.virtual import VirtualClock
+
+HOUR = 3_600
+SOUND = 700
+ONE_SLOT = QueueSettings(concurrency=1)
+VICTIM = "v" * 12_000  # some pages of its own
+OWN_PAGE = b"v" * 1_000
+PULLED = {"pulled": PullHandler(name="pulled", schema={})}
+PULL = Ask(frozenset({"pulled"}), frozenset(), 1, 2.0)
+
+
+# in virtual time, on a store that refuses the row
+
+
+async def test_job_that_cannot_be_read_when_it_expires_delays_no_other(clock: VirtualClock) -> None:
+    async with Engine(clock=clock) as engine:
+        await engine.parts.queues.pause("held", True)
+        (bad,) = await engine.submit_all([{"queue": "held", "delay": 5, "expires_after": 1}])
+        sound = await engine.submit_all([{"delay": 6 + index / SOUND} for index in range(SOUND)])
+        engine.store.refuse("get", bad.seq)
+
+        await asyncio.sleep(8)
+        ended = [await engine.read(job) for job in sound]
+        await asyncio.sleep(HOUR)
+
+        assert {job.state for job in ended} == {State.SUCCEEDED}
+        assert max(job.late_by or 0 for job in ended) < 0.01
+        assert engine.parts.health.checks()["scheduler"].startswith(f"ok, but 1 set aside, the last {bad.seq}: ")
+        assert engine.parts.metrics.laps_failed.values == {}
+        assert engine.store.calls.count("get") < 200 + 2 * SOUND
+        del engine.store.refused["get"]
+        await asyncio.sleep(61)
+        assert (await engine.read(bad)).state is State.EXPIRED
+        assert engine.parts.health.checks()["scheduler"] == "ok"
+
+
+async def test_job_that_can_never_be_claimed_keeps_no_other_from_running(clock: VirtualClock) -> None:
+    async with Engine(clock=clock, queue=QueueSettings(concurrency=10)) as engine:
+        bad, *sound = await engine.submit_many(100, delay=1.0)
+        engine.store.refuse("claim", bad.seq)
+
+        for job in sound:
+            await engine.until_final(job, within=5)
+        await asyncio.sleep(HOUR)
+
+        assert engine.parts.health.checks()["dispatcher"].startswith("ok, but 1 set aside")
+        assert (await engine.read(bad)).state is State.SCHEDULED
+        del engine.store.refused["claim"]
+        assert (await engine.until_final(bad, within=61)).state is State.SUCCEEDED
+        engine.assert_all_given_back()
+
+
+async def test_outcome_that_can_never_be_saved_keeps_no_other_from_being_saved(clock: VirtualClock) -> None:
+    async with Engine(clock=clock) as engine:
+        bad, *sound = await engine.submit_many(50)
+        engine.store.refuse("finish", bad.seq)
+
+        for job in sound:
+            await engine.until_final(job, within=1)
+        await asyncio.sleep(HOUR)
+
+        assert (await engine.read(bad)).state is State.RUNNING
+        assert len(engine.parts.outcomes) == 1
+        assert engine.parts.health.checks()["completer"].startswith("ok, but 1 set aside")
+        assert engine.parts.metrics.laps_failed.values == {}
+        engine.assert_all_given_back()
+        del engine.store.refused["finish"]
+        assert (await engine.until_final(bad, within=61)).state is State.SUCCEEDED
+        assert len(engine.parts.outcomes) == 0
+
+
+async def test_lease_that_cannot_be_ended_gives_its_slot_back(clock: VirtualClock) -> None:
+    async with Engine(clock=clock, queue=ONE_SLOT, kinds=PULLED) as engine:
+        bad, next_one = await engine.submit_all([{"kind": "pulled"}] * 2)
+        await asyncio.sleep(0.1)
+        await engine.parts.leases.lend(PULL, 1, STAYS)
+        engine.store.refuse("get", bad.seq)
+
+        leased = await engine.parts.leases.lend(PULL, 10, STAYS)
+        await engine.parts.leases.release(leased[0].token)
+        await asyncio.sleep(HOUR)
+
+        assert leased[0].job.seq == next_one.seq
+        assert engine.parts.health.checks()["leases"].startswith("ok, but 1 set aside")
+        assert engine.parts.metrics.laps_failed.values == {}
+        del engine.store.refused["get"]
+        await asyncio.sleep(61)
+        assert (await engine.read(bad)).state is State.SCHEDULED
+        assert engine.parts.lanes._lanes["default"].running == 0
+
+
+async def test_lease_that_cannot_be_stored_is_not_given_out_and_others_are(clock: VirtualClock) -> None:
+    async with Engine(clock=clock, kinds=PULLED) as engine:
+        bad, *sound = await engine.submit_all([{"kind": "pulled"}] * 5)
+        await asyncio.sleep(0.1)
+        engine.store.refuse("save", bad.seq)
+
+        leased = await engine.parts.leases.lend(PULL._replace(max=5), 0, STAYS)
+
+        assert {lease.job.seq for lease in leased} == {job.seq for job in sound}
+        assert engine.parts.lanes._lanes["default"].running == 4
+
+
+async def test_lost_job_that_can_never_be_saved_keeps_no_other_from_being_recovered(clock: VirtualClock) -> None:
+    engine = Engine(clock=clock, handler=FakeHandler(lasting(100)))
+    async with engine:
+        jobs = await engine.submit_many(20)
+        await engine.until(lambda: engine.handler.running == 20)
+        await engine.parts.workers.duty.stop()
+        left = engine.store
+    again = Engine(clock=clock, store=left)
+    left._jobs |= {job.seq: job.start(clock.now()) for job in jobs}
+    left._recount()
+    left.refuse("save", jobs[0].seq)
+    async with again:
+        for job in jobs[1:]:
+            assert (await again.until_final(job, within=5)).losses == 1
+        await asyncio.sleep(HOUR)
+        assert again.parts.health.checks()["recovery"].startswith("ok, but 1 set aside")
+        left.refused.clear()
+        assert (await again.until_final(jobs[0], within=61)).losses == 1
+
+
+async def test_doubt_that_cannot_be_settled_keeps_no_other_from_being_settled(clock: VirtualClock) -> None:
+    async with Engine(clock=clock) as engine:
+        bad, *sound = await engine.submit_many(10, delay=HOUR * 2)
+        engine.store.refuse("get", bad.seq)
+        looked_at: list[int] = []
+        engine.parts.doubts._on_look = lambda _queue, seq, _job: looked_at.append(seq)
+
+        engine.parts.doubts.changed([bad, *sound])
+        await asyncio.sleep(HOUR)
+
+        assert sorted(looked_at) == [job.seq for job in sound]
+        assert engine.parts.health.checks()["reconciler"].startswith("ok, but 1 set aside")
+        del engine.store.refused["get"]
+        await asyncio.sleep(61)
+        assert looked_at[-1] == bad.seq
+
+
+# each duty killed
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("scheduler", "dispatcher", "completer", "reconciler", "leases", "recovery"),
+        *("retention", "idempotency_records", "agenda_tidying", "idle_queues"),
+    ],
+)
+async def test_duty_that_is_killed_turns_ready_red_by_name_and_is_restarted(clock: VirtualClock, name: str) -> None:
+    async with Engine(clock=clock) as engine:
+        await asyncio.sleep(1)
+        task = engine.parts.duties[name]._task
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0.1)
+        killed = engine.parts.health.checks()
+        job = await engine.until_final(await engine.submit(), within=2)
+        await asyncio.sleep(2)
+
+        assert [part for part, state in killed.items() if not state.startswith("ok")] == [name]
+        assert engine.parts.metrics.laps_failed.values == {(name,): 1}
+        assert job.state is State.SUCCEEDED
+        assert engine.parts.health.checks()[name] == "ok"
+
+
+# on the real store, with one byte changed on the disk
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    return Config(store=StoreSection(path=tmp_path / "erelong.db", retention_interval=0.2), queues={"pulled": ONE_SLOT})
+
+
+async def started(config: Config) -> Parts:
+    parts = Parts(
+        config=config,
+        store=SqliteStore(path=config.store.path),
+        handlers={"echo": FakeHandler(), "pulled": PullHandler(name="pulled", schema={})},
+    )
+    await parts.start()
+    return parts
+
+
+async def submit(parts: Parts, *asked: dict[str, Any]) -> list[Job]:
+    now = parts._now()
+    receipt = await parts.service.add([Offer(make_job(now=now, retry=ONCE, **one)) for one in asked], now=now)
+    return [entry.job for entry in receipt.entries if entry is not None]
+
+
+ONCE = make_retry(max_attempts=1)
+
+
+def damage(config: Config) -> None:
+    """Change a byte on each page that holds nothing but a part of the victim's params; some were given up since."""
+    content = config.store.path.read_bytes()
+    size = int.from_bytes(content[16:18], "big")
+    starts = range(0, len(content), size)
+    own = [start for start in starts if content[start] == 0 and content[start + 4 : start + 1_004] == OWN_PAGE]
+    assert own
+    with config.store.path.open("r+b") as file:
+        for start in own:
+            file.seek(start + 100)
+            file.write(b"V")
+
+
+@pytest.mark.real_loop
+@pytest.mark.timeout(20)
+async def test_damaged_page_of_an_expiring_job_delays_no_other(config: Config) -> None:
+    parts = await started(config)
+    await parts.queues.pause("held", True)
+    (bad,) = await submit(parts, {"queue": "held", "delay": 1.5, "expires_after": 0.5, "params": {"a": VICTIM}})
+    sound = await submit(parts, *({"delay": 2 + index / SOUND} for index in range(SOUND)))
+    await parts.stop()
+    damage(config)
+    parts = await started(config)
+
+    ended = [await parts.service.wait(job.id, 10) for job in sound]
+
+    assert {job.state for job in ended} == {State.SUCCEEDED}
+    assert max(job.late_by or 0 for job in ended) < 0.5
+    assert parts.health.checks()["scheduler"].startswith(f"ok, but 1 set aside, the last {bad.seq}: ")
+    assert parts.health.checks()["store"].startswith("damaged: ")
+    await parts.stop()
+
+
+@pytest.mark.real_loop
+@pytest.mark.timeout(20)
+async def test_damaged_page_of_a_leased_job_gives_its_slot_back(config: Config) -> None:
+    parts = await started(config)
+    pulled = {"kind": "pulled", "queue": "pulled"}
+    await submit(parts, {**pulled, "params": {"a": VICTIM}})
+    await asyncio.sleep(0.2)
+    assert len(await parts.leases.lend(PULL, 5, STAYS)) == 1
+    (next_one,) = await submit(parts, pulled)
+    await parts.stop()
+    damage(config)
+    parts = await started(config)
+
+    (leased,) = await parts.leases.lend(PULL, 10, STAYS)
+
+    assert leased.job.seq == next_one.seq
+    assert parts.health.checks()["leases"].startswith("ok, but 1 set aside")
+    await parts.stop()
+
+
+@pytest.mark.real_loop
+@pytest.mark.timeout(20)
+async def test_damaged_page_of_a_job_to_be_purged_keeps_no_other_from_being_purged(config: Config) -> None:
+    parts = await started(config)
+    asked: list[dict[str, Any]] = [
+        {"queue": "a", "params": {"a": VICTIM}},
+        {"queue": "a"},
+        {"queue": "a"},
+        {"queue": "b"},
+        {"queue": "b"},
+    ]
+    bad, *sound = await submit(parts, *asked)
+    for job in (bad, *sound):
+        assert (await parts.service.wait(job.id, 10)).state is State.SUCCEEDED
+    await parts.stop()
+    damage(config)
+    parts = await started(config)
+
+    for queue in ("a", "b"):
+        await parts.queues.put(queue, QueueSettings(retention=Retention(succeeded=0.0)))
+    async with asyncio.timeout(10):
+        while len(await parts.store.list(Query())) > 1:  # noqa: ASYNC110 - the sweeps have no event
+            await asyncio.sleep(0.05)
+
+    assert [job.seq for job in await parts.store.list(Query())] == [bad.seq]
+    assert parts.health.checks()["retention"] == "ok"
+    assert parts.health.checks()["store"].startswith("damaged: ")
+    await parts.stop()

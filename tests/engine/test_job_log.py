@@ -1,0 +1,122 @@
+"""What the log says of jobs: of each failure what to act on, of successes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from erelong.attempt import Attempt, GiveUp
+from erelong.engine.job_log import report_loss
+from erelong.lanes.lane import Slot
+from erelong.model.outcome import End, Outcome
+from erelong.telemetry.log import current_job
+from tests.support.builders import NOW, make_running
+from tests.support.engine import ONCE, STEADY, Engine
+from tests.support.kinds import FakeHandler, raising
+from tests.support.virtual import VirtualClock
+
+UNLUCKY = RuntimeError("no luck " + "x" * 1_000)
+
+
+def lines(caplog: pytest.LogCaptureFixture, event: str) -> list[tuple[str, dict[str, Any]]]:
+    found = [record for record in caplog.records if record.getMessage() == event]
+    return [(record.levelname, record.__dict__["fields"]) for record in found]
+
+
+async def test_failed_attempt_is_told_with_what_and_when_next(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    async with Engine(clock=clock, handler=FakeHandler(raising(UNLUCKY))) as engine:
+        job = await engine.submit(queue="mail", retry=STEADY)
+        await asyncio.sleep(5)
+
+    ((level, fields),) = lines(caplog, "attempt_failed")
+    assert level == "INFO"
+    message = fields.pop("message")
+    assert message.startswith("RuntimeError: no luck")
+    assert len(message) == 300
+    assert fields.pop("next_at").startswith("2026-")
+    assert fields == {
+        "job": job.id,
+        "kind": "echo",
+        "queue": "mail",
+        "attempt": 1,
+        "outcome": "error",
+        "error": "exception",
+    }
+
+
+async def test_job_that_failed_for_good_is_a_warning(clock: VirtualClock, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    async with Engine(clock=clock, handler=FakeHandler(raising(UNLUCKY))) as engine:
+        job = await engine.until_final(await engine.submit(retry=ONCE))
+
+    ((level, fields),) = lines(caplog, "job_failed")
+    assert (level, fields["job"], fields["outcome"]) == ("WARNING", job.id, "error")
+    assert lines(caplog, "attempt_failed") == []
+
+
+async def test_success_is_told_only_to_those_who_debug(clock: VirtualClock, caplog: pytest.LogCaptureFixture) -> None:
+    async with Engine(clock=clock) as engine:
+        caplog.set_level("INFO")
+        await engine.until_final(await engine.submit())
+        assert caplog.records == []
+        caplog.set_level("DEBUG")
+        job = await engine.until_final(await engine.submit())
+
+    ((level, fields),) = lines(caplog, "attempt_ended")
+    assert (level, fields["job"], fields["outcome"], fields["state"]) == ("DEBUG", job.id, "succeeded", "succeeded")
+    assert engine.parts.metrics.finished.values == {("echo", "succeeded"): 2}
+
+
+@pytest.mark.parametrize(("losses", "told"), [(0, ["attempt_lost"]), (2, ["attempt_lost", "job_failed"])])
+def test_loss_that_is_one_too_many_is_a_failure_of_its_job(
+    losses: int, told: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    running = make_running()._replace(losses=losses)
+
+    report_loss(running.finish(Outcome(End.LOST), NOW))
+
+    assert [record.getMessage() for record in caplog.records] == told
+    fields = caplog.records[-1].__dict__["fields"]
+    assert (fields["job"], fields["attempt"]) == (running.id, 1)
+    assert losses == 0 or (fields["error"], "3 times in a row" in fields["message"]) == ("lost", True)
+
+
+async def test_what_follows_on_an_attempt_is_not_told_as_part_of_it(clock: VirtualClock) -> None:
+    seen: list[object] = []
+    async with Engine(clock=clock) as engine:
+        release = engine.parts.lanes.release
+
+        def note(*slots: Slot) -> None:
+            seen.append(current_job.get())
+            release(*slots)
+
+        engine.parts.lanes.release = note  # type: ignore[method-assign]
+        await engine.until_final(await engine.submit())
+
+    assert {*seen} == {None}
+
+
+def _of_now() -> str | None:
+    job = current_job.get()
+    return None if job is None else job.id
+
+
+async def test_handler_runs_as_its_attempt(clock: VirtualClock) -> None:
+    seen: list[object] = []
+
+    async def note(attempt: Attempt) -> None:
+        seen.append(_of_now() == attempt.id)
+        await asyncio.sleep(0)
+        asyncio.get_running_loop().call_soon(lambda: seen.append(_of_now() == attempt.id))
+        raise GiveUp("enough")
+
+    async with Engine(clock=clock, handler=FakeHandler(note)) as engine:
+        await engine.until_final(await engine.submit())
+
+    assert seen == [True, True]
+    assert current_job.get() is None

@@ -1,0 +1,189 @@
+"""Writes that failed and may have been done all the same."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import pytest_asyncio
+
+from erelong.duties.duty import Duty
+from erelong.engine import reconciler as doubts
+from erelong.errors import IdempotencyMismatch, StorageFull, StoreUnavailable
+from erelong.model.job import Job, State
+from erelong.model.outcome import End, Outcome
+from erelong.stores.base import Ending
+from erelong.telemetry.metrics import Metrics
+from tests.support.builders import NOW, make_job, make_offer, make_running, put, put_one
+from tests.support.faults import FaultyStore
+
+
+class Ground:
+    """A store, the doubts about it, and what they have told."""
+
+    def __init__(self) -> None:
+        self.store = FaultyStore()
+        self.metrics = Metrics()
+        self.begun: list[Job] = []
+        self.looked_at: dict[int, Job | None] = {}
+        self.read_anew: list[str] = []
+        self.doubts = doubts.Doubts(
+            store=self.store,
+            metrics=self.metrics,
+            on_begun=self.begun.append,
+            on_look=lambda _, seq, job: self.looked_at.update({seq: job}),
+            on_override=self._read_anew,
+        )
+        self.doubted = doubts.DoubtedStore(store=self.store, doubts=self.doubts)
+
+    async def _read_anew(self, queue: str) -> None:
+        await self.store.overrides()
+        self.read_anew.append(queue)
+
+
+@pytest_asyncio.fixture
+async def ground() -> Ground:
+    return Ground()
+
+
+async def test_attempt_that_began_by_the_claim_in_doubt_is_told_of_and_no_other(ground: Ground) -> None:
+    ours, waiting, earlier, lent = await put(
+        ground.store, make_running(), make_job(), make_running(now=NOW - 1), make_running().lend("token", NOW)
+    )
+    ground.doubts.begun([ours.seq, waiting.seq, earlier.seq, lent.seq], NOW)
+
+    await ground.doubts.lap()
+
+    assert ground.begun == [ours]
+
+
+async def test_job_that_is_gone_is_looked_at_too(ground: Ground) -> None:
+    job = await put_one(ground.store)
+    ground.doubts.changed([job, job._replace(seq=99)])
+
+    await ground.doubts.lap()
+
+    assert ground.looked_at == {job.seq: job, 99: None}
+
+
+async def test_job_whose_end_may_not_be_stored_is_looked_at(ground: Ground) -> None:
+    (running,) = await put(ground.store, make_running())
+    ground.store.broken["finish"] = StoreUnavailable("not now")
+    with pytest.raises(StoreUnavailable):
+        await ground.doubted.finish([Ending(running, Outcome(End.SUCCEEDED), NOW)])
+
+    await ground.doubts.lap()
+
+    assert ground.looked_at == {running.seq: running}
+
+
+async def test_new_jobs_are_found_by_their_numbers_however_many_there_are(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doubts, "PAGE", 3)
+    known = await put(ground.store, *[make_job() for _ in range(5)])
+    new = await put(ground.store, *[make_job() for _ in range(8)])
+    ground.doubts.added([make_offer()], known[-1].seq)
+
+    await ground.doubts.lap()
+
+    assert sorted(ground.looked_at) == [job.seq for job in new]
+
+
+async def test_holder_of_a_key_in_doubt_is_looked_at_though_it_is_old(ground: Ground) -> None:
+    holder = await put_one(ground.store, key="k")
+    ground.doubts.added([make_offer(key="k")], holder.seq)
+
+    await ground.doubts.lap()
+
+    assert [*ground.looked_at] == [holder.seq]
+
+
+async def test_all_that_waits_is_looked_at_when_too_many_keys_are_in_doubt(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doubts, "MAX_KEYS", 2)
+    jobs = await put(ground.store, *[make_job(key=str(number)) for number in range(4)])
+    ground.doubts.added([make_offer(key=str(number)) for number in range(3)], jobs[-1].seq)
+
+    await ground.doubts.lap()
+
+    assert sorted(ground.looked_at) == [job.seq for job in jobs]
+
+
+async def test_doubts_stay_until_the_store_answers(ground: Ground) -> None:
+    (running,) = await put(ground.store, make_running())
+    ground.doubts.begun([running.seq], NOW)
+    ground.doubts.changed([running])
+    ground.doubts.added([make_offer(key="k")], 0)
+    ground.doubts.overridden("q")
+    for method in ("get", "list", "overrides"):
+        ground.store.broken[method] = StoreUnavailable("not now")
+        with pytest.raises(StoreUnavailable):
+            await ground.doubts.lap()
+        assert ground.read_anew == []
+        del ground.store.broken[method]
+
+    await ground.doubts.lap()
+
+    assert ground.begun == [running]
+    assert ground.looked_at == {running.seq: running}
+    assert ground.read_anew == ["q"]
+
+
+async def test_what_comes_into_doubt_while_the_store_answers_is_asked_for_again(ground: Ground) -> None:
+    holder = await put_one(ground.store, key="k")
+    answer = ground.store.hold("list")
+    ground.doubts.added([make_offer(key="k")], holder.seq)
+    looking = asyncio.create_task(ground.doubts.lap())
+    await asyncio.sleep(1)
+    ground.doubts.added([make_offer(key="k")], holder.seq)
+    asked = ground.store.calls.count("list")
+
+    answer.set()
+    await looking
+
+    assert (asked, ground.store.calls.count("list")) == (1, 3)  # both times by the key, and once for new jobs
+
+
+async def test_doubts_are_looked_into_a_moment_after_the_failure_and_again_until_it_works(ground: Ground) -> None:
+    job = await put_one(ground.store)
+    ground.store.broken["get"] = StoreUnavailable("not now")
+    looking = Duty(work=ground.doubts, metrics=ground.metrics)
+    looking.start()
+    ground.doubts.changed([job])
+    await asyncio.sleep(2)
+    assert ground.metrics.laps_failed.values["reconciler",] >= 2
+    del ground.store.broken["get"]
+
+    await asyncio.sleep(1)
+
+    assert ground.looked_at == {job.seq: job}
+    await looking.stop()
+
+
+@pytest.mark.parametrize("error", [StorageFull("no room"), IdempotencyMismatch("another body")], ids=["full", "memo"])
+async def test_refusal_that_is_sure_to_have_changed_nothing_leaves_no_doubt(ground: Ground, error: Exception) -> None:
+    job = make_running(seq=1)
+    ground.store.broken |= dict.fromkeys(("claim", "save", "finish"), error)
+    ending = Ending(job, Outcome(End.SUCCEEDED), NOW)
+    for call in (ground.doubted.claim([1], now=NOW), ground.doubted.save([job]), ground.doubted.finish([ending])):
+        with pytest.raises(type(error)):
+            await call
+
+    await ground.doubts.lap()
+
+    assert "get" not in ground.store.calls
+
+
+async def test_final_state_counts_as_a_look(ground: Ground) -> None:
+    job = await put_one(ground.store)
+    (verdict,) = await ground.store.save([job.cancel(NOW)])
+    ground.doubts.changed([job])
+
+    await ground.doubts.lap()
+
+    found = ground.looked_at[job.seq]
+    assert found == verdict.job
+    assert found is not None
+    assert found.state is State.CANCELLED

@@ -1,0 +1,161 @@
+"""Nothing is lost: not by a lap that fails, not by a stop, not by what ran then."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from erelong.engine import recovery, scheduler
+from erelong.errors import StoreUnavailable
+from erelong.model.job import State
+from erelong.model.outcome import End, Outcome
+from tests.support.builders import make_ended, make_job, make_running, put
+from tests.support.desk import RETRY, Desk, running
+from tests.support.engine import Engine
+from tests.support.virtual import VirtualClock
+
+# the store fails
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("not now"), RuntimeError("a bug")], ids=repr)
+async def test_lap_that_fails_is_repeated_and_loses_nothing(desk: Desk, error: Exception) -> None:
+    jobs = [await desk.add(delay=5) for _ in range(1_200)]
+    desk.store.broken["glance"] = error
+    await asyncio.sleep(10)
+    assert desk.seqs == []
+    assert 4 <= desk.metrics.laps_failed.values["scheduler",] <= 6
+    del desk.store.broken["glance"]
+
+    await asyncio.sleep(2)
+
+    assert sorted(desk.seqs) == [job.seq for job in jobs]
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("not now"), RuntimeError("a bug")], ids=repr)
+async def test_expiry_that_fails_is_repeated(desk: Desk, error: Exception) -> None:
+    desk.lanes.pause("default", True)
+    jobs = [await desk.add(expires_after=5.0) for _ in range(10)]
+    desk.store.broken["save"] = error
+    await asyncio.sleep(10)
+    del desk.store.broken["save"]
+
+    await asyncio.sleep(2)
+
+    assert {(await desk.read(job)).state for job in jobs} == {State.EXPIRED}
+    assert desk.lanes.due("default") == 0
+
+
+async def test_stop_in_the_middle_of_a_lap_leaves_the_agenda_whole(clock: VirtualClock) -> None:
+    desk = Desk(clock=clock)
+    async with running(desk):
+        await desk.add(delay=5)
+        desk.store.hold("glance")
+        await asyncio.sleep(6)
+
+    assert len(desk.agenda) == 1
+
+
+# the start
+
+
+async def test_load_takes_all_that_waits_in_pages(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "LOAD_PAGE", 7)
+    desk = Desk(clock=clock)
+    waiting = await put(desk.store, *[make_job(delay=number % 3, retry=RETRY) for number in range(35)])
+    await put(desk.store, make_ended(State.SUCCEEDED), make_ended(State.CANCELLED))
+
+    loaded = await desk.load()
+
+    assert loaded == 35
+    async with running(desk):
+        await asyncio.sleep(5)
+    assert sorted(desk.seqs) == [job.seq for job in waiting]
+
+
+async def test_load_of_an_empty_store_is_nothing(clock: VirtualClock) -> None:
+    assert await Desk(clock=clock).load() == 0
+
+
+async def test_what_ran_when_the_service_stopped_is_lost_and_due_again(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "RECOVER_SLICE", 10)
+    desk = Desk(clock=clock)
+    before = await put(desk.store, *[make_running(retry=RETRY) for _ in range(25)])
+
+    await desk.load()
+
+    after = [await desk.read(job) for job in before]
+    assert {(job.state, job.attempt, job.losses, job.failures) for job in after} == {(State.SCHEDULED, 1, 1, 0)}
+    assert desk.metrics.ended.values == {("echo", End.LOST): 25}
+    async with running(desk):
+        await asyncio.sleep(1)
+    assert sorted(desk.seqs) == [job.seq for job in before]
+
+
+async def test_job_lost_three_times_in_a_row_fails(clock: VirtualClock) -> None:
+    desk = Desk(clock=clock)
+    job = make_running()
+    for _ in range(2):
+        job = job.finish(Outcome(End.LOST), clock.now()).start(clock.now())
+    (job,) = await put(desk.store, job)
+
+    await desk.load()
+
+    assert (await desk.read(job)).state is State.FAILED
+    assert desk.metrics.finished.values == {("echo", "failed"): 1}
+
+
+async def test_recovery_that_a_full_disk_prevents_follows_when_there_is_room(clock: VirtualClock) -> None:
+    desk = Desk(clock=clock)
+    (lost,) = await put(desk.store, make_running())
+    (waiting,) = await put(desk.store, make_job())
+    desk.store.fill_disk()
+
+    await desk.load()
+    async with running(desk):
+        await asyncio.sleep(5)
+        assert (await desk.read(lost)).state is State.RUNNING
+        desk.store.broken.clear()
+        await asyncio.sleep(2)
+
+    assert sorted(desk.seqs) == sorted([lost.seq, waiting.seq])
+    assert (await desk.read(lost)).losses == 1
+
+
+async def test_recovery_put_off_leaves_alone_what_has_begun_since(clock: VirtualClock) -> None:
+    desk = Desk(clock=clock)
+    await put(desk.store, make_running())
+    desk.store.fill_disk()
+    await desk.load()
+    (begun,) = await put(desk.store, make_job())
+    desk.store.broken.clear()
+    await desk.store.claim([begun.seq], now=clock.now())
+
+    async with running(desk):
+        await asyncio.sleep(2)
+
+    assert (await desk.read(begun)).state is State.RUNNING
+
+
+# answers that come late
+
+
+async def test_job_retried_before_its_cancel_was_answered_is_not_lost(clock: VirtualClock) -> None:
+    async with Engine(clock=clock) as engine:
+        await engine.parts.queues.pause("default", True)
+        job = await engine.submit()
+        await asyncio.sleep(1)
+        answer = engine.store.hold_answer("save")
+        cancelling = asyncio.create_task(engine.parts.service.cancel(job.id, None, None))
+        await asyncio.sleep(1)
+        engine.store.answers_held.clear()
+        await engine.parts.service.retry(job.id, None)
+        await asyncio.sleep(1)
+
+        answer.set()
+        await cancelling
+        await engine.parts.queues.pause("default", False)
+
+        assert (await engine.until_final(job, within=60)).state is State.SUCCEEDED

@@ -1,0 +1,140 @@
+"""Declared commands: what may stand in them, and what params may fill them with."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from erelong.handlers.command.template import CommandLine, read_command_line
+from erelong.handlers.python.signature import Unfit
+
+ENVIRONMENT = {"PATH": "/usr/bin:/bin"}
+PATTERNS = {"database": "[a-z0-9_]{1,63}", "n": r"\d+|all"}
+
+
+def read(*command: str, patterns: dict[str, str] | None = PATTERNS) -> CommandLine:
+    return read_command_line(command, patterns, ENVIRONMENT)
+
+
+def refusal(*command: str, patterns: dict[str, str] | None = PATTERNS) -> str:
+    with pytest.raises(Unfit) as refused:
+        read(*command, patterns=patterns)
+    return str(refused.value)
+
+
+def faults(params: object, patterns: dict[str, str] | None = PATTERNS) -> list[str]:
+    return [f"{fault.pointer} {fault.detail}" for fault in read("true", patterns=patterns).find_faults(params)]
+
+
+def test_places_are_filled_and_doubled_braces_are_braces() -> None:
+    line = read("echo", "--file=/b/{database}.{n}", "{database}", "{{print}}", "plain", "", "a}}b")
+
+    assert line.fill({"database": "x{y}", "n": "1"}) == [
+        "echo", "--file=/b/x{y}.1", "x{y}", "{print}", "plain", "", "a}b",
+    ]  # fmt: skip
+
+
+def test_what_fills_a_place_stays_one_word() -> None:
+    line = read("echo", "{x}", patterns={"x": "(?s:.*)"})
+
+    assert line.fill({"x": "a b; rm -rf / $(id) \n 'c"}) == ["echo", "a b; rm -rf / $(id) \n 'c"]
+
+
+def test_program_is_found_on_its_path() -> None:
+    assert read("true").path in ("/usr/bin/true", "/bin/true")
+    assert read("/bin/sh").path == "/bin/sh"
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (("{database}",), '"{database}" is the program and cannot be filled by params: name it outright'),
+        (("/opt/{n}/run",), '"/opt/{n}/run" is the program and cannot be filled'),
+        (("true", "{other}"), '"{other}" has no pattern: add other = "[a-z0-9]{1,20}" to its params; a place is'),
+        (("true", "{print $1}"), '"{print $1}" has a place that is not a name; a place is written "{name}", a brace'),
+        (("true", "{}"), '"{}" has a place that is not a name'),
+        (("true", "{n:>3}"), '"{n:>3}" has a place that is not a name'),
+        (("true", "{n!r}"), '"{n!r}" has a place that is not a name'),
+        (("true", "{n.real}"), '"{n.real}" has a place that is not a name'),
+        (("true", "a}"), "\"a}\" cannot be read: Single '}' encountered"),
+        (("true", "{n"), "\"{n\" cannot be read: expected '}'"),
+        (("true", "a\0b"), "a word of it has a NUL character"),
+        (("no-such-program",), '"no-such-program" is not there on the PATH, /usr/bin:/bin, or not a program'),
+        (("/no/such/program",), '"/no/such/program" is not there, or not a program that may be run'),
+        (("./run.sh",), '"./run.sh" is a relative path: write it from / on'),
+    ],
+)
+def test_command_that_cannot_be_run_is_refused(command: tuple[str, ...], message: str) -> None:
+    assert refusal(*command).startswith(message)
+
+
+def test_place_without_any_patterns_is_refused() -> None:
+    assert refusal("true", "{database}", patterns=None).startswith('"{database}" has no pattern')
+
+
+def test_pattern_that_is_none_is_refused() -> None:
+    assert refusal("true", patterns={"x": "("}).startswith('params.x = "(" is not a regular expression: missing )')
+
+
+def test_file_that_may_not_be_run_is_no_program(tmp_path: Path) -> None:
+    program = tmp_path / "run"
+    program.write_text("#!/bin/sh\n")
+    told = refusal(str(program))
+    program.chmod(stat.S_IRWXU)
+
+    assert told.endswith("is not there, or not a program that may be run")
+    assert read(str(program)).path == os.fspath(program)
+
+
+@pytest.mark.parametrize(
+    ("params", "told"),
+    [
+        ({"database": "shop", "n": "12"}, []),
+        ({"database": "shop"}, ["/n is required"]),
+        ({"database": "shop", "n": 12}, ["/n should be a string, not 12"]),
+        ({"database": "shop", "n": None}, ["/n should be a string, not null"]),
+        (
+            {"database": "shop; rm", "n": "12\n"},
+            [
+                '/database should match the pattern "[a-z0-9_]{1,63}", not "shop; rm"',
+                '/n should match the pattern "\\d+|all", not "12\\n"',
+            ],
+        ),
+        ({"database": "", "n": "1all"}, ["/database should match", "/n should match"]),
+        ({"database": "a", "n": "1", "x/y": 1}, ["/x~1y is unknown; known fields: database, n"]),
+        ([], [" should be an object, not a list"]),
+    ],
+)
+def test_params_must_match_their_patterns_as_a_whole(params: object, told: list[str]) -> None:
+    found = faults(params)
+
+    assert len(found) == len(told)
+    assert all(fault.startswith(start) for fault, start in zip(found, told, strict=True))
+
+
+def test_no_pattern_admits_what_no_program_can_be_given() -> None:
+    assert len(faults({"x": "a\0b"}, patterns={"x": "(?s:.*)"})) == 1
+
+
+def test_faults_are_bounded() -> None:
+    assert len(faults({f"x{number}": 1 for number in range(100)})) == 20
+
+
+def test_without_patterns_any_object_is_taken() -> None:
+    assert faults({"anything": [1, {"at": "all"}]}, patterns=None) == []
+    assert read("true", patterns=None).schema == {"type": "object"}
+
+
+def test_schema_shows_the_patterns() -> None:
+    pattern: dict[str, Any] = {"type": "string", "pattern": r"^(?:\d+|all)$"}
+
+    assert read("true", patterns={"n": r"\d+|all"}).schema == {
+        "type": "object",
+        "properties": {"n": pattern},
+        "required": ["n"],
+        "additionalProperties": False,
+    }

@@ -1,0 +1,202 @@
+"""Secrets in headers: sent where they belong and nowhere else, and kept out of all that comes back."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+import orjson
+import pytest
+import pytest_asyncio
+from aiohttp import web
+from pydantic import SecretStr
+
+from erelong.errors import Invalid
+from erelong.handlers.base import AttemptFailed
+from erelong.handlers.http.runner import HttpHandler
+from erelong.settings.sections import HttpSecret, HttpSection
+from tests.handlers.attempts import make_attempt
+from tests.handlers.receiver import LOOPBACK, Receiver, raw_server
+from tests.support.virtual import VirtualClock
+
+VALUE = 'canary/"7x \\ +&0123456789'
+
+
+@pytest_asyncio.fixture
+async def http(clock: VirtualClock, receiver: Receiver) -> AsyncIterator[HttpHandler]:
+    origin = receiver.url.removesuffix("/")
+    declared = {
+        "crm": HttpSecret(value=SecretStr(VALUE), origins=["https://crm.example", origin]),
+        "mail": HttpSecret(value=SecretStr("mail-password"), origins=["https://mail.example", origin]),
+        "a.b": HttpSecret(value=SecretStr("canary/canary"), origins=["https://crm.example:8443"]),
+    }
+    handler = HttpHandler(config=HttpSection(allow_networks=list(LOOPBACK), secrets=declared), now=clock.now)
+    await handler.open()
+    yield handler
+    await handler.close()
+
+
+async def run(http: HttpHandler, url: str, header: str = "Bearer {secret:crm}") -> str:
+    text = orjson.dumps({"url": url, "headers": {"Authorization": header}})
+    return (await http.run(make_attempt(text))).decode()
+
+
+async def failure_of(http: HttpHandler, url: str, header: str = "Bearer {secret:crm}") -> AttemptFailed:
+    with pytest.raises(AttemptFailed) as failure:
+        await run(http, url, header)
+    return failure.value
+
+
+def answering(*, status: int = 200, body: bytes = b"", **headers: str) -> Any:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(
+            status=status, body=body, headers={name.replace("_", "-"): v for name, v in headers.items()}
+        )
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("header", "sent"),
+    [
+        ("{secret:crm}", VALUE),
+        ("Bearer {secret:crm}", f"Bearer {VALUE}"),
+        ("{secret:mail}:{secret:crm}:{secret:mail}", f"mail-password:{VALUE}:mail-password"),
+        ("{secret}, {other:crm} {}", "{secret}, {other:crm} {}"),
+    ],
+)
+async def test_secret_is_put_in_when_the_call_is_made(
+    http: HttpHandler, receiver: Receiver, header: str, sent: str
+) -> None:
+    http.check(orjson.dumps({"url": receiver.url, "headers": {"X-A": header}}))
+
+    await run(http, receiver.url, header)
+
+    assert receiver.seen[0].headers["authorization"] == sent
+
+
+async def test_only_headers_take_secrets(http: HttpHandler, receiver: Receiver) -> None:
+    params = {"url": f"{receiver.url}{{secret:crm}}", "json": "{secret:crm}"}
+
+    await http.run(make_attempt(orjson.dumps(params)))
+
+    assert receiver.seen[0].body == b'"{secret:crm}"'
+    assert VALUE not in receiver.seen[0].target
+
+
+@pytest.mark.parametrize(
+    ("url", "header", "reason"),
+    [
+        ("https://crm.example/", "{secret:crn}", "names no secret that may be sent to https://crm.example: 'crn'; tho"),
+        ("https://crm.example/", "{secret:}", "names no secret that may be sent to https://crm.example: ''; those"),
+        ("https://crm.example/", "{secret:crm", "names no secret that may be sent to https://crm.example: ''; those"),
+        (
+            "https://evil.example/",
+            "{secret:crm}",
+            "names no secret that may be sent to https://evil.example: 'crm'; an",
+        ),
+        ("http://crm.example/", "{secret:crm}", "names no secret that may be sent to http://crm.example: "),
+        ("https://crm.example:8443/", "{secret:crm}", "names no secret that may be sent to https://crm.example:8443: "),
+        (
+            "https://crm.example.evil.example/",
+            "{secret:crm}",
+            "names no secret that may be sent to https://crm.example.",
+        ),
+        ("https://x.crm.example/", "{secret:crm}", "names no secret that may be sent to https://x.crm.example: "),
+    ],
+)
+async def test_secret_is_refused_at_submit_and_at_the_call_where_it_does_not_belong(
+    http: HttpHandler, url: str, header: str, reason: str
+) -> None:
+    with pytest.raises(Invalid) as refusal:
+        http.check(orjson.dumps({"url": url, "headers": {"X-A": "ok", "Authorization": header}}))
+    failure = await failure_of(http, url, header)
+
+    (fault,) = refusal.value.faults
+    assert fault.pointer == "/headers/Authorization"
+    assert fault.detail.startswith(reason)
+    assert (failure.type, failure.retryable) == ("exception", False)
+    assert fault.detail in failure.message
+    assert VALUE not in str(refusal.value.detail)
+
+
+async def test_refusal_names_the_secrets_for_that_origin_only(http: HttpHandler) -> None:
+    with pytest.raises(Invalid, match=r"those for it: crm$"):
+        http.check(b'{"url": "https://crm.example/", "headers": {"A": "{secret:x}"}}')
+    with pytest.raises(Invalid, match=r"an operator can declare one in \[http.secrets\] with this origin$"):
+        http.check(b'{"url": "https://other.example/", "headers": {"A": "{secret:x}"}}')
+
+
+@pytest.mark.parametrize(
+    "echo",
+    [
+        VALUE,
+        orjson.dumps(VALUE)[1:-1].decode(),
+        orjson.dumps(VALUE)[1:-1].decode().replace("/", "\\/"),
+        quote(VALUE, safe=""),
+        quote(VALUE),
+        quote_plus(VALUE),
+    ],
+)
+@pytest.mark.parametrize("size", [0, 4_090, 65_530])
+async def test_answer_that_repeats_a_secret_is_kept_without_it(
+    http: HttpHandler, receiver: Receiver, echo: str, size: int
+) -> None:
+    receiver.answer = answering(body=b"." * size + echo.encode() + b"!", X_Echo=f"<{echo}>")
+
+    result = orjson.loads(await run(http, receiver.url))
+
+    assert result["headers"]["x-echo"] == "<{secret:crm}>"
+    assert echo[:6] not in result["body"]
+    if size == 0:
+        assert result["body"] == "{secret:crm}!"
+
+
+async def test_beginning_of_a_secret_at_the_end_of_what_was_read_is_not_kept(
+    clock: VirtualClock, receiver: Receiver
+) -> None:
+    declared = {"crm": HttpSecret(value=SecretStr(VALUE), origins=[receiver.url.removesuffix("/")])}
+    config = HttpSection(allow_networks=list(LOOPBACK), secrets=declared, max_response=100, keep_response=100)
+    receiver.answer = answering(body=b"." * 90 + VALUE.encode())
+    http = HttpHandler(config=config, now=clock.now)
+    await http.open()
+
+    result = orjson.loads(await run(http, receiver.url))
+    await http.close()
+
+    assert result["body"] == "." * 90
+
+
+@pytest.mark.parametrize("status", [302, 400, 410, 500, 503])
+async def test_failure_does_not_tell_the_secret(
+    http: HttpHandler, receiver: Receiver, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("erelong.handlers.http.runner.may_show", lambda peer: True)
+    receiver.answer = answering(status=status, body=b"no: " + VALUE.encode(), Location="http://h/" + "x" * 190 + VALUE)
+
+    failure = await failure_of(http, receiver.url)
+
+    assert "canary" not in failure.message
+    assert "canary" not in repr(failure)
+
+
+async def test_answer_that_is_not_http_does_not_tell_the_secret(clock: VirtualClock) -> None:
+    async with raw_server(f"HTTP/9 {VALUE}\r\n\r\n".encode()) as url:
+        declared = {"crm": HttpSecret(value=SecretStr(VALUE), origins=[url.removesuffix("/")])}
+        http = HttpHandler(config=HttpSection(allow_networks=list(LOOPBACK), secrets=declared), now=clock.now)
+        await http.open()
+        failure = await failure_of(http, url)
+        await http.close()
+
+    assert failure.type == "connection"
+    assert "canary" not in failure.message
+
+
+async def test_secret_that_is_base64_is_masked_as_it_stands(http: HttpHandler) -> None:
+    from erelong.handlers.http.secrets import Mask
+
+    basic = base64.b64encode(b"user:password").decode()
+
+    assert Mask({"basic": basic}).text(f"Basic {basic}") == "Basic {secret:basic}"

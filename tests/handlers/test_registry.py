@@ -1,0 +1,120 @@
+"""The registry: built-in and declared kinds by name, and what is wrong with a declaration."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from erelong.handlers.registry import make_handlers
+from erelong.settings.kinds import Kind
+from erelong.settings.queues import RetryPatch
+from erelong.settings.section import ConfigError
+from erelong.settings.sections import Config
+from tests.handlers.attempts import FUNCTIONS, make_attempt, make_python
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    known = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - known:
+        del sys.modules[name]
+
+
+def test_built_in_and_declared_kinds_come_in_order() -> None:
+    kinds = {
+        "zip": Kind(python=f"{FUNCTIONS}:add"),
+        "add": Kind(python=f"{FUNCTIONS}:add"),
+        "http": Kind(retry=RetryPatch(max_attempts=1)),
+    }
+
+    handlers = make_handlers(Config(kinds=kinds))
+
+    assert [(name, handler.type) for name, handler in handlers.items()] == [
+        ("add", "python"),
+        ("echo", "echo"),
+        ("http", "http"),
+        ("zip", "python"),
+    ]
+
+
+@pytest.mark.real_loop
+async def test_functions_are_found_in_the_folders_given(folder: Path) -> None:
+    (folder / "my_tasks.py").write_text("def double(x: int) -> int:\n    return 2 * x\n")
+    config = Config(kinds={"double": Kind(python="my_tasks:double")})
+
+    handlers = make_handlers(config, folders=[folder])
+
+    assert await handlers["double"].run(make_attempt(b'{"x": 4}')) == b"8"
+
+
+def test_folders_do_not_come_before_what_is_installed(folder: Path) -> None:
+    (folder / "orjson.py").write_text("raise RuntimeError\n")
+
+    make_handlers(Config(), folders=[folder, folder])
+
+    assert sys.path.count(str(folder)) == 1
+    assert sys.path[-1] == str(folder)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("import no_such_library\n", 'importing "broken" failed: ModuleNotFoundError: .*no_such_library.*broken.py:1'),
+        ("x = (\n", 'importing "broken" failed: SyntaxError'),
+        ("\n1 / 0\n", 'importing "broken" failed: ZeroDivisionError: division by zero .*broken.py:2'),
+        ("raise SystemExit(3)\n", 'importing "broken" failed: SystemExit: 3'),
+    ],
+)
+def test_module_that_fails_to_import_is_named_with_the_failure(folder: Path, source: str, message: str) -> None:
+    (folder / "broken.py").write_text(source)
+
+    with pytest.raises(ConfigError, match=message):
+        make_handlers(Config(kinds={"call": Kind(python="broken:run")}), folders=[folder])
+
+
+def test_module_that_is_not_there_is_named_with_where_it_was_searched(folder: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r'kinds\.call\.python = "not_there\.at_all:run": no module "not_there"'
+    ) as error:
+        make_handlers(Config(kinds={"call": Kind(python="not_there.at_all:run")}), folders=[folder])
+
+    assert str(folder) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("absent", r'functions\.py\) has no "absent"'),
+        ("Printer", '"Printer" is a class, not a function'),
+        ("number", '"number" is a int, not a function'),
+        ("generator", '"generator" is a generator'),
+        ("takes_lock", "its annotations cannot become a schema: .*lock"),
+        ("returns_lock", "its annotations cannot become a schema: .*lock"),
+        ("takes_stars", r"\*numbers cannot be given by params"),
+        ("takes_unknown", "its annotations cannot be read: .*Unknown.*TYPE_CHECKING"),
+        ("takes_field", "the default of x is a Field: write Annotated"),
+    ],
+)
+def test_function_that_cannot_be_a_kind_stops_the_start(function: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make_python(function)
+
+
+def test_isolation_must_suit_the_function() -> None:
+    kinds = {
+        "a": Kind(python=f"{FUNCTIONS}:add", isolation="async"),
+        "b": Kind(python=f"{FUNCTIONS}:add_async", isolation="thread"),
+    }
+
+    with pytest.raises(ConfigError) as error:
+        make_handlers(Config(kinds=kinds))
+
+    assert [problem.split(": ")[1] for problem in error.value.problems] == [
+        'isolation = "async" needs an "async def", and this is a plain function',
+        'isolation = "thread" needs a plain function, and this is an "async def"',
+    ]

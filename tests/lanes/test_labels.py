@@ -1,0 +1,125 @@
+"""How many of a label may run, in turn; and what setting and unsetting that does."""
+
+from __future__ import annotations
+
+from erelong.lanes.lane import INSIDE
+from erelong.model.job import Job
+from erelong.settings.queues import QueueSettings
+from erelong.stores.base import glance_at
+from tests.support.lanes import Bench, by_tenant
+
+# labels
+
+
+def test_no_more_jobs_of_a_label_run_than_its_limit() -> None:
+    bench = Bench(default=by_tenant(2))
+    a = [bench.put(tenant="a") for _ in range(5)]
+    b = [bench.put(tenant="b") for _ in range(5)]
+    free = [bench.put() for _ in range(5)]
+
+    assert set(bench.take()) == {a[0].seq, a[1].seq, b[0].seq, b[1].seq, *(job.seq for job in free)}
+    assert bench.lanes.waiting_for(a[2]) == "label"
+    bench.release(a[1].seq)
+    assert bench.take() == [a[2].seq]
+
+
+def test_ten_thousand_jobs_of_one_label_do_not_delay_the_single_job_of_another() -> None:
+    bench = Bench(default=by_tenant(50, concurrency=100))
+    for _ in range(10_000):
+        bench.put(tenant="a")
+    single = bench.put(tenant="b")
+
+    assert bench.take(2) == [1, single.seq]
+
+
+def test_labels_take_turns_and_priority_counts_within_one() -> None:
+    bench = Bench(default=by_tenant(100))
+    a = [bench.put(tenant="a", priority=priority) for priority in (0, 1, 2)]
+    b = [bench.put(tenant="b") for _ in range(3)]
+
+    assert bench.run_dry() == [a[2].seq, b[0].seq, a[1].seq, b[1].seq, a[0].seq, b[2].seq]
+
+
+def test_label_that_is_full_is_passed_over_until_one_of_its_jobs_ends() -> None:
+    bench = Bench(default=by_tenant(1))
+    for tenant in "aabb":
+        bench.put(tenant=tenant)
+
+    assert bench.take() == [1, 3]
+    bench.release(3)
+    assert bench.take() == [4]
+    bench.release(1)
+    assert bench.take() == [2]
+    bench.release_all()
+    bench.assert_empty()
+
+
+def put_again(bench: Bench, jobs: list[Job], displaced: list[int]) -> None:
+    for job in jobs:
+        if job.seq in displaced:
+            bench.lanes.put(glance_at(job))
+
+
+def test_labels_that_are_switched_on_sort_the_waiting_anew() -> None:
+    bench = Bench(default=QueueSettings(concurrency=100))
+    jobs = [bench.put(tenant="a") for _ in range(5)]
+    bench.take(1)
+
+    displaced = bench.lanes.configure("default", by_tenant(2, concurrency=100))
+    assert sorted(displaced) == [2, 3, 4, 5]
+    assert bench.lanes.due("default") == 0
+    put_again(bench, jobs, displaced)
+
+    assert bench.take() == [2, 3]
+    bench.release(1)
+    assert bench.take() == []
+    bench.release_all()
+    assert bench.take() == [4, 5]
+    bench.release_all()
+    bench.assert_empty()
+
+
+def test_labels_that_are_switched_off_hold_nobody() -> None:
+    bench = Bench(default=by_tenant(1, concurrency=100))
+    jobs = [bench.put(tenant="a") for _ in range(5)]
+    bench.take()
+
+    put_again(bench, jobs, bench.lanes.configure("default", QueueSettings(label_concurrency=None)))
+
+    assert bench.take() == [2, 3, 4, 5]
+    bench.release_all()
+    bench.assert_empty()
+
+
+def test_settings_that_leave_the_labels_alone_displace_nobody() -> None:
+    bench = Bench(default=by_tenant(1))
+    bench.put(tenant="a")
+
+    assert bench.lanes.configure("default", by_tenant(1, concurrency=7)) == []
+
+
+def test_what_leaves_a_blocked_lane_unrun_leaves_nothing_behind() -> None:
+    bench = Bench(default=by_tenant(1))
+    bench.lanes.pause("default", True)
+    first = bench.put(tenant="first")
+    for number in range(5_000):
+        job = bench.put(tenant=f"t{number}")
+        bench.lanes.discard("default", job.seq)
+
+    lane = bench.lanes._lane("default")
+    assert max(len(lane.turns[INSIDE]), len(lane.strands), len(lane.places)) <= 100
+    bench.lanes.discard("default", first.seq)
+    bench.assert_empty()
+
+
+def test_job_that_is_put_and_discarded_again_and_again_takes_no_room() -> None:
+    bench = Bench()
+    bench.lanes.pause("default", True)
+    job, _ = bench.put(), bench.put()
+
+    for number in range(5_000):
+        bench.lanes.discard("default", job.seq)
+        bench.lanes.put(glance_at(job._replace(priority=number % 7)))
+
+    lane = bench.lanes._lane("default")
+    assert max(len(lane.turns[INSIDE]), len(lane.strands[INSIDE, ""].heap)) <= 200

@@ -1,0 +1,171 @@
+"""How many of a queue may start in a second, and when to look again."""
+
+from __future__ import annotations
+
+import pytest
+
+from erelong.settings.queues import QueueSettings, Rate
+from tests.support.lanes import Bench, at_rate, by_tenant
+
+# rate
+
+
+def starts_at(bench: Bench, until: float) -> list[float]:
+    """When jobs start if the service looks again each time it is told to, and as late as it is: by a millisecond."""
+    begun: list[float] = []
+    while True:
+        while slots := bench.lanes.take(200):
+            begun += [bench.tick] * len(slots)
+            bench.lanes.release(*slots.values())
+        wait = bench.lanes.token_in()
+        if wait is None or bench.tick + wait + 0.001 > until:
+            return begun
+        bench.tick += wait + 0.001
+        bench.lanes.wake()
+
+
+@pytest.mark.parametrize("burst", [{}, {"burst": 1.0}, {"burst": 1.5}], ids=str)
+@pytest.mark.parametrize("per_second", [0.5, 1, 50, 500])
+def test_rate_is_held_within_two_percent(per_second: float, burst: dict[str, float]) -> None:
+    bench = Bench(default=at_rate(per_second, **burst))
+    at_once = int(bench.lanes.settings("default").rate.burst)  # type: ignore[union-attr]  # it has a rate
+    bench.tick = 1_000.0
+    for _ in range(round(per_second * 15) + at_once):
+        bench.put()
+
+    begun = [at - 1_000 for at in starts_at(bench, 1_010.1)]
+
+    assert begun.count(0.0) == at_once
+    expected = at_once + per_second * 10
+    assert sum(at <= 10.05 for at in begun) == pytest.approx(expected, rel=0.02, abs=1)
+    assert_never_faster(begun, per_second, bench.lanes.settings("default").rate.burst)  # type: ignore[union-attr]
+
+
+def assert_never_faster(begun: list[float], per_second: float, burst: float) -> None:
+    """A bucket that is drained by each start and filled by time never lacks more than what a late timer is owed."""
+    tokens, at = burst, begun[0]
+    for next_at in begun:
+        tokens = min(burst, tokens + (next_at - at) * per_second) - 1
+        at = next_at
+        assert tokens > -1
+
+
+def test_rate_allows_a_burst_after_a_quiet_time_and_no_more() -> None:
+    bench = Bench(default=at_rate(10, burst=5))
+    for _ in range(100):
+        bench.put()
+    assert len(bench.take()) == 5
+    bench.tick += 0.35
+    assert len(bench.take()) == 0, "nobody woke the lane"
+    bench.lanes.wake()
+    assert len(bench.take()) == 3
+
+    for seq in list(bench.lanes._lane("default").strands["", ""].waiting):
+        bench.lanes.discard("default", seq)
+    bench.tick += 3_600
+    for _ in range(100):
+        bench.put()
+
+    assert len(bench.take()) == 5
+
+
+@pytest.mark.parametrize("quiet", ["paused", "empty"])
+def test_quiet_time_saves_up_no_more_than_the_burst(quiet: str) -> None:
+    bench = Bench(default=at_rate(10, burst=1))
+    job, other = bench.put(), bench.put()
+    assert bench.take() == [job.seq]
+
+    if quiet == "paused":
+        bench.lanes.pause("default", True)
+        bench.tick += 100
+        bench.lanes.pause("default", False)
+    else:
+        bench.lanes.discard("default", other.seq)
+        bench.tick += 100
+    bench.put()
+    bench.put()
+
+    assert len(bench.take()) == 1
+    assert bench.lanes.token_in() == pytest.approx(0.1)
+
+
+def test_waiting_for_a_token_takes_one_look_each() -> None:
+    bench = Bench(default=at_rate(0.5))
+    for _ in range(5):
+        bench.put()
+    looks = bench.calls
+
+    starts_at(bench, 60)
+
+    assert bench.calls - looks <= 10
+
+
+def test_lane_that_its_labels_hold_back_asks_for_no_timer() -> None:
+    bench = Bench(default=by_tenant(1, rate=Rate(per_second=100)))
+    for _ in range(3):
+        bench.put(tenant="a")
+    bench.take()
+
+    assert bench.lanes.token_in() is None
+
+
+def test_lane_that_is_full_or_paused_or_empty_asks_for_no_timer() -> None:
+    bench = Bench(
+        full=at_rate(1).model_copy(update={"concurrency": 1}),
+        paused=at_rate(1),
+        empty=at_rate(1),
+        other=QueueSettings(),
+    )
+    for queue in ("full", "full", "paused", "paused", "empty", "other"):
+        bench.put(queue=queue)
+    bench.take()
+    bench.lanes.pause("paused", True)
+
+    assert bench.lanes.token_in() is None
+
+
+def test_rate_that_is_dropped_holds_nobody() -> None:
+    bench = Bench(default=at_rate(0.1))
+    for _ in range(50):
+        bench.put()
+    assert len(bench.take()) == 1
+
+    bench.lanes.configure("default", QueueSettings(rate=None, concurrency=100))
+
+    assert len(bench.take()) == 49
+    assert bench.lanes.token_in() is None
+
+
+def test_rate_that_is_set_while_jobs_wait_holds_them() -> None:
+    bench = Bench(default=QueueSettings(concurrency=1))
+    for _ in range(50):
+        bench.put()
+    bench.take()
+
+    bench.lanes.configure("default", at_rate(10, burst=2))
+
+    assert len(bench.take()) == 2
+    assert bench.lanes.token_in() == pytest.approx(0.1)
+
+
+def test_raised_rate_shortens_the_wait() -> None:
+    bench = Bench(default=at_rate(0.001))
+    for _ in range(50):
+        bench.put()
+    bench.take()
+
+    bench.lanes.configure("default", at_rate(10, burst=1))
+    bench.take()
+
+    assert bench.lanes.token_in() == pytest.approx(0.1)
+
+
+def test_clock_that_does_not_move_gives_no_tokens() -> None:
+    bench = Bench(default=at_rate(1_000_000, burst=1))
+    for _ in range(50):
+        bench.put()
+
+    begun = [bench.take() for _ in range(20)]
+    bench.lanes.wake()
+
+    assert (begun[0], begun[1:], bench.take()) == ([1], [[]] * 19, [])

@@ -1,0 +1,450 @@
+"""A job as it is made, waits, is changed, is ended and begins again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import orjson
+import pytest
+
+from erelong.clock.instants import format_instant
+from erelong.errors import WrongState
+from erelong.model.conflict import OnConflict, settle
+from erelong.model.ids import parse_id
+from erelong.model.job import SECOND, STATES, Job, State
+from erelong.model.outcome import End, Error, Outcome
+from tests.support.builders import NOW, make_ended, make_failure, make_job, make_retry, make_running
+
+LATER = NOW + 100 * SECOND
+FINAL = [state for state in State if state.is_final]
+
+
+def test_new_job_waits_for_its_time() -> None:
+    job = make_job(delay=5)
+
+    assert job.state is State.SCHEDULED
+    assert job.execute_at == job.due_at == NOW + 5 * SECOND
+    assert (job.attempt, job.failures, job.losses, job.version) == (0, 0, 0, 1)
+
+
+def test_new_job_for_the_past_is_due_now_and_keeps_what_was_asked() -> None:
+    job = make_job(delay=-5)
+
+    assert job.execute_at == NOW - 5 * SECOND
+    assert job.due_at == NOW
+
+
+@pytest.mark.parametrize(("delay", "expires_in"), [(5, 65), (0, 60), (-5, 60)])
+def test_expiry_counts_from_the_later_of_execute_at_and_now(delay: float, expires_in: int) -> None:
+    job = make_job(delay=delay, expires_after=60)
+
+    assert job.expires_at == NOW + expires_in * SECOND
+
+
+def test_new_job_without_expires_after_never_expires() -> None:
+    assert make_job().expires_at is None
+
+
+def test_ids_sort_by_creation() -> None:
+    seqs = [1, 2, 9, 10, 15, 16, 255, 256, 65_535, 1 << 20, (1 << 40) - 1]
+
+    ids = [make_job(seq=seq).id for seq in seqs]
+
+    assert ids == sorted(ids)
+
+
+def test_ids_of_the_same_seq_differ() -> None:
+    assert make_job(seq=7).id != make_job(seq=7).id
+
+
+def test_id_is_read_back() -> None:
+    job = make_job(seq=123_456)
+
+    assert parse_id(job.id) == (123_456, job.token)
+
+
+def test_id_is_opaque_and_short_and_safe_in_a_url() -> None:
+    job_id = make_job(seq=(1 << 40) - 1).id
+
+    assert len(job_id) <= 40
+    assert job_id.isascii()
+    assert job_id.isalnum()
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        "",
+        "1",
+        "0" * 25,
+        "0" * 27,
+        "g" + "0" * 25,
+        "0" * 25 + "g",
+        "0" * 12 + "g" + "0" * 13,
+        "0" * 25 + "A",
+        " " + "0" * 25,
+        "0" * 25 + "\n",
+        "0x" + "0" * 24,
+        "+" + "0" * 25,
+        "0_" + "0" * 24,
+        "٣" * 26,  # digits that int() takes
+    ],
+)
+def test_garbage_is_no_id(garbage: str) -> None:
+    assert parse_id(garbage) is None
+
+
+def test_word_of_a_state_is_found_back() -> None:
+    assert {STATES[state.word] for state in State} == set(State)
+
+
+def test_waiting_job_wakes_at_the_earlier_of_due_and_expiry() -> None:
+    job = make_job(delay=50, expires_after=60)
+
+    assert job.wakes_at == job.due_at
+    assert job.run_now(NOW).wakes_at == NOW
+    assert job.expire_after(1, NOW)._replace(due_at=LATER).wakes_at == NOW + 51 * SECOND
+
+
+@pytest.mark.parametrize("job", [make_running(), *map(make_ended, FINAL)], ids=lambda job: job.state.word)
+def test_job_that_does_not_wait_wakes_nobody(job: Job) -> None:
+    assert job.wakes_at is None
+
+
+def test_start_counts_the_attempt_and_tells_how_late_it_is() -> None:
+    job = make_job(delay=5).start(NOW + 7 * SECOND)
+
+    assert job.state is State.RUNNING
+    assert (job.attempt, job.version) == (1, 2)
+    assert job.started_at == NOW + 7 * SECOND
+    assert job.late_by == 2.0
+
+
+def test_running_job_keeps_the_due_time_of_its_attempt() -> None:
+    waiting = make_job(delay=5)
+
+    assert waiting.start(LATER).due_at == waiting.due_at
+
+
+def test_late_by_is_never_negative() -> None:
+    assert make_job(delay=5).start(NOW).late_by == 0.0
+
+
+def test_move_sets_the_time_and_counts_expiry_anew() -> None:
+    job = make_job(expires_after=10).move(LATER, NOW)
+
+    assert job.execute_at == job.due_at == LATER
+    assert job.expires_at == LATER + 10 * SECOND
+    assert job.version == 2
+
+
+def test_move_into_the_past_means_now() -> None:
+    job = make_job(delay=50, expires_after=10).move(NOW, LATER)
+
+    assert job.execute_at == NOW
+    assert job.due_at == LATER
+    assert job.expires_at == LATER + 10 * SECOND
+
+
+def test_move_also_moves_a_job_that_waits_for_a_retry() -> None:
+    waiting = make_running().finish(make_failure(), NOW, backoff=5)
+
+    assert waiting.move(LATER, NOW).due_at == LATER
+
+
+@pytest.mark.parametrize(("delay", "expires_in"), [(200, 207), (0, 107)])
+def test_new_expires_after_counts_from_the_later_of_execute_at_and_now(delay: float, expires_in: int) -> None:
+    job = make_job(delay=delay).expire_after(7, LATER)
+
+    assert job.expires_after == 7
+    assert job.expires_at == NOW + expires_in * SECOND
+    assert job.version == 2
+
+
+def test_expires_after_can_be_taken_back() -> None:
+    job = make_job(expires_after=7).expire_after(None, NOW)
+
+    assert job.expires_after is None
+    assert job.expires_at is None
+
+
+def test_rewrite_changes_what_runs_and_leaves_its_time() -> None:
+    before = make_job(delay=5)
+    retry = make_retry(max_attempts=2)
+
+    job = before.rewrite(params=b'{"a":1}', labels=b'{"b":"c"}', priority=3, timeout=7.5, retry=retry)
+
+    assert (job.params, job.labels, job.priority, job.timeout, job.retry) == (b'{"a":1}', b'{"b":"c"}', 3, 7.5, retry)
+    assert (job.execute_at, job.due_at, job.version) == (before.execute_at, before.due_at, 2)
+    assert job.policy.max_attempts == 2
+
+
+def test_run_now_moves_only_the_due_time() -> None:
+    before = make_job(delay=50, expires_after=10)
+
+    job = before.run_now(NOW)
+
+    assert job == before._replace(due_at=NOW, version=2)
+
+
+def test_expired_job_says_so_and_keeps_its_attempts() -> None:
+    waiting = make_running().finish(make_failure(), NOW, backoff=5)
+
+    job = waiting.expire(LATER)
+
+    assert (job.state, job.due_at, job.finished_at) == (State.EXPIRED, None, LATER)
+    assert _error(job)["type"] == "expired"
+    assert job.attempts == waiting.attempts
+    assert job.version == waiting.version + 1
+
+
+def test_dropped_job_is_cancelled_and_says_why() -> None:
+    job = make_job().drop(LATER)
+
+    assert (job.state, job.due_at, job.finished_at) == (State.CANCELLED, None, LATER)
+    assert _error(job)["type"] == "dropped"
+
+
+def test_cancel_ends_a_waiting_job_at_once() -> None:
+    job = make_job().cancel(LATER, "no longer needed")
+
+    assert (job.state, job.due_at, job.finished_at, job.version) == (State.CANCELLED, None, LATER, 2)
+    assert _error(job) == {"type": "cancelled", "message": "no longer needed", "retryable": False}
+
+
+def test_cancel_asks_a_running_job_to_stop() -> None:
+    running = make_running()
+
+    job = running.cancel(LATER)
+
+    assert job == running._replace(cancel_requested=True, version=running.version + 1)
+
+
+@pytest.mark.parametrize("job", [make_running().cancel(NOW, "first"), make_job().cancel(NOW)], ids=["asked", "done"])
+def test_cancel_asked_again_changes_nothing(job: Job) -> None:
+    assert job.cancel(LATER, "second") is job
+
+
+@pytest.mark.parametrize("state", [State.FAILED, State.CANCELLED, State.EXPIRED])
+def test_retry_starts_an_ended_job_afresh_under_its_own_id(state: State) -> None:
+    ended = make_ended(state, delay=1, expires_after=9, key="k", params={"a": 1}, seq=5)
+
+    job = ended.again(LATER)
+
+    fresh = make_job(delay=1, key="k", params={"a": 1}, seq=5)
+    assert job == fresh._replace(due_at=LATER, token=ended.token, attempts=ended.attempts, version=ended.version + 1)
+
+
+def test_retry_forgets_the_losses_the_failures_and_the_request_to_cancel() -> None:
+    ended = make_running()._replace(losses=2, failures=3).cancel(NOW).finish(make_failure(), NOW)
+
+    job = ended.again(LATER)
+
+    assert (job.losses, job.failures, job.attempt, job.cancel_requested, job.error) == (0, 0, 0, False, None)
+
+
+def test_spoiled_job_is_failed_as_unreadable() -> None:
+    job = make_job().spoil(LATER, "its stored params cannot be read")
+
+    assert (job.state, job.due_at, job.finished_at, job.version) == (State.FAILED, None, LATER, 2)
+    assert _error(job) == {"type": "unreadable", "message": "its stored params cannot be read", "retryable": False}
+
+
+@pytest.mark.parametrize("state", FINAL)
+def test_spoiled_job_that_has_ended_keeps_its_state(state: State) -> None:
+    ended = make_ended(state)
+
+    job = ended.spoil(LATER, "its stored result cannot be read")
+
+    assert (job.state, job.finished_at, job.version) == (state, ended.finished_at, ended.version + 1)
+    assert _error(job)["type"] == "unreadable"
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param(lambda job: job.start(NOW), id="start"),
+        pytest.param(lambda job: job.move(LATER, NOW), id="move"),
+        pytest.param(lambda job: job.expire_after(None, NOW), id="expire_after"),
+        pytest.param(
+            lambda job: job.rewrite(params=b"{}", labels=None, priority=0, timeout=1.0, retry=b"{}"), id="rewrite"
+        ),
+        pytest.param(lambda job: job.run_now(NOW), id="run_now"),
+        pytest.param(lambda job: job.expire(NOW), id="expire"),
+        pytest.param(lambda job: job.drop(NOW), id="drop"),
+    ],
+)
+@pytest.mark.parametrize("job", [make_running(), *map(make_ended, FINAL)], ids=lambda job: job.state.word)
+def test_only_a_waiting_job_takes_a_step_of_waiting_jobs(step: Callable[[Job], Job], job: Job) -> None:
+    with pytest.raises(WrongState, match=f"job {job.id}: it is {job.state.word}") as caught:
+        step(job)
+
+    assert caught.value.job is job
+
+
+@pytest.mark.parametrize("state", [State.SUCCEEDED, State.FAILED, State.EXPIRED])
+def test_ended_job_cannot_be_cancelled(state: State) -> None:
+    job = make_ended(state)
+
+    with pytest.raises(WrongState, match=f"cannot cancel job {job.id}: it is {state.word}") as caught:
+        job.cancel(NOW)
+
+    assert caught.value.job is job
+
+
+@pytest.mark.parametrize(
+    "job", [make_job(), make_running(), make_ended(State.SUCCEEDED)], ids=lambda job: job.state.word
+)
+def test_only_a_job_that_ended_badly_can_be_retried(job: Job) -> None:
+    with pytest.raises(WrongState, match=f"cannot retry job {job.id}: it is {job.state.word}") as caught:
+        job.again(NOW)
+
+    assert caught.value.job is job
+
+
+def test_keep_leaves_the_holder_of_the_key_as_it_is() -> None:
+    holder = make_running(key="k")
+
+    assert settle(holder, make_job(key="k"), OnConflict.KEEP, NOW) is holder
+
+
+@pytest.mark.parametrize("holder", [make_job(key="k"), make_running(key="k")], ids=lambda job: job.state.word)
+def test_reject_refuses_the_incoming_job(holder: Job) -> None:
+    assert settle(holder, make_job(key="k"), OnConflict.REJECT, NOW) is None
+
+
+@pytest.mark.parametrize("on_conflict", [OnConflict.REPLACE, OnConflict.RESCHEDULE])
+def test_running_holder_is_neither_replaced_nor_rescheduled(on_conflict: OnConflict) -> None:
+    assert settle(make_running(key="k"), make_job(key="k"), on_conflict, NOW) is None
+
+
+def test_reschedule_moves_only_the_time_of_the_holder() -> None:
+    holder = make_job(key="k", params={"old": 1}, expires_after=5)
+    incoming = make_job(key="k", params={"new": 1}, delay=100, expires_after=7)
+
+    job = settle(holder, incoming, OnConflict.RESCHEDULE, NOW)
+
+    assert job == holder._replace(execute_at=LATER, due_at=LATER, expires_at=LATER + 5 * SECOND, version=2)
+
+
+def test_replace_gives_the_holder_all_the_new_content_and_keeps_its_id() -> None:
+    holder = make_running(key="k", seq=9, params={"old": 1}).finish(make_failure(), NOW, backoff=1)
+    incoming = make_job(key="k", kind="http", params={"new": 1}, delay=100, labels={"a": "b"}, priority=4, now=LATER)
+
+    job = settle(holder, incoming, OnConflict.REPLACE, LATER)
+
+    assert job == incoming._replace(
+        seq=9, token=holder.token, created_at=NOW, attempts=holder.attempts, version=holder.version + 1
+    )
+    assert (job.attempt, job.failures) == (0, 0)
+
+
+def test_error_is_cut_to_what_clients_are_shown() -> None:
+    error = orjson.loads(Error("exception", "x" * 10_000).to_json())
+
+    assert error == {"type": "exception", "message": "x" * 2_000, "retryable": True}
+
+
+def test_error_with_half_a_surrogate_pair_can_be_stored() -> None:
+    error = orjson.loads(Error("exception", "no file \udcff").to_json())
+
+    assert error["message"] == "no file ?"
+
+
+def _error(job: Job) -> dict[str, object]:
+    assert job.error is not None
+    error: dict[str, object] = orjson.loads(job.error)
+    return error
+
+
+# crashes: what ran the attempt died of it
+
+
+def _crash(job: Job) -> Job:
+    return job.start(NOW).finish(make_failure(end=End.CRASHED, type="crashed", message="it ended by SIGSEGV"), LATER)
+
+
+def test_crash_counts_as_a_failure_and_is_repeated() -> None:
+    job = _crash(make_job())
+
+    assert (job.state, job.failures, job.losses) == (State.SCHEDULED, 1, 1)
+
+
+def test_three_crashes_in_a_row_fail_the_job_whatever_its_policy() -> None:
+    job = make_job(retry=make_retry(max_attempts=20))
+
+    for _ in range(3):
+        job = _crash(job)
+
+    error = orjson.loads(job.error or b"")
+    assert (job.state, job.due_at, job.finished_at, job.failures) == (State.FAILED, None, LATER, 3)
+    assert (error["type"], error["retryable"]) == ("crashed", False)
+    assert error["message"] == "what ran it ended 3 times in a row; it may be the cause: it ended by SIGSEGV"
+    assert orjson.loads(job.history)[-1]["error"]["message"] == "it ended by SIGSEGV"
+
+
+def test_crashes_and_losses_are_one_row() -> None:
+    job = _crash(_crash(make_job()))
+
+    job = job.start(NOW).finish(Outcome(End.LOST), LATER)
+
+    assert job.state is State.FAILED
+
+
+def test_failure_between_crashes_begins_a_new_row() -> None:
+    job = _crash(_crash(make_job(retry=make_retry(max_attempts=20))))
+
+    job = _crash(_crash(job.start(NOW).finish(make_failure(), NOW)))
+
+    assert (job.state, job.losses, job.failures) == (State.SCHEDULED, 2, 5)
+
+
+def test_request_to_cancel_is_met_by_a_crash() -> None:
+    job = _crash(_crash(make_job())).start(NOW).cancel(NOW)
+
+    assert job.finish(make_failure(end=End.CRASHED, type="crashed"), NOW).state is State.CANCELLED
+
+
+# output
+
+
+def test_output_is_kept_on_its_attempt_and_shortened_when_another_comes() -> None:
+    job = make_job()
+    texts = ["a" * 60_000 + "z", "b" * 60_000, "", "c"]
+
+    for text in texts:
+        job = job.start(NOW).finish(make_failure()._replace(output=text), NOW)
+
+    kept = [attempt.get("output") for attempt in orjson.loads(job.history)]
+    assert kept == ["a" * 1_999 + "z", "b" * 2_000, None, "c"]
+
+
+def test_output_of_the_latest_attempt_is_kept_whole() -> None:
+    job = make_running().finish(Outcome(End.SUCCEEDED, output="x" * 65_536), NOW)
+
+    assert orjson.loads(job.history)[-1]["output"] == "x" * 65_536
+
+
+@pytest.mark.parametrize("output", ["", "done"])
+def test_history_of_a_success_tells_when_it_began_and_ended_and_what_it_wrote(output: str) -> None:
+    job = make_job().start(NOW + 2_500).finish(Outcome(End.SUCCEEDED, output=output), NOW + 7_000)
+
+    (attempt,) = orjson.loads(job.history)
+
+    assert attempt == {
+        "number": 1,
+        "started_at": format_instant(NOW + 2_500),
+        "finished_at": format_instant(NOW + 7_000),
+        "late_by": 0.0025,
+        "outcome": "succeeded",
+        "error": None,
+    } | ({"output": output} if output else {})
+
+
+def test_history_of_a_success_after_a_failure_has_both() -> None:
+    failed = make_job().start(NOW).finish(make_failure(), NOW, backoff=1)
+    job = failed.start(NOW + SECOND).finish(Outcome(End.SUCCEEDED), NOW + SECOND)
+
+    outcomes = [(attempt["number"], attempt["outcome"]) for attempt in orjson.loads(job.history)]
+
+    assert outcomes == [(1, "error"), (2, "succeeded")]

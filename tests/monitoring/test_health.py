@@ -1,0 +1,139 @@
+"""What `/readyz` tells: each part is ok, or says what ails it and what to do."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from erelong.clock.instants import SECOND
+from erelong.errors import StoreUnavailable
+from erelong.settings.sections import WorkersSection
+from tests.support.builders import make_running, put
+from tests.support.engine import Engine, outcomes_of
+from tests.support.faults import FaultyStore
+from tests.support.virtual import VirtualClock
+
+DUTIES = [
+    *("scheduler", "dispatcher", "completer", "reconciler", "leases", "recovery"),
+    *("retention", "idempotency_records", "agenda_tidying", "idle_queues"),
+]
+PARTS = ["service", "store", "outcomes", "loop", "clock", *DUTIES]
+
+
+async def test_service_that_is_well_says_so_of_each_part(clock: VirtualClock) -> None:
+    engine = Engine(clock=clock)
+    assert engine.parts.health.checks()["service"] == "starting"
+
+    async with engine:
+        assert engine.parts.health.checks() == dict.fromkeys(PARTS, "ok")
+
+    assert engine.parts.health.checks()["scheduler"] == "stopped"
+
+
+async def test_drain_is_told(clock: VirtualClock) -> None:
+    async with Engine(clock=clock) as engine:
+        engine.parts.drain()
+
+        assert engine.parts.health.checks()["service"] == "draining"
+
+
+async def test_idle_scheduler_is_well_however_long_nothing_is_due(clock: VirtualClock) -> None:
+    async with Engine(clock=clock) as engine:
+        await engine.submit(delay=100_000)
+        await asyncio.sleep(50_000)
+
+        assert engine.parts.health.checks()["scheduler"] == "ok"
+
+
+async def test_lap_that_hangs_is_told_and_forgotten_when_it_is_over(clock: VirtualClock) -> None:
+    async with Engine(clock=clock) as engine:
+        glance = engine.store.hold("glance")
+        await engine.submit()
+        await asyncio.sleep(12)
+        hung = engine.parts.health.checks()["scheduler"]
+        glance.set()
+        del engine.store.held["glance"]
+        await asyncio.sleep(1)
+
+        assert hung.startswith("a lap has been running for 12 s")
+        assert engine.parts.health.checks()["scheduler"] == "ok"
+
+
+async def test_laps_that_fail_are_told_until_one_does_not(clock: VirtualClock) -> None:
+    async with Engine(clock=clock) as engine:
+        engine.store.broken["glance"] = StoreUnavailable("not now")
+        await engine.submit()
+        await asyncio.sleep(2.5)
+        failing = engine.parts.health.checks()["scheduler"]
+        engine.store.broken.clear()
+        await asyncio.sleep(2)
+
+        assert failing == "failed 3 times in a row: not now; see duty_failed in the log"
+        assert engine.parts.health.checks()["scheduler"] == "ok"
+
+
+async def test_full_disk_that_keeps_what_was_lost_from_being_written_down_is_no_failure_of_laps(
+    clock: VirtualClock,
+) -> None:
+    """A service that is started on a full disk after a crash is ready: for reads."""
+    store = FaultyStore()
+    (lost,) = await put(store, make_running(now=clock.now()))
+    store.fill_disk()
+
+    async with Engine(clock=clock, store=store) as engine:
+        await asyncio.sleep(5)
+        full = engine.parts.health.checks()["scheduler"]
+        store.broken.clear()
+        await asyncio.sleep(2)
+
+        assert full == "ok"
+        assert engine.parts.metrics.laps_failed.values["recovery",] > 3
+        assert outcomes_of(await engine.read(lost))[0] == "lost"
+
+
+async def test_scheduler_that_sleeps_through_a_due_time_is_told(clock: VirtualClock) -> None:
+    async with Engine(clock=clock) as engine:
+        await asyncio.sleep(100)
+        engine.parts.agenda._on_earlier = lambda: None  # the bell that should wake it
+        engine.parts.agenda.add(clock.now() - 7 * SECOND, 1)
+
+        assert engine.parts.health.checks()["scheduler"].startswith("asleep although a job has been due for 7 s")
+
+
+async def test_commit_that_does_not_end_is_told(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = [100.0]
+    monkeypatch.setattr("erelong.telemetry.metrics.time.monotonic", lambda: ticks[0])
+    async with Engine(clock=clock) as engine:
+        engine.parts.metrics.commits.begin()
+        ticks[0] += 4.9
+        assert engine.parts.health.checks()["store"] == "ok"
+        ticks[0] += 4.1
+        told = engine.parts.health.checks()["store"]
+        engine.parts.metrics.commits.end(1)
+
+        assert told.startswith("a commit takes 9 s already: look at the disk")
+        assert engine.parts.health.checks()["store"] == "ok"
+
+
+async def test_outcomes_that_cannot_be_saved_are_told(clock: VirtualClock) -> None:
+    async with Engine(clock=clock, workers=WorkersSection(max_unsaved=1)) as engine:
+        engine.store.broken["finish"] = StoreUnavailable("not now")
+        await engine.submit()
+        await asyncio.sleep(2)
+
+        assert engine.parts.health.checks()["outcomes"].startswith("1 wait for the disk")
+
+
+@pytest.mark.parametrize(("step", "effect"), [(60, "due sooner"), (-60, "waits longer")])
+async def test_step_of_the_clock_is_shown_for_a_while(clock: VirtualClock, step: float, effect: str) -> None:
+    async with Engine(clock=clock) as engine:
+        await asyncio.sleep(5)
+        clock.step(step)
+        await asyncio.sleep(6)  # it is noticed within the first of these
+        shown = engine.parts.health.checks()["clock"]
+        await asyncio.sleep(600)
+
+        assert shown.startswith(f"ok, stepped by {step:+.1f} s 5 s ago")
+        assert effect in shown
+        assert engine.parts.health.checks()["clock"] == "ok"

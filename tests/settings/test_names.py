@@ -1,0 +1,38 @@
+"""What shapes know: patterns that are told in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from erelong.api import schemas
+from erelong.settings.names import in_words
+from erelong.settings.queues import QueueSettings
+from erelong.settings.sections import Config
+
+
+def patterns(schema: Any) -> Iterator[str]:
+    """All patterns of a JSON schema, those of names of properties too."""
+    match schema:
+        case dict():
+            yield from (value for name, value in schema.items() if name == "pattern")
+            yield from schema.get("patternProperties", ())
+            for part in schema.values():
+                yield from patterns(part)
+        case list():
+            for part in schema:
+                yield from patterns(part)
+
+
+def test_every_pattern_of_settings_and_bodies_is_told_in_words() -> None:
+    bodies = [schemas.JobIn, schemas.PatchIn, QueueSettings, *schemas.Body.__subclasses__()]
+    found = {pattern for shape in (Config, *bodies) for pattern in patterns(TypeAdapter(shape).json_schema())}
+
+    assert len(found) > 3
+    assert [pattern for pattern in found if in_words(pattern) is None] == []
+
+
+def test_pattern_of_others_has_no_words() -> None:
+    assert in_words("[a-z]+") is None

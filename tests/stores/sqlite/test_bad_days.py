@@ -1,0 +1,579 @@
+"""The embedded store on bad days: a disk that fails, that is full, or that does not give back what was written."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import apsw
+import pytest
+
+from erelong.errors import Problem, StorageFull, StoreFailed, StoreUnavailable
+from erelong.model.job import Job, State
+from erelong.model.outcome import End, Outcome
+from erelong.model.query import Order, Query
+from erelong.model.submission import Memo
+from erelong.stores.base import Ending
+from erelong.stores.group_thread import Call
+from erelong.stores.sqlite import checkpoint as sqlite_upkeep
+from erelong.stores.sqlite.disk_reserve import Reserve
+from erelong.stores.sqlite.store import SqliteStore
+from tests.support.builders import ALL, NOW, count_both, make_job, make_offer, purge, put, put_one
+from tests.support.disk import FaultyDisk, fail_once, faulty_disk, io_error
+
+pytestmark = pytest.mark.real_loop
+
+KIB = 1_024
+PAGE = 4_096
+
+
+@pytest.fixture
+def disk() -> Iterator[FaultyDisk]:
+    """A disk that fails when it is told to."""
+    with faulty_disk() as disk:
+        yield disk
+
+
+@asynccontextmanager
+async def opened(folder: Path, reserve: int = 0) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(path=folder / "erelong.db", reserve=reserve)
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+# a disk that fails
+
+
+@pytest.mark.parametrize("kind", ["write", "written", "sync", "synced"])
+async def test_group_that_meets_an_io_error_is_refused_and_the_next_is_stored(
+    disk: FaultyDisk, tmp_path: Path, kind: str
+) -> None:
+    async with opened(tmp_path) as store:
+        first = await put_one(store)
+        fail_once(disk, kind)
+
+        with pytest.raises(StoreUnavailable, match="the disk failed; nothing was stored"):
+            await put_one(store)
+
+        assert store.ailment() is None
+        second = await put_one(store)
+        assert [job.seq for job in await store.list(ALL)] == [second.seq, first.seq]
+        counted, stored = await count_both(store)
+        assert counted == stored
+
+
+async def test_answer_is_what_is_on_the_disk_wherever_it_failed(disk: FaultyDisk, tmp_path: Path) -> None:
+    """The sweep: the n-th operation fails, for each n until none is left."""
+    nth, operations = 0, 1
+    while nth < operations:
+        nth += 1
+        folder = tmp_path / str(nth)
+        async with opened(folder) as store:
+            await put_one(store)
+            begun = len(disk.operations)
+            disk.fault = lambda _, __, number, at=begun + nth: io_error() if number == at else None  # type: ignore[misc]
+            try:
+                refused, job = False, await put_one(store, params={"a": "x" * 20_000})
+            except StoreUnavailable:
+                refused = True
+            operations = len(disk.operations) - begun
+            disk.fault = lambda *_: None
+
+            if store.ailment() is None:
+                assert len(await store.list(ALL)) == (1 if refused else 2)
+                if not refused:
+                    assert await store.get([job.seq]) == {job.seq: job}
+                counted, stored = await count_both(store)
+                assert counted == stored
+        async with opened(folder) as store:
+            assert len(await store.list(ALL)) >= (1 if refused else 2)
+    assert nth > 10
+
+
+async def test_commit_that_took_effect_though_the_disk_failed_is_answered_as_done(
+    disk: FaultyDisk, tmp_path: Path
+) -> None:
+    async with opened(tmp_path) as store:
+        await put_one(store)
+        commits = store._ledger.commits
+
+        def reopen() -> None:
+            store._file._disconnect()
+            store._file._connect()
+            store._file.write.execute("UPDATE counts SET jobs = ? WHERE kind = 'commits'", (commits + 1,))
+
+        store._file.reopen = reopen  # type: ignore[method-assign]  # as if the log had kept the commit
+        fail_once(disk, "sync")
+
+        assert (await put_one(store)).seq == 2
+
+
+async def test_second_io_error_within_a_minute_ends_the_store(
+    disk: FaultyDisk, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(tmp_path) as store:
+        for _ in range(2):
+            fail_once(disk, "sync")
+            with pytest.raises(StoreUnavailable):
+                await put_one(store)
+        disk.fault = lambda *_: None
+
+        reason = await asyncio.wait_for(store.end(), 5)
+
+        assert (type(reason), reason.code) == (StoreFailed, 74)
+        assert "twice in a minute" in str(reason)
+        assert (store.ailment() or "").startswith("ended: ")
+        for call in (put_one(store), store.get([1]), store.list(ALL)):
+            with pytest.raises(StoreUnavailable):
+                await call
+    told = [record.msg for record in caplog.records if record.name == "erelong.stores.sqlite.executor"]
+    assert told == ["store_io_error", "store_reopened", "store_io_error", "store_ended"]
+
+
+async def test_io_errors_more_than_a_minute_apart_are_each_dealt_with(disk: FaultyDisk, tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        for _ in range(3):
+            fail_once(disk, "sync")
+            with pytest.raises(StoreUnavailable):
+                await put_one(store)
+            store._threads._failed_at -= 61
+
+        assert (await put_one(store)).seq > 0
+
+
+async def test_disk_that_fails_for_good_ends_the_store_at_its_first_error(disk: FaultyDisk, tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        disk.fault = lambda *_: io_error()
+
+        with pytest.raises(StoreUnavailable):
+            await put_one(store)
+
+        assert (await asyncio.wait_for(store.end(), 5)).code == 74
+        disk.fault = lambda *_: None
+
+
+async def test_read_that_meets_an_io_error_lets_the_store_be_reopened(disk: FaultyDisk, tmp_path: Path) -> None:
+    async with opened(tmp_path):
+        pass
+    async with opened(tmp_path) as store:
+        job = await put_one(store)
+        fail_once(disk, "read")
+
+        with pytest.raises(StoreUnavailable):
+            await store.list(Query())
+
+        await put_one(store)
+        assert store.ailment() is None
+        assert len(await store.list(ALL)) == 2
+        assert await store.get([job.seq]) == {job.seq: job}
+
+
+async def test_reads_that_were_asked_for_before_the_store_was_reopened_are_answered_after_it(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        job = await put_one(store)
+        with store._threads._quick_pass:
+            reads = [store.recall(Memo("", "k", b""), now=NOW), store.get([job.seq]), store.overrides()]
+            asked = [asyncio.create_task(read) for read in reads]
+            await asyncio.sleep(0.01)
+            store._file.reopen()
+
+        assert await asyncio.gather(*asked) == [None, {job.seq: job}, {}]
+
+
+async def test_read_that_nobody_waits_for_any_more_is_not_made(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        made: list[int] = []
+        get = store._get
+        store._get = lambda seqs, *others: (made.extend(seqs), get(seqs, *others))[1]  # type: ignore[method-assign, func-returns-value]  # watched
+        with store._threads._quick_pass:
+            for seq in range(10):
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(store.get([seq]), 0.001)
+        await store.get([99])
+
+        assert made == [99]
+
+
+async def test_store_that_turns_out_to_be_gone_ends_with_the_way_back(disk: FaultyDisk, tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await put_one(store)
+        (tmp_path / "erelong.db").rename(tmp_path / "elsewhere")
+        fail_once(disk, "sync")
+
+        with pytest.raises(StoreUnavailable):
+            await put_one(store)
+
+        reason = await asyncio.wait_for(store.end(), 5)
+        assert reason.code == 65
+        assert "restore" in str(reason)
+
+
+async def test_slow_sync_stalls_no_read(disk: FaultyDisk, tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        job = await put_one(store)
+        with disk.held("sync") as is_held:
+            adding = asyncio.ensure_future(put_one(store))
+            await asyncio.to_thread(is_held.wait, 5)
+
+            assert await store.get([job.seq]) == {job.seq: job}
+            assert await store.list(ALL) == [job]
+            assert not adding.done()
+
+        assert (await adding).seq == 2
+
+
+# a disk that is full
+
+
+def full_from_now(disk: FaultyDisk, folder: Path) -> Callable[[], bool]:
+    """Writes fail while the reserve is whole and the disk is not cleared; what comes back clears it."""
+    cleared = False
+    reserve = folder / "erelong.db.reserve"
+
+    def fault(kind: str, name: str, _: int) -> Exception | None:
+        is_full = not cleared and reserve.stat().st_size > 0
+        return apsw.FullError("database or disk is full") if kind == "write" and is_full else None
+
+    def clear() -> bool:
+        nonlocal cleared
+        cleared = True
+        return True
+
+    disk.fault = fault
+    return clear
+
+
+async def test_full_disk_refuses_submits_and_lets_all_else_go_on(
+    disk: FaultyDisk, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(tmp_path, reserve=64 * KIB) as store:
+        running, waiting, other = await put(store, *(make_job() for _ in range(3)))
+        (running,) = (await store.claim([running.seq], now=NOW)).jobs
+        full_from_now(disk, tmp_path)
+
+        with pytest.raises(StorageFull, match="the disk is full; nothing was stored") as caught:
+            await put_one(store)
+
+        assert caught.value.headers["Retry-After"] == "5"
+        assert (store.ailment() or "").startswith("ok, but the disk is full")
+        done = running.finish(Outcome(End.SUCCEEDED), NOW)
+        assert (await store.save([done]))[0].is_saved
+        assert [job.seq for job in (await store.claim([waiting.seq], now=NOW)).jobs] == [waiting.seq]
+        assert await store.delete(other)
+        with pytest.raises(StorageFull):
+            await put_one(store)
+        assert await store.get([done.seq]) == {done.seq: done}
+    assert [record.msg for record in caplog.records] == ["storage_full"]
+
+
+async def test_outcome_that_finds_the_disk_full_is_stored_out_of_the_reserve(disk: FaultyDisk, tmp_path: Path) -> None:
+    async with opened(tmp_path, reserve=64 * KIB) as store:
+        job = await put_one(store)
+        (running,) = (await store.claim([job.seq], now=NOW)).jobs
+        full_from_now(disk, tmp_path)
+
+        assert (await store.save([running.finish(Outcome(End.SUCCEEDED), NOW)]))[0].is_saved
+        with pytest.raises(StorageFull):
+            await put_one(store)
+
+
+async def test_store_takes_submits_again_when_there_is_room(disk: FaultyDisk, tmp_path: Path) -> None:
+    async with opened(tmp_path, reserve=64 * KIB) as store:
+        clear = full_from_now(disk, tmp_path)
+        with pytest.raises(StorageFull):
+            await put_one(store)
+
+        clear()
+        store._threads.upkeep._looked_at -= 60
+        store._writer.wake()
+        for _ in range(500):
+            if store.ailment() is None:
+                break
+            await asyncio.to_thread(lambda: None)
+
+        assert (await put_one(store)).seq > 0
+        assert (tmp_path / "erelong.db.reserve").stat().st_size == 64 * KIB
+
+
+async def test_store_that_opened_on_a_full_disk_takes_its_reserve_when_there_is_room_though_nobody_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_upkeep, "LOOK_FOR_ROOM_EVERY", 0.0)
+    monkeypatch.setattr(sqlite_upkeep, "SYNC_EVERY", 0.01)
+    monkeypatch.setattr("erelong.stores.sqlite.disk_reserve._has_room", lambda *_: False)
+    async with opened(tmp_path, reserve=64 * KIB) as store:
+        full = store.ailment()
+        monkeypatch.setattr("erelong.stores.sqlite.disk_reserve._has_room", lambda *_: True)
+        for _ in range(500):
+            if store.ailment() is None:
+                break
+            await asyncio.to_thread(threading.Event().wait, 0.01)
+
+        assert full is not None
+        assert store.ailment() is None
+
+
+async def test_full_disk_without_a_reserve_refuses_what_does_not_fit(disk: FaultyDisk, tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await put_one(store)
+        disk.fault = lambda kind, *_: apsw.FullError("full") if kind == "write" else None
+        for _ in range(2):
+            with pytest.raises(StorageFull):
+                await put_one(store)
+        disk.fault = lambda *_: None
+
+        assert len(await store.list(ALL)) == 1
+        await put_one(store)
+
+
+async def test_store_opens_on_a_full_disk_out_of_its_reserve(disk: FaultyDisk, tmp_path: Path) -> None:
+    async with opened(tmp_path, reserve=64 * KIB) as store:
+        job = await put_one(store)
+    full_from_now(disk, tmp_path)
+
+    async with opened(tmp_path, reserve=64 * KIB) as store:
+        assert await store.get([job.seq]) == {job.seq: job}
+        with pytest.raises(StorageFull):
+            await put_one(store)
+
+
+async def test_group_is_refused_at_once_while_another_program_keeps_the_store_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not call by call, each of which would wait as long."""
+    async with opened(tmp_path) as store:
+        await put_one(store)
+        store._file.write.set_busy_timeout(10)
+        tries: list[int] = []
+        transact = store._threads._transact
+
+        def counted(group: Sequence[Call]) -> None:
+            tries.append(len(group))
+            transact(group)
+
+        monkeypatch.setattr(store._threads, "_transact", counted)
+        other = apsw.Connection(str(tmp_path / "erelong.db"))
+        other.execute("BEGIN IMMEDIATE")
+
+        answers = await asyncio.gather(*(put_one(store) for _ in range(100)), return_exceptions=True)
+        other.execute("ROLLBACK")
+
+        assert tries == [100]
+        assert {str(answer) for answer in answers} == {
+            "another program keeps the store locked; nothing was stored. Operator: end it"
+        }
+        await put_one(store)
+
+
+def test_reserve_is_of_real_blocks(tmp_path: Path) -> None:
+    reserve = Reserve(path=tmp_path / "reserve", size=1 << 20)
+
+    assert reserve.hold()
+    assert (tmp_path / "reserve").stat().st_blocks * 512 >= 1 << 20
+    assert reserve.spend()
+    assert reserve.is_spent
+    assert not reserve.spend()
+    assert (tmp_path / "reserve").stat().st_blocks == 0
+    assert reserve.hold()
+    assert not reserve.is_spent
+
+
+def test_sparse_reserve_is_made_real(tmp_path: Path) -> None:
+    with (tmp_path / "reserve").open("wb") as file:
+        file.truncate(1 << 20)
+
+    assert Reserve(path=tmp_path / "reserve", size=1 << 20).hold()
+    assert (tmp_path / "reserve").stat().st_blocks * 512 >= 1 << 20
+
+
+def test_reserve_that_finds_no_room_takes_none(tmp_path: Path) -> None:
+    reserve = Reserve(path=tmp_path / "reserve", size=1 << 60)
+
+    assert not reserve.hold()
+    assert reserve.is_spent
+    assert (tmp_path / "reserve").stat().st_blocks == 0
+
+
+def test_no_reserve_is_never_spent(tmp_path: Path) -> None:
+    reserve = Reserve(path=tmp_path / "reserve", size=0)
+
+    assert reserve.hold()
+    assert not reserve.spend()
+    assert not reserve.is_spent
+    assert list(tmp_path.iterdir()) == []
+
+
+# pages that are not what was written
+
+
+async def damaged(folder: Path, jobs: list[Job], victim: Job) -> SqliteStore:
+    """A store of which one page, that of a job's row, has changed on the disk."""
+    path = folder / "erelong.db"
+    with path.open("r+b") as file:
+        content = file.read()
+        place = content.index(b"victim" * 20)
+        file.seek(place)
+        file.write(b"V")
+    store = SqliteStore(path=path)
+    await store.open()
+    return store
+
+
+@pytest.fixture
+async def jobs(tmp_path: Path) -> list[Job]:
+    """Jobs of some pages each, stored; the third has a word in it by which its page is found."""
+    async with opened(tmp_path) as store:
+        texts = ["victim" * 2_000 if number == 2 else "x" * 12_000 for number in range(5)]
+        return [await put_one(store, params={"a": text}) for text in texts]
+
+
+async def test_damaged_page_is_refused_to_whoever_asks_for_it_and_told_of(
+    tmp_path: Path, jobs: list[Job], caplog: pytest.LogCaptureFixture
+) -> None:
+    store = await damaged(tmp_path, jobs, jobs[2])
+    assert store.ailment() is None
+
+    with pytest.raises(StoreUnavailable, match=r"damaged: disk I/O error \(8202\).*restore"):
+        await store.get([jobs[2].seq])
+
+    assert (store.ailment() or "").startswith("damaged: ")
+    assert "erelong restore FILE" in (store.ailment() or "")
+    assert await store.get([jobs[1].seq]) == {jobs[1].seq: jobs[1]}
+    await put_one(store)
+    (told,) = [record.__dict__["fields"] for record in caplog.records if record.msg == "store_corrupt"]
+    assert told["jobs"] == [jobs[2].seq]
+    await store.close()
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 100])
+@pytest.mark.parametrize("order", Order)
+async def test_damaged_page_keeps_no_other_job_from_being_listed(
+    tmp_path: Path, jobs: list[Job], order: Order, limit: int
+) -> None:
+    """A page of the listing is as long as was asked for, or nobody would ask for the next."""
+    store = await damaged(tmp_path, jobs, jobs[2])
+    sound = [job for job in jobs if job is not jobs[2]]
+
+    page = await store.list(Query(order=order, limit=limit, is_full=True))
+
+    assert page == (sound if order is Order.DUE else sound[::-1])[:limit]
+    assert (store.ailment() or "").startswith("damaged: ") == (limit > 2 or page[-1] is sound[-1])
+    await store.close()
+
+
+async def test_damaged_page_keeps_no_other_job_from_running(tmp_path: Path, jobs: list[Job]) -> None:
+    store = await damaged(tmp_path, jobs, jobs[2])
+    seqs, sound = [job.seq for job in jobs], [job.seq for job in jobs if job is not jobs[2]]
+
+    assert list(await store.get(seqs)) == sound
+    claim = await store.claim(seqs, now=NOW)
+
+    assert [job.seq for job in claim.jobs] == sound
+    assert (claim.early, claim.spoiled) == ([], [])
+    counted, stored = await count_both_brief(store)
+    assert counted == stored
+    await store.close()
+
+
+async def test_outcome_on_a_damaged_page_is_dropped_and_the_others_are_stored(tmp_path: Path, jobs: list[Job]) -> None:
+    store = await damaged(tmp_path, jobs, jobs[2])
+    claimed = (await store.claim([job.seq for job in jobs], now=NOW)).jobs
+    stale = jobs[2].start(NOW).finish(Outcome(End.SUCCEEDED), NOW)._replace(version=2, params=b"{}")
+    done = [stale, *(job.finish(Outcome(End.SUCCEEDED), NOW) for job in claimed)]
+
+    verdicts = await store.save(done)
+
+    assert [verdict.is_saved for verdict in verdicts] == [False, True, True, True, True]
+    await store.close()
+
+
+async def test_ending_on_a_damaged_page_is_dropped_and_told_of_by_its_number_alone(
+    tmp_path: Path, jobs: list[Job], caplog: pytest.LogCaptureFixture
+) -> None:
+    store = await damaged(tmp_path, jobs, jobs[2])
+    claimed = (await store.claim([job.seq for job in jobs], now=NOW)).jobs
+    caplog.clear()
+
+    verdicts = await store.finish([Ending(job, Outcome(End.SUCCEEDED), NOW) for job in (jobs[2].start(NOW), *claimed)])
+
+    assert [verdict.is_saved for verdict in verdicts] == [False, True, True, True, True]
+    (told,) = [record.__dict__["fields"] for record in caplog.records if record.msg == "store_corrupt"]
+    assert told["jobs"] == [jobs[2].seq]
+    await store.close()
+
+
+async def test_damaged_page_keeps_no_other_call_of_its_group_from_being_done(tmp_path: Path, jobs: list[Job]) -> None:
+    store = await damaged(tmp_path, jobs, jobs[2])
+
+    answers = await asyncio.gather(store.delete(jobs[2]), store.delete(jobs[1]), put_one(store), return_exceptions=True)
+
+    assert isinstance(answers[0], StoreUnavailable)
+    assert answers[1] is True
+    assert isinstance(answers[2], Job)
+    await store.close()
+
+
+async def test_damage_does_not_end_the_store(tmp_path: Path, jobs: list[Job]) -> None:
+    store = await damaged(tmp_path, jobs, jobs[2])
+    end = asyncio.ensure_future(store.end())
+    for _ in range(5):
+        with pytest.raises(Problem):
+            await store.get([jobs[2].seq])
+
+    assert not end.done()
+    end.cancel()
+    await store.close()
+
+
+async def count_both_brief(store: SqliteStore) -> tuple[int, int]:
+    return store.counts()["default", "echo", State.RUNNING], len(store._running.all())
+
+
+# size
+
+
+async def test_file_stays_as_large_as_it_was_however_many_jobs_come_and_go(tmp_path: Path) -> None:
+    sizes = []
+    async with opened(tmp_path) as store:
+        for _ in range(12):
+            receipt = await store.add([make_offer(params={"a": "x" * 500}, labels={"a": "b"})] * 400, now=NOW)
+            jobs = [entry.job for entry in receipt.entries if entry is not None]
+            started = (await store.claim([job.seq for job in jobs], now=NOW)).jobs
+            await store.save([job.finish(Outcome(End.SUCCEEDED), NOW) for job in started])
+            while await purge(store, "default", State.SUCCEEDED, before=NOW + 1, limit=200):
+                pass
+            sizes.append(store._file.write.pragma("page_count"))
+
+    assert sizes[-1] == sizes[2]
+
+
+async def test_log_does_not_grow_with_what_goes_through_it(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        for _ in range(40):
+            await store.add([make_offer(params={"a": "x" * 2_000})] * 500, now=NOW)
+
+        assert store._threads.upkeep.log_pages < 4_000
+    assert not (tmp_path / "erelong.db-wal").exists()
+
+
+async def test_log_that_a_reader_made_grow_gives_back_what_it_does_not_need(tmp_path: Path) -> None:
+    log, large = tmp_path / "erelong.db-wal", [make_offer(params={"a": "x" * 4_000})] * 500
+    async with opened(tmp_path) as store:
+        reader = apsw.Connection(str(tmp_path / "erelong.db"))
+        reader.execute("BEGIN; SELECT * FROM jobs").fetchall()
+        for _ in range(8):
+            await store.add(large, now=NOW)
+        grown = log.stat().st_size
+        reader.close()
+
+        for _ in range(8):
+            await store.add(large, now=NOW)
+
+        assert grown > 14 * 2**20
+        assert log.stat().st_size < 12 * 2**20  # the 8 that are kept, and the group that came on top

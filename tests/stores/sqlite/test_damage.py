@@ -1,0 +1,322 @@
+"""Rows of the embedded store that have been damaged: they are put aside, told of, and keep nobody else from running."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import apsw
+import orjson
+import pytest
+
+from erelong.model.conflict import OnConflict
+from erelong.model.job import SECOND, Job, State
+from erelong.model.outcome import End, Outcome
+from erelong.model.query import Query
+from erelong.stores.base import Ending, glance_at
+from erelong.stores.sqlite.store import SqliteStore
+from tests.support.builders import (
+    ALL,
+    NOW,
+    count_both,
+    make_ended,
+    make_job,
+    make_offer,
+    make_running,
+    purge,
+    put,
+    put_one,
+)
+
+pytestmark = pytest.mark.real_loop
+
+DAMAGES: dict[str, Any] = {
+    "params": b'{"a":',
+    "labels": b'{"a":"b"',
+    "asked": b'["echo","default",0,60.0,{"max_attempts":"all"},null]',
+    "result": b"\xff",
+    "error": b"[]",
+    "attempts": b"{}",
+    "past": b"[0]",
+}
+TEXTS = ["kind", "queue", "key", "token"]
+WHAT_RUNS = ["params", "labels", "asked"]
+FIELDS = {"asked": {"priority", "timeout", "retry", "expires_after"}, "past": {"ended_leases"}}
+"""What is not known any more with a column, where that is not the field of its name."""
+
+
+@pytest.fixture(params=[*DAMAGES, *TEXTS])
+def field(request: pytest.FixtureRequest) -> str:
+    """Each stored part that can be damaged."""
+    return str(request.param)
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        ("attempts", b"[1]"),
+        ("error", b'{"a":1}'),
+        ("past", b'[0,0,false,false,null,null,["a"]]'),
+        ("past", b"[0,0,false,false,null,null,[[1]]]"),
+        ("past", b"0"),
+        ("past", b'["0",0,false,false,null,null,[]]'),
+        ("asked", b"{}"),
+        ("asked", b'["echo","default",0,"60",{},null]'),
+        ("asked", b'["echo","default",0.5,60.0,{},null]'),
+        ("asked", b'["echo",7,0,60.0,{},null]'),
+        ("asked", b'["echo","default",0,60.0,null,null]'),
+        ("asked", b'["echo","default",0,60.0,{}]'),
+    ],
+)
+async def test_job_with_json_of_another_shape_is_failed_when_its_time_comes(
+    sqlite: SqliteStore, tmp_path: Path, field: str, text: bytes
+) -> None:
+    job = await put_one(sqlite)
+    execute(tmp_path, f"UPDATE jobs SET {field} = ? WHERE seq = ?", text, job.seq)
+
+    claim = await sqlite.claim([job.seq], now=NOW)
+
+    assert [(spoiled.seq, spoiled.state) for spoiled in claim.spoiled] == [(job.seq, State.FAILED)]
+
+
+@pytest.mark.parametrize("field", sorted({*DAMAGES, *TEXTS} - {"result", "kind", "queue"}))
+async def test_damaged_job_is_failed_when_its_time_comes_and_the_others_run(
+    sqlite: SqliteStore, tmp_path: Path, field: str
+) -> None:
+    before, damaged, after = await put(sqlite, *(make_job(key=key, labels={"a": "b"}) for key in ("1", "2", "3")))
+    damage(tmp_path, damaged, field)
+
+    claim = await sqlite.claim([before.seq, damaged.seq, after.seq], now=NOW)
+
+    assert claim.jobs == [before.start(NOW), after.start(NOW)]
+    (spoiled,) = claim.spoiled
+    assert (spoiled.seq, spoiled.state, spoiled.due_at, spoiled.finished_at) == (damaged.seq, State.FAILED, None, NOW)
+    assert error_of(spoiled) == {
+        "type": "unreadable",
+        "message": f"its stored {field} cannot be read",
+        "retryable": False,
+    }
+    stored = (await sqlite.get([damaged.seq]))[damaged.seq]
+    assert (stored.state, stored.error, stored.version) == (State.FAILED, spoiled.error, spoiled.version)
+
+
+@pytest.mark.parametrize("end", [End.SUCCEEDED, End.ERROR])
+async def test_result_that_a_waiting_job_cannot_have_is_written_over_by_its_attempt(
+    sqlite: SqliteStore, tmp_path: Path, end: End
+) -> None:
+    job = await put_one(sqlite)
+    damage(tmp_path, job, "result")
+
+    ((running,), _, _) = await sqlite.claim([job.seq], now=NOW)
+    await sqlite.finish([Ending(running, Outcome(end), NOW)])
+
+    assert running == job.start(NOW)
+    assert select(tmp_path, "SELECT result FROM jobs") == [(None,)]
+
+
+async def test_glance_at_labels_that_cannot_be_read_shows_none(sqlite: SqliteStore, tmp_path: Path) -> None:
+    job = await put_one(sqlite, labels={"a": "b"})
+    damage(tmp_path, job, "labels")
+
+    (glance,) = await sqlite.glance([job.seq])
+
+    assert (glance.seq, glance.labels) == (job.seq, None)
+
+
+@pytest.mark.parametrize("field", ["kind", "queue"])
+async def test_name_that_only_indexes_need_keeps_no_job_from_running(
+    sqlite: SqliteStore, tmp_path: Path, field: str
+) -> None:
+    job = await put_one(sqlite)
+    damage(tmp_path, job, field)
+
+    claim = await sqlite.claim([job.seq], now=NOW)
+
+    assert claim.jobs == [job.start(NOW)]
+
+
+async def test_glance_at_a_job_of_which_it_cannot_be_read_what_was_asked_shows_its_queue(
+    sqlite: SqliteStore, tmp_path: Path
+) -> None:
+    job, other = await put(sqlite, make_job(queue="q"), make_job())
+    damage(tmp_path, job, "asked")
+
+    shown, sound = await sqlite.glance([job.seq, other.seq])
+
+    assert (shown.asked.kind, shown.asked.queue, sound) == ("echo", "q", glance_at(other))
+
+
+async def test_damaged_job_is_told_of_in_the_log(
+    sqlite: SqliteStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = await put_one(sqlite)
+    damage(tmp_path, job, "params")
+
+    with caplog.at_level(logging.ERROR):
+        await sqlite.claim([job.seq], now=NOW)
+
+    (record,) = caplog.records
+    assert record.message == "job_unreadable"
+    assert record.__dict__["fields"] == {"job": job.id, "field": "params"}
+
+
+async def test_damaged_job_that_waits_is_shown_with_what_can_be_read(
+    sqlite: SqliteStore, tmp_path: Path, field: str
+) -> None:
+    job, other = await put(sqlite, make_job(key="k", labels={"a": "b"}), make_job())
+    await damage_unread(sqlite, tmp_path, job, field)
+
+    (shown,) = (await sqlite.get([job.seq])).values()
+    listed = await sqlite.list(ALL)
+
+    assert listed == [other, shown]
+    assert [found.seq for found in await sqlite.list(Query())] == [other.seq, job.seq]
+    lost = {name: getattr(shown, name) for name in FIELDS.get(field, {field})}
+    assert shown._replace(**lost) == job._replace(**lost)
+    texts = [value for name, value in lost.items() if name not in TEXTS and isinstance(value, bytes)]
+    assert all(orjson.loads(text) in ({}, []) for text in texts)
+
+
+async def test_counts_stay_right_when_a_damaged_job_is_put_aside(sqlite: SqliteStore, tmp_path: Path) -> None:
+    job, _ = await put(sqlite, make_job(), make_job())
+    damage(tmp_path, job, "params")
+
+    await sqlite.claim([job.seq], now=NOW)
+
+    counted, stored = await count_both(sqlite)
+    assert counted == stored == {("default", "echo", State.SCHEDULED): 1, ("default", "echo", State.FAILED): 1}
+
+
+async def test_unknown_state_shows_as_failed(sqlite: SqliteStore, tmp_path: Path) -> None:
+    job = await put_one(sqlite)
+    execute(tmp_path, "UPDATE jobs SET state = 200")
+
+    (shown,) = await sqlite.list(ALL)
+
+    assert (shown.id, shown.state, shown.due_at) == (job.id, State.FAILED, None)
+    assert error_of(shown)["type"] == "unreadable"
+
+
+async def test_job_of_unknown_state_is_failed_when_its_time_comes(sqlite: SqliteStore, tmp_path: Path) -> None:
+    job, other = await put(sqlite, make_job(), make_job())
+    execute(tmp_path, f"UPDATE jobs SET state = 6 WHERE seq = {job.seq}")
+
+    claim = await sqlite.claim([job.seq, other.seq], now=NOW)
+
+    assert claim.jobs == [other.start(NOW)]
+    assert [(spoiled.seq, spoiled.state, error_of(spoiled)["type"]) for spoiled in claim.spoiled] == [
+        (job.seq, State.FAILED, "unreadable")
+    ]
+    counted, stored = await count_both(sqlite)
+    assert counted == stored
+
+
+@pytest.mark.parametrize("field", WHAT_RUNS)
+async def test_damage_to_what_is_run_is_not_healed_by_moving_the_job(
+    sqlite: SqliteStore, tmp_path: Path, field: str
+) -> None:
+    job = await put_one(sqlite, params={"a": 1}, labels={"a": "b"})
+    await damage_unread(sqlite, tmp_path, job, field)
+    shown = (await sqlite.get([job.seq]))[job.seq]
+
+    await sqlite.save([shown.move(NOW + SECOND, NOW)])
+
+    claim = await sqlite.claim([job.seq], now=NOW + SECOND)
+    assert [error_of(spoiled)["message"] for spoiled in claim.spoiled] == [f"its stored {field} cannot be read"]
+
+
+@pytest.mark.parametrize("field", WHAT_RUNS)
+async def test_damage_to_what_is_run_is_not_healed_by_a_reschedule(
+    sqlite: SqliteStore, tmp_path: Path, field: str
+) -> None:
+    job = await put_one(sqlite, key="k", params={"a": 1}, labels={"a": "b"})
+    damage(tmp_path, job, field)
+
+    await sqlite.add([make_offer(key="k", on_conflict=OnConflict.RESCHEDULE)], now=NOW)
+
+    assert len((await sqlite.claim([job.seq], now=NOW)).spoiled) == 1
+
+
+@pytest.mark.parametrize("field", WHAT_RUNS)
+async def test_damage_to_what_is_run_is_not_healed_by_a_restart_while_it_ran(
+    sqlite: SqliteStore, tmp_path: Path, field: str
+) -> None:
+    (job,) = await put(sqlite, make_running(params={"a": 1}, labels={"a": "b"}))
+    damage(tmp_path, job, field)
+    (shown,) = await sqlite.list(ALL)
+
+    await sqlite.save([shown.finish(Outcome(End.LOST), NOW)])
+
+    assert len((await sqlite.claim([job.seq], now=NOW)).spoiled) == 1
+
+
+async def test_damage_is_healed_by_new_content(sqlite: SqliteStore, tmp_path: Path) -> None:
+    job = await put_one(sqlite, key="k", params={"a": 1})
+    damage(tmp_path, job, "params")
+
+    await sqlite.add([make_offer(key="k", params={"b": 2}, on_conflict=OnConflict.REPLACE)], now=NOW)
+
+    assert [claimed.params for claimed in (await sqlite.claim([job.seq], now=NOW)).jobs] == [b'{"b":2}']
+
+
+async def test_job_damaged_while_it_runs_keeps_no_other_outcome_from_being_stored(
+    sqlite: SqliteStore, tmp_path: Path, field: str
+) -> None:
+    jobs = await put(sqlite, *(make_job(key=key, labels={"a": "b"}) for key in ("1", "2", "3")))
+    running = (await sqlite.claim([job.seq for job in jobs], now=NOW)).jobs
+    damage(tmp_path, jobs[1], field)
+
+    verdicts = await sqlite.save([job.finish(Outcome(End.SUCCEEDED), NOW) for job in running])
+
+    assert (verdicts[0].is_saved, verdicts[2].is_saved) == (True, True)
+
+
+@pytest.mark.parametrize("field", DAMAGES)
+async def test_damaged_job_can_be_deleted(sqlite: SqliteStore, tmp_path: Path, field: str) -> None:
+    job = await put_one(sqlite, labels={"a": "b"})
+    damage(tmp_path, job, field)
+
+    assert await sqlite.delete((await sqlite.get([job.seq]))[job.seq])
+    assert await sqlite.list(ALL) == []
+
+
+@pytest.mark.parametrize("field", DAMAGES)
+async def test_damaged_job_is_purged(sqlite: SqliteStore, tmp_path: Path, field: str) -> None:
+    (job,) = await put(sqlite, make_ended(State.FAILED, labels={"a": "b"}))
+    damage(tmp_path, job, field)
+
+    assert await purge(sqlite, "default", State.FAILED, before=NOW + 1, limit=10) == 1
+
+
+async def damage_unread(store: SqliteStore, folder: Path, job: Job, field: str) -> None:
+    """Damage what is on disk while nobody remembers it."""
+    await store.close()
+    damage(folder, job, field)
+    await store.open()
+
+
+def damage(folder: Path, job: Job, field: str) -> None:
+    if field in TEXTS:
+        execute(folder, f"UPDATE jobs SET {field} = CAST(x'fe2d' AS TEXT) WHERE seq = ?", job.seq)
+    else:
+        execute(folder, f"UPDATE jobs SET {field} = ? WHERE seq = ?", DAMAGES[field], job.seq)
+
+
+def execute(folder: Path, statement: str, *values: Any) -> None:
+    connection = apsw.Connection(str(folder / "erelong.db"))
+    connection.execute(statement, values)
+    connection.close()
+
+
+def select(folder: Path, statement: str) -> list[Any]:
+    connection = apsw.Connection(str(folder / "erelong.db"))
+    rows = connection.execute(statement).fetchall()
+    connection.close()
+    return rows
+
+
+def error_of(job: Job) -> dict[str, Any]:
+    assert job.error is not None
+    error: dict[str, Any] = orjson.loads(job.error)
+    return error

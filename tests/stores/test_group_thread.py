@@ -1,0 +1,126 @@
+"""The threads of a store: a group that meets anything at all leaves its thread alive, and no call waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from erelong.errors import StoreUnavailable
+from erelong.stores.group_thread import Call, GroupThread
+from erelong.stores.sqlite.store import SqliteStore
+from tests.support.builders import put_one
+
+pytestmark = pytest.mark.real_loop
+
+TIMEOUT = 0.3
+
+
+class Held:
+    """A thread whose groups wait while `may_go` is not set, and raise `error` if that is."""
+
+    def __init__(self) -> None:
+        self.may_go = threading.Event()
+        self.may_go.set()
+        self.error: BaseException | None = None
+        self.thread = GroupThread(name="held", run_group=self._run, timeout=TIMEOUT)
+
+    def _run(self, group: Sequence[Call]) -> None:
+        self.may_go.wait(5)
+        if self.error is not None:
+            raise self.error
+        for call in group:
+            call.run()
+
+
+@pytest_asyncio.fixture
+async def held() -> AsyncIterator[Held]:
+    held = Held()
+    held.thread.start()
+    yield held
+    held.may_go.set()
+    await held.thread.stop()
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), MemoryError(), ValueError("a bug")], ids=repr)
+async def test_group_that_raises_anything_is_refused_and_the_next_is_run(held: Held, error: BaseException) -> None:
+    held.error = error
+    with pytest.raises(StoreUnavailable, match=type(error).__name__):
+        await held.thread.call(int, "7")
+    held.error = None
+
+    assert await held.thread.call(int, "7") == 7
+    assert held.thread.status() is None
+
+
+async def test_call_that_is_not_answered_in_time_is_refused_and_others_are_answered_later(
+    held: Held, caplog: pytest.LogCaptureFixture
+) -> None:
+    held.may_go.clear()
+    slow = asyncio.create_task(held.thread.call(int, "1"))
+    await asyncio.sleep(TIMEOUT * 0.6)
+    young = asyncio.create_task(held.thread.call(int, "2"))
+
+    with pytest.raises(StoreUnavailable, match=r"did not answer within 0\.3 s"):
+        await slow
+    assert not young.done()
+    held.may_go.set()
+
+    assert await young == 2
+    assert await held.thread.call(int, "3") == 3
+    assert [record.msg for record in caplog.records] == ["store_stalled"]
+    assert not held.thread._asked
+
+
+async def test_calls_that_are_answered_in_time_leave_nothing_behind(held: Held) -> None:
+    for number in range(50):
+        assert await held.thread.call(int, str(number)) == number
+    await asyncio.sleep(2 * TIMEOUT)
+
+    assert not held.thread._asked
+    assert held.thread._check is None
+
+
+async def test_thread_that_has_ended_is_reported(held: Held) -> None:
+    held.thread._calls.put(None)
+    assert held.thread._thread is not None
+    held.thread._thread.join(5)
+
+    assert held.thread.status() == "the thread held has ended: restart the service"
+    with pytest.raises(StoreUnavailable, match="did not answer"):
+        await held.thread.call(int, "1")
+
+
+@pytest.mark.parametrize("name", ["_writer", "_reader", "_lister"])
+async def test_store_whose_thread_has_ended_says_which(tmp_path: Path, name: str) -> None:
+    store = SqliteStore(path=tmp_path / "erelong.db", timeout=TIMEOUT)
+    await store.open()
+    await put_one(store)
+    thread = getattr(store, name)
+    thread._calls.put(None)
+    thread._thread.join(5)
+
+    assert store.ailment() == f"the thread {thread._name} has ended: restart the service"
+    await store.close()
+
+
+@pytest.mark.parametrize("name", ["_writer", "_reader", "_lister"])
+async def test_store_thread_survives_what_would_end_a_process(tmp_path: Path, name: str) -> None:
+    store = SqliteStore(path=tmp_path / "erelong.db")
+    await store.open()
+
+    def leave() -> None:
+        raise SystemExit(1)
+
+    with pytest.raises(StoreUnavailable):
+        await getattr(store, name).call(leave)
+
+    job = await put_one(store)
+    assert (await store.get([job.seq]))[job.seq] == job
+    assert len(await store.glance([job.seq])) == 1
+    assert store.ailment() is None
+    await store.close()

@@ -1,0 +1,146 @@
+"""What clients have been told, and whether the service keeps to it: each acknowledged job in its acknowledged state."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import aiohttp
+
+from tests.system.client import Client
+
+FAR = 3_600
+BATCH = 10
+PAUSE_AFTER_REFUSAL = 0.02
+ALLOWED = frozenset({503, 507})
+
+
+class Promise(NamedTuple):
+    """The last that was acknowledged of a job. A job that is not `is_far` is due at once."""
+
+    is_far: bool
+    priority: int = 0
+    is_cancelled: bool = False
+
+
+class Promises:
+    """Clients that submit, change and cancel without end, and the book of what they were told."""
+
+    def __init__(self, client: Client, *, seed: int = 7, params: Mapping[str, Any] | None = None) -> None:
+        self.book: dict[str, Promise] = {}
+        self.unsure: set[str] = set()
+        self.statuses: Counter[int] = Counter()
+        self.is_over = False
+        self._client = client
+        self._params = dict(params or {})
+        self._chance = random.Random(seed)
+
+    async def load(self, clients: int = 8, *, asks: int | None = None) -> None:
+        """Ask until `is_over`, or each client `asks` times."""
+        await asyncio.gather(*(self._ask_on(asks) for _ in range(clients)))
+
+    async def _ask_on(self, asks: int | None) -> None:
+        ways = (self._submit, self._submit, self._submit_now, self._submit_batch, self._change, self._cancel)
+        done = 0
+        while not self.is_over and done != asks:
+            done += 1
+            try:
+                await self._chance.choice(ways)()
+            except (aiohttp.ClientError, OSError):  # it is gone: whatever was asked may have been done or not
+                await asyncio.sleep(PAUSE_AFTER_REFUSAL)
+
+    async def _submit(self) -> None:
+        job = {"kind": "echo", "delay": FAR, "params": self._params}
+        status, answer = await self._ask("POST", "/v1/jobs", job)
+        if status == 201:
+            self.book[answer["id"]] = Promise(is_far=True)
+
+    async def _submit_now(self) -> None:
+        status, answer = await self._ask("POST", "/v1/jobs", {"kind": "echo", "params": self._params})
+        if status == 201:
+            self.book[answer["id"]] = Promise(is_far=False)
+
+    async def _submit_batch(self) -> None:
+        jobs = [{"kind": "echo", "delay": FAR, "params": self._params}] * BATCH
+        status, answer = await self._ask("POST", "/v1/jobs/batch", {"jobs": jobs})
+        if status == 201:
+            self.book |= {job["id"]: Promise(is_far=True) for job in answer["jobs"]}
+
+    async def _change(self) -> None:
+        priority = self._chance.randrange(1, 100)
+        await self._step(lambda id: self._ask("PATCH", f"/v1/jobs/{id}", {"priority": priority}), priority=priority)
+
+    async def _cancel(self) -> None:
+        await self._step(lambda id: self._ask("POST", f"/v1/jobs/{id}/cancel"), is_cancelled=True)
+
+    async def _step(self, ask: Callable[[str], Any], **changes: Any) -> None:
+        """Change a waiting job that nobody else has in hand; without a yes nobody knows what it is."""
+        waiting = [id for id in self._some_ids() if id not in self.unsure and not self.book[id].is_cancelled]
+        if not waiting:
+            await self._submit()
+            return
+        id = waiting[0]
+        self.unsure.add(id)
+        status, _ = await ask(id)
+        if status == 200:
+            self.book[id] = self.book[id]._replace(**changes)
+            self.unsure.remove(id)
+
+    def _some_ids(self) -> list[str]:
+        ids = list(self.book)
+        return [id for id in self._chance.sample(ids, min(8, len(ids))) if self.book[id].is_far]
+
+    async def _ask(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
+        status, answer = await self._client.ask(method, path, body)
+        self.statuses[status] += 1
+        if status >= 300:
+            assert status in ALLOWED, (method, path, status, answer)
+            await asyncio.sleep(PAUSE_AFTER_REFUSAL)
+        return status, answer
+
+    def broken(self, jobs: Collection[Mapping[str, Any]]) -> dict[str, str]:
+        """Which promises do not hold of the jobs that are there, and how."""
+        found = {job["id"]: job for job in jobs}
+        wrong = {id: self.fault(id, found.get(id)) for id in self.book}
+        return {id: fault for id, fault in wrong.items() if fault}
+
+    def fault(self, id: str, job: Mapping[str, Any] | None) -> str:
+        """How a job, as it is, breaks what was promised of it; empty if it does not."""
+        promise = self.book[id]
+        if job is None:
+            return "it is not there"
+        if job["state"] == "failed" and job["error"]["type"] == "unreadable":
+            return "it cannot be read, and says so"
+        if not promise.is_far:
+            return "" if job["state"] in ("scheduled", "running", "succeeded") else f"it is {job['state']}"
+        if id in self.unsure:
+            return "" if job["state"] in ("scheduled", "cancelled") else f"it is {job['state']}"
+        state = "cancelled" if promise.is_cancelled else "scheduled"
+        is_kept = (job["state"], job["priority"]) == (state, promise.priority)
+        return "" if is_kept else f"{promise} was acknowledged, it is {job['state']}, priority {job['priority']}"
+
+
+async def keep(promises: Promises, client: Client, *, timeout: float = 20.0) -> None:
+    """Every promise holds, and what is due comes to its end."""
+    broken = promises.broken(await client.list_all("view=full"))
+    assert not broken, f"{len(broken)} of {len(promises.book)} promises are broken: {dict([*broken.items()][:3])}"
+    deadline = time.monotonic() + timeout
+    while promises.book and await _is_busy(client):
+        assert time.monotonic() < deadline, "something that is due does not run"
+        await asyncio.sleep(0.05)
+
+
+async def _is_busy(client: Client) -> bool:
+    counts = await client.counts()
+    return bool(counts["due"] or counts["running"])
+
+
+async def stop_loading(promises: Promises, loading: asyncio.Task[None]) -> None:
+    promises.is_over = True
+    with suppress(aiohttp.ClientError, OSError):
+        await loading

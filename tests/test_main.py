@@ -1,0 +1,267 @@
+"""What is built starts in order and stops in reverse, however far it came."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from erelong.errors import Draining, Exit, StoreCorrupt, StoreFailed, StoreUnavailable
+from erelong.main import end_strays, until_told
+from erelong.model.job import State
+from erelong.settings.queues import QueueSettings, Retention
+from erelong.settings.section import ConfigError
+from erelong.settings.sections import AuthSection, Config, ServerSection
+from erelong.web.listener import is_loopback, listen, refuse_open_door
+from tests.support.builders import make_running, put
+from tests.support.engine import Engine
+from tests.support.faults import FaultyStore
+from tests.support.kinds import FakeHandler, lasting
+from tests.support.virtual import VirtualClock
+
+
+def engine_that_notes(clock: VirtualClock) -> Engine:
+    """An engine whose store lists the calls of the handlers too."""
+    store = FaultyStore()
+    return Engine(clock=clock, store=store, handler=FakeHandler(on_life=store.calls.append))
+
+
+async def test_parts_start_in_order_and_stop_in_reverse(clock: VirtualClock) -> None:
+    engine = engine_that_notes(clock)
+
+    async with engine:
+        started = [*engine.store.calls]
+        engine.store.calls.clear()
+
+    assert started == ["open", "open handler", "list", "overrides", "list"]
+    assert engine.store.calls == ["close handler", "close"]
+
+
+async def test_nothing_of_it_runs_after_the_stop(clock: VirtualClock) -> None:
+    async with Engine(clock=clock) as engine:
+        await engine.submit(delay=3_600)
+
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_second_stop_does_nothing(clock: VirtualClock) -> None:
+    engine = engine_that_notes(clock)
+    async with engine:
+        pass
+
+    await engine.parts.stop()
+
+    assert engine.store.calls.count("close") == 1
+
+
+async def test_outcomes_are_on_the_disk_before_the_store_is_closed(clock: VirtualClock) -> None:
+    engine = Engine(clock=clock, handler=FakeHandler(lasting(5)))
+    async with engine:
+        job = await engine.submit()
+        await engine.until(lambda: engine.handler.running == 1)
+
+    assert engine.store.calls[-2:] == ["finish", "close"]
+    assert (await engine.read(job)).state is State.SUCCEEDED
+
+
+async def test_what_is_stored_can_be_read_between_the_end_of_the_work_and_the_closing(clock: VirtualClock) -> None:
+    engine = engine_that_notes(clock)
+    async with engine:
+        job = await engine.until_final(await engine.submit())
+        await engine.parts.finish()
+
+        assert "close" not in engine.store.calls
+        assert await engine.parts.service.get(job.id) == job
+
+
+@pytest.mark.parametrize(
+    ("broken", "closed"),
+    [("open", []), ("overrides", ["close handler", "close"]), ("list", ["close handler", "close"])],
+)
+async def test_start_that_fails_half_way_closes_what_it_opened(
+    clock: VirtualClock, broken: str, closed: list[str]
+) -> None:
+    engine = engine_that_notes(clock)
+    engine.store.broken[broken] = StoreFailed("the disk does not answer")
+
+    with pytest.raises(StoreFailed, match="does not answer"):
+        await engine.parts.start()
+
+    assert [call for call in engine.store.calls if call.startswith("close")] == closed
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_stop_without_a_start_is_none(clock: VirtualClock) -> None:
+    engine = engine_that_notes(clock)
+
+    await engine.parts.stop()
+
+    assert engine.store.calls == []
+
+
+async def test_service_starts_on_a_full_disk_and_runs_when_there_is_room(clock: VirtualClock) -> None:
+    engine = Engine(clock=clock)
+    (lost,) = await put(engine.store, make_running(now=clock.now()))
+    engine.store.fill_disk()
+
+    async with engine:
+        await asyncio.sleep(10)
+        assert (await engine.parts.service.get(lost.id)).state is State.RUNNING
+        engine.store.broken.clear()
+        job = await engine.until_final(lost, within=5)
+
+    assert (job.state, job.attempt) == (State.SUCCEEDED, 2)
+
+
+async def test_drain_refuses_new_work_and_lets_those_go_who_wait(clock: VirtualClock) -> None:
+    async with Engine(clock=clock) as engine:
+        job = await engine.submit(delay=3_600)
+        waiting = asyncio.create_task(engine.until_final(job))
+        await asyncio.sleep(1)
+
+        engine.parts.drain()
+
+        assert await asyncio.wait_for(waiting, 1) == job
+        with pytest.raises(Draining):
+            await engine.submit()
+        assert engine.parts.health.checks()["service"] == "draining"
+
+
+async def test_checks_tell_what_ails_the_store(clock: VirtualClock) -> None:
+    async with Engine(clock=clock) as engine:
+        engine.store.ails = "damaged: a page; restore it"
+
+        assert engine.parts.health.checks()["store"] == "damaged: a page; restore it"
+
+
+async def test_start_on_a_store_that_cannot_be_read_says_how_to_go_on(clock: VirtualClock) -> None:
+    engine = Engine(clock=clock)
+    engine.store.broken["list"] = StoreUnavailable("damaged", exit=StoreCorrupt("put a copy back"))
+
+    with pytest.raises(StoreCorrupt, match="put a copy back"):
+        await engine.parts.start()
+
+
+async def test_stop_without_a_store_waits_for_nothing(clock: VirtualClock) -> None:
+    engine = Engine(clock=clock, handler=FakeHandler(lasting(100)))
+    async with engine:
+        await engine.submit()
+        await engine.until(lambda: engine.handler.running == 1)
+        engine.store.broken |= dict.fromkeys(("finish", "save", "get", "list"), StoreUnavailable("gone"))
+        began_at = clock.now()
+
+        await engine.parts.finish(can_store=False)
+
+        assert clock.now() - began_at < 1_000_000
+
+
+async def test_end_of_the_store_is_the_end_of_the_service(clock: VirtualClock) -> None:
+    store, stopping = FaultyStore(), asyncio.Event()
+    told = asyncio.ensure_future(until_told(stopping, store))
+    await asyncio.sleep(1)
+    assert not told.done()
+
+    store.exit.set_result(StoreFailed("twice in a minute"))
+
+    reason = await told
+    assert reason is not None
+    assert reason.code == 74
+
+
+async def test_signal_is_the_end_of_the_service_without_a_reason(clock: VirtualClock) -> None:
+    stopping = asyncio.Event()
+    told = asyncio.ensure_future(until_told(stopping, FaultyStore()))
+
+    stopping.set()
+
+    assert await told is None
+
+
+async def test_retention_runs_by_itself(clock: VirtualClock) -> None:
+    queue = QueueSettings(retention=Retention(succeeded=600.0))
+    async with Engine(clock=clock, queue=queue) as engine:
+        job = await engine.until_final(await engine.submit())
+        await asyncio.sleep(598)
+        assert await engine.store.get([job.seq]) == {job.seq: job}
+        await asyncio.sleep(63)
+
+        assert await engine.store.get([job.seq]) == {}
+
+
+async def test_background_duty_survives_a_store_that_fails(clock: VirtualClock) -> None:
+    async with Engine(clock=clock) as engine:
+        engine.store.broken["get"] = StoreUnavailable("not now")
+        await engine.submit()
+        await asyncio.sleep(5)
+        engine.store.broken.clear()
+
+        assert engine.parts.health.checks()["scheduler"] == "ok"
+        await engine.until(lambda: len(engine.handler.attempts) == 1, within=2)
+
+
+# the end
+
+
+async def test_strays_are_ended(clock: VirtualClock) -> None:
+    stray = asyncio.create_task(asyncio.sleep(3_600))
+    began_at = clock.now()
+
+    assert await end_strays(1.0) == 0
+    assert stray.cancelled()
+    assert clock.now() == began_at
+
+
+async def test_stray_that_ignores_its_cancellation_is_not_waited_for(clock: VirtualClock) -> None:
+    handler = FakeHandler()
+    stray = asyncio.create_task(handler.swallow())
+    await asyncio.sleep(0)
+    began_at = clock.now()
+
+    assert await end_strays(1.0) == 1
+    assert clock.now() - began_at == 1_000_000
+    handler.let_go.set()
+    await stray
+
+
+async def test_no_strays_are_no_trouble() -> None:
+    assert await end_strays(1.0) == 0
+
+
+# the door
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
+def test_door_to_this_machine_alone_needs_no_keys(host: str) -> None:
+    assert is_loopback(host)
+    refuse_open_door(Config(server=ServerSection(host=host)))
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.com", "localhost.example", "127.example"])
+def test_door_to_others_needs_keys_or_a_word(host: str) -> None:
+    with pytest.raises(ConfigError, match="allow_anonymous"):
+        refuse_open_door(Config(server=ServerSection(host=host)))
+
+    refuse_open_door(Config(server=ServerSection(host=host), auth=AuthSection(allow_anonymous=True)))
+
+
+def test_door_takes_any_free_port() -> None:
+    with listen("127.0.0.1", 0) as door:
+        assert door.getsockname()[1] > 0
+
+
+def test_door_that_is_taken_is_told_with_its_port() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+
+        with pytest.raises(
+            Exit, match=f"cannot listen on 127.0.0.1 port {port}: .*drains, or name another with --port"
+        ):
+            listen("127.0.0.1", port)
+
+
+def test_door_without_an_address_is_told() -> None:
+    with pytest.raises(Exit, match=r"cannot listen on 203\.0\.113\.7 port 0: [^;]*; name another with --port"):
+        listen("203.0.113.7", 0)

@@ -1,0 +1,75 @@
+"""The service stays below what the system lets it open, and says so once."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import resource
+from collections.abc import Iterator
+
+import pytest
+
+from erelong.settings.sections import Config, HttpSection, ServerSection
+from erelong.web.fd_limit import RESERVED, Complaints, allowed, fitted
+
+
+@pytest.fixture
+def limit() -> Iterator[None]:
+    """Whatever a test makes of the soft limit is undone."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.usefixtures("limit")
+def test_soft_limit_is_raised_to_what_is_wanted() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+
+    assert allowed(300) == 300
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (300, hard)
+    assert allowed(200) == 200
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (300, hard)
+
+
+def test_connections_are_as_many_as_asked_where_the_system_allows_them() -> None:
+    config = Config(server=ServerSection(max_connections=50), http=HttpSection(max_connections=10))
+
+    assert fitted(config) == config
+
+
+@pytest.mark.parametrize(
+    ("hard", "clients", "waiters", "calls"), [(1_024, 448, 358, 448), (64, 8, 6, 8), (1_900, 886, 708, 886)]
+)
+def test_few_descriptors_are_shared_by_clients_and_calls(
+    hard: int, clients: int, waiters: int, calls: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("erelong.web.fd_limit.allowed", lambda wanted: min(wanted, hard))
+
+    config = fitted(Config())
+
+    assert (config.server.max_connections, config.server.max_waiters) == (clients, waiters)
+    assert config.http.max_connections == calls
+    assert clients + calls + RESERVED <= max(hard, RESERVED + 16)
+    assert [record.getMessage() for record in caplog.records] == ["few_descriptors"]
+
+
+async def test_want_of_descriptors_is_told_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    loop, complaints = asyncio.get_running_loop(), Complaints()
+    context = {"message": "accept", "exception": OSError(errno.EMFILE, "Too many open files")}
+
+    for _ in range(1_000):
+        complaints(loop, context)
+    await asyncio.sleep(11)
+    complaints(loop, context)
+
+    assert [record.getMessage() for record in caplog.records] == ["no_descriptors"] * 2
+
+
+async def test_other_complaints_are_logged_as_ever(caplog: pytest.LogCaptureFixture) -> None:
+    complaints = Complaints()
+
+    complaints(asyncio.get_running_loop(), {"message": "a task failed", "exception": ValueError("boom")})
+
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]

@@ -1,0 +1,327 @@
+"""Connections are bounded: in number, in the time of their headers, in what they leave unread."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import StreamReader, StreamWriter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+
+import orjson
+import pytest
+import pytest_asyncio
+
+from erelong.settings.kinds import Kind
+from erelong.settings.queues import QueueSettings
+from erelong.settings.sections import ServerSection
+from erelong.web.server import MAX_DOORSTEP
+from tests.support.served import Serve, Served
+
+LIVEZ = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+QUEUES = b"GET /v1/queues HTTP/1.1\r\nHost: localhost\r\n\r\n"
+SLOW_BODY = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
+
+
+class Line:
+    """A connection by hand."""
+
+    def __init__(self, service: Served, streams: tuple[StreamReader, StreamWriter]) -> None:
+        self.service = service
+        self.reader, self.writer = streams
+
+    async def ask(self, request: bytes) -> tuple[int, bytes]:
+        """The status and the body of the answer."""
+        self.writer.write(request)
+        head = await self.reader.readuntil(b"\r\n\r\n")
+        fields = dict(line.split(b": ", 1) for line in head.split(b"\r\n")[1:-2])
+        return int(head.split()[1]), await self.reader.readexactly(int(fields[b"Content-Length"]))
+
+    async def seconds_until_closed(self) -> float:
+        began_at = self.service.clock.now()
+        while await self.reader.read(65_536):
+            pass
+        return (self.service.clock.now() - began_at) / 1e6
+
+
+Connect = Callable[..., Awaitable[Line]]
+
+
+@pytest_asyncio.fixture
+async def connect() -> AsyncIterator[Connect]:
+    """Connects to a service, and sends what is given; all is ended after the test."""
+    lines: list[Line] = []
+
+    async def begin(service: Served, request: bytes = b"") -> Line:
+        lines.append(Line(service, await asyncio.open_connection("127.0.0.1", service.port)))
+        lines[-1].writer.write(request)
+        await asyncio.sleep(0.01)
+        return lines[-1]
+
+    yield begin
+    for line in lines:
+        line.writer.transport.abort()
+    await asyncio.sleep(0.01)
+
+
+async def test_headers_that_are_not_complete_in_time_are_told_so(service: Served, connect: Connect) -> None:
+    line = await connect(service)
+    began_at = service.clock.now()
+
+    status, body = await line.ask(LIVEZ[:-2])
+
+    assert (status, orjson.loads(body)["code"]) == (408, "header_timeout")
+    assert (service.clock.now() - began_at) / 1e6 == pytest.approx(5, abs=0.1)
+    assert await line.seconds_until_closed() < 0.1
+
+
+async def test_dripping_headers_do_not_buy_time(service: Served, connect: Connect) -> None:
+    line = await connect(service)
+    began_at = service.clock.now()
+
+    for index in range(4):
+        line.writer.write(LIVEZ[index : index + 1])
+        await asyncio.sleep(1)
+    status, _ = await line.ask(b" ")
+
+    assert status == 408
+    assert (service.clock.now() - began_at) / 1e6 == pytest.approx(5, abs=0.1)
+
+
+async def test_headers_in_pieces_are_taken_and_each_request_has_its_time(service: Served, connect: Connect) -> None:
+    line = await connect(service)
+
+    for _ in range(3):
+        line.writer.write(LIVEZ[:10])
+        await asyncio.sleep(4)
+        assert (await line.ask(LIVEZ[10:]))[0] == 200
+
+
+async def test_headers_that_are_too_long_in_all_are_refused(service: Served, connect: Connect) -> None:
+    line = await connect(service, LIVEZ[:-2])
+
+    for _ in range(5):
+        line.writer.write(b"X: " + b"a" * 8_000 + b"\r\n")
+        await asyncio.sleep(0.01)
+    status, body = await line.ask(b"X")
+
+    assert (status, orjson.loads(body)["code"]) == (400, "bad_header")
+
+
+async def test_idle_connection_is_closed_after_its_time(service: Served, connect: Connect) -> None:
+    line = await connect(service)
+
+    await line.ask(LIVEZ)
+
+    assert await line.seconds_until_closed() == pytest.approx(75, abs=0.1)
+
+
+async def test_connection_that_never_asks_is_closed(service: Served, connect: Connect) -> None:
+    assert await (await connect(service)).seconds_until_closed() == pytest.approx(75, abs=0.1)
+
+
+async def test_newcomer_takes_the_place_of_an_idle_connection(serve: Serve, connect: Connect) -> None:
+    service = await serve(server=ServerSection(max_connections=3))
+    lines = [await connect(service) for _ in range(3)]
+    for line in lines[1:]:
+        line.writer.write(SLOW_BODY)
+    await asyncio.sleep(0.1)
+
+    status, _ = await (await connect(service)).ask(QUEUES)
+
+    assert status == 200
+    assert await lines[0].seconds_until_closed() < 0.1
+    assert (await lines[1].ask(b"}" * 99))[0] == 400  # still there, to be told that this is not JSON
+
+
+async def test_newcomer_is_told_when_all_are_busy(serve: Serve, connect: Connect) -> None:
+    service = await serve(server=ServerSection(max_connections=2))
+    busy = [await connect(service, SLOW_BODY) for _ in range(2)]
+
+    line = await connect(service)
+    status, body = await line.ask(QUEUES)
+
+    assert (status, orjson.loads(body)["code"]) == (503, "too_many_connections")
+    assert await line.seconds_until_closed() < 0.1
+    busy[0].writer.close()
+    await asyncio.sleep(0.1)
+    assert (await (await connect(service)).ask(QUEUES))[0] == 200
+
+
+async def test_probes_are_answered_when_all_are_busy(serve: Serve, connect: Connect) -> None:
+    service = await serve(server=ServerSection(max_connections=2))
+    for _ in range(2):
+        await connect(service, SLOW_BODY)
+    silent = [await connect(service) for _ in range(MAX_DOORSTEP + 10)]
+
+    line = await connect(service)
+    status, body = await line.ask(LIVEZ)
+
+    assert (status, orjson.loads(body)) == (200, {"live": True})
+    assert await line.seconds_until_closed() < 0.1
+    assert await silent[0].seconds_until_closed() < 0.1
+
+
+async def test_answer_that_nobody_reads_is_given_up(service: Served, connect: Connect) -> None:
+    for index in range(20):
+        await service.submit(delay=1_000, params={"a": f"{index:06}" * 10_000})
+    line = await connect(service)
+    line.reader._transport.pause_reading()  # type: ignore[attr-defined]  # else asyncio reads ahead for us
+
+    line.writer.write(b"GET /v1/jobs?view=full HTTP/1.1\r\nHost: localhost\r\n\r\n" * 20)
+    await asyncio.sleep(60)
+
+    line.reader._transport.resume_reading()  # type: ignore[attr-defined]
+    with suppress(ConnectionResetError):
+        await line.seconds_until_closed()
+    assert service.parts.metrics.requests.values["GET", "/v1/jobs", "200"] < 20
+
+
+STREAM = (
+    b"POST /v1/jobs/batch HTTP/1.1\r\nHost: localhost\r\n"
+    b"Content-Type: application/x-ndjson\r\nContent-Length: 2\r\n\r\n{}"
+)
+
+
+@pytest.mark.parametrize("before", [b"", STREAM], ids=["at first", "after a stream"])
+async def test_next_request_waits_until_the_last_answer_is_taken(
+    service: Served, before: bytes, connect: Connect
+) -> None:
+    job = await service.submit(delay=1_000, params={"a": "x" * 50_000})
+    line = await connect(service)
+    line.reader._transport.pause_reading()  # type: ignore[attr-defined]  # else asyncio reads ahead for us
+
+    line.writer.write(before + f"GET /v1/jobs/{job['id']} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() * 400)
+    await asyncio.sleep(60)
+
+    assert 0 < service.parts.metrics.requests.values["GET", "/v1/jobs/{id}", "200"] < 300
+
+
+async def test_body_that_was_refused_is_not_waited_for_long(service: Served, connect: Connect) -> None:
+    line = await connect(service)
+
+    status, _ = await line.ask(b"POST /nope HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
+
+    assert status == 404
+    assert await line.seconds_until_closed() == pytest.approx(2, abs=0.1)
+
+
+async def test_answer_that_is_read_slowly_is_sent_whole(service: Served, connect: Connect) -> None:
+    for index in range(40):
+        await service.submit(delay=1_000, params={"a": f"{index:06}" * 5_000})
+    line = await connect(service, b"GET /v1/jobs?view=full HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    head = await line.reader.readuntil(b"\r\n\r\n")
+    length = int(head.split(b"Content-Length: ")[1].split(b"\r\n")[0])
+
+    body = b""
+    while len(body) < length:
+        body += await line.reader.read(200_000)
+        await asyncio.sleep(4)
+
+    assert len(orjson.loads(body)["jobs"]) == 40
+
+
+async def test_long_poll_of_a_client_that_left_gives_its_place_back(serve: Serve, connect: Connect) -> None:
+    service = await serve(server=ServerSection(max_waiters=1))
+    job = await service.submit(delay=1_000)
+    line = await connect(service, f"GET /v1/jobs/{job['id']}?wait=60 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+
+    line.writer.transport.abort()
+    await asyncio.sleep(0.1)
+    waiting = asyncio.create_task(service.get(f"/v1/jobs/{job['id']}?wait=60"))
+    await asyncio.sleep(1)
+
+    assert not waiting.done()
+    await service.post(f"/v1/jobs/{job['id']}/cancel")
+    assert (await waiting).json["state"] == "cancelled"
+
+
+async def test_lease_requests_share_the_places_of_long_polls(serve: Serve) -> None:
+    service = await serve(server=ServerSection(max_waiters=2), declared={"resize": Kind(pull=True)})
+    job = await service.submit(delay=1_000)
+    ask = {"kinds": ["resize"], "wait": 60}
+    held = [
+        asyncio.create_task(service.post("/v1/leases", ask)),
+        asyncio.create_task(service.get(f"/v1/jobs/{job['id']}?wait=60")),
+    ]
+    await asyncio.sleep(1)
+    began_at = service.clock.now()
+
+    empty = await service.post("/v1/leases", ask)
+
+    assert empty.json == {"leases": []}
+    assert service.clock.now() - began_at < 100_000
+    await asyncio.gather(*held)
+
+
+async def test_lease_request_of_a_worker_that_left_gives_its_place_back(serve: Serve, connect: Connect) -> None:
+    service = await serve(server=ServerSection(max_waiters=1), declared={"resize": Kind(pull=True)})
+    body = b'{"kinds":["resize"],"wait":60}'
+    head = b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
+    line = await connect(service, head + body)
+
+    line.writer.transport.abort()
+    await asyncio.sleep(0.1)
+    waiting = asyncio.create_task(service.post("/v1/leases", {"kinds": ["resize"], "wait": 60}))
+    await asyncio.sleep(1)
+
+    assert not waiting.done()
+    await service.submit(kind="resize")
+    assert len((await waiting).json["leases"]) == 1
+
+
+async def test_job_lent_to_a_worker_that_has_left_goes_to_the_next(serve: Serve, connect: Connect) -> None:
+    service = await serve(declared={"resize": Kind(pull=True)})
+    await service.submit(kind="resize")
+    held = service.store.hold("claim")
+    body = b'{"kinds":["resize"],"lease":600}'
+    line = await connect(
+        service, b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    )
+
+    line.writer.transport.abort()
+    await asyncio.sleep(0.1)
+    held.set()
+    (lease,) = (await service.post("/v1/leases", {"kinds": ["resize"], "wait": 60})).json["leases"]
+
+    assert lease["job"]["attempt"] == 1
+    assert [attempt["outcome"] for attempt in lease["job"]["attempts"]] == ["released"]
+
+
+async def test_submit_of_a_client_that_left_waits_no_longer_for_room(serve: Serve, connect: Connect) -> None:
+    service = await serve(queues={"default": QueueSettings(max_backlog=1, overflow="wait")})
+    job = await service.submit(delay=1_000)
+    body = b'{"kind":"echo","delay":1000,"labels":{"from":"one-who-left"}}'
+    head = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    line = await connect(service, head % len(body) + body)
+    await asyncio.sleep(1)
+
+    line.writer.transport.abort()
+    await asyncio.sleep(0.1)
+    await service.post(f"/v1/jobs/{job['id']}/cancel")
+    await asyncio.sleep(20)
+
+    assert (await service.get("/v1/jobs?label.from=one-who-left")).json["jobs"] == []
+
+
+async def test_submits_that_wait_for_room_share_the_places_of_long_polls(serve: Serve) -> None:
+    service = await serve(
+        server=ServerSection(max_waiters=1), queues={"default": QueueSettings(max_backlog=1, overflow="wait")}
+    )
+    job = await service.submit(delay=1_000)
+    held = asyncio.create_task(service.get(f"/v1/jobs/{job['id']}?wait=60"))
+    await asyncio.sleep(1)
+    began_at = service.clock.now()
+
+    refused = await service.post("/v1/jobs", {"kind": "echo"})
+
+    assert (refused.status, refused.code) == (429, "backlog_full")
+    assert service.clock.now() - began_at < 100_000
+    await held
+
+
+async def test_methods_that_nobody_knows_are_counted_as_one(service: Served) -> None:
+    for method in ("BREW", "PURGE", "MKCOL", "LOCK"):
+        await service.raw(f"{method} /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+
+    counted = {method for method, _, _ in service.parts.metrics.requests.values}
+    assert counted <= {"GET", "other"}
