@@ -28,7 +28,7 @@ async def get_document(service: Served) -> dict[str, Any]:
 async def test_every_route_that_serves_is_in_the_document_and_no_other(clock: VirtualClock) -> None:
     async with Served(clock=clock) as service:
         paths = (await get_document(service))["paths"]
-        routes = {name for name in service.parts.router.names() if not name.startswith("HEAD ")}
+        routes = {name for name in service.node.router.routes() if not name.startswith("HEAD ")}
 
     assert {f"{method.upper()} {path}" for path, item in paths.items() for method in item} == routes
 
@@ -67,7 +67,7 @@ async def test_every_check_is_in_the_readme_and_no_other(clock: VirtualClock) ->
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     table = text.partition("| check |")[2].partition("\n\n")[0]
     async with Served(clock=clock) as service:
-        checks = set(service.parts.health.checks())
+        checks = set(service.node.health.checks())
 
     assert set(re.findall(r"`([a-z_]+)`", "".join(row.split("|")[1] for row in table.splitlines()[2:]))) == checks
 

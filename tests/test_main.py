@@ -8,23 +8,23 @@ import socket
 import pytest
 
 from erelong.errors import Draining, Exit, StoreCorrupt, StoreFailed, StoreUnavailable
-from erelong.main import end_strays, until_told
 from erelong.model.job import State
 from erelong.settings.queues import QueueSettings, Retention
 from erelong.settings.section import ConfigError
 from erelong.settings.sections import AuthSection, Config, ServerSection
 from erelong.web.listener import is_loopback, listen, refuse_open_door
+from erelong.web.process import end_strays, stop_requested
 from tests.support.builders import make_running, put
 from tests.support.engine import Engine
 from tests.support.faults import FaultyStore
-from tests.support.kinds import FakeHandler, lasting
+from tests.support.kinds import FakeRunner, lasting
 from tests.support.virtual import VirtualClock
 
 
 def engine_that_notes(clock: VirtualClock) -> Engine:
     """An engine whose store lists the calls of the handlers too."""
     store = FaultyStore()
-    return Engine(clock=clock, store=store, handler=FakeHandler(on_life=store.calls.append))
+    return Engine(clock=clock, store=store, handler=FakeRunner(life=store.calls))
 
 
 async def test_parts_start_in_order_and_stop_in_reverse(clock: VirtualClock) -> None:
@@ -34,8 +34,8 @@ async def test_parts_start_in_order_and_stop_in_reverse(clock: VirtualClock) -> 
         started = [*engine.store.calls]
         engine.store.calls.clear()
 
-    assert started == ["open", "open handler", "list", "overrides", "list"]
-    assert engine.store.calls == ["close handler", "close"]
+    assert started == ["open", "open kind", "list", "overrides", "list"]
+    assert engine.store.calls == ["close kind", "close"]
 
 
 async def test_nothing_of_it_runs_after_the_stop(clock: VirtualClock) -> None:
@@ -50,13 +50,13 @@ async def test_second_stop_does_nothing(clock: VirtualClock) -> None:
     async with engine:
         pass
 
-    await engine.parts.stop()
+    await engine.node.stop()
 
     assert engine.store.calls.count("close") == 1
 
 
 async def test_outcomes_are_on_the_disk_before_the_store_is_closed(clock: VirtualClock) -> None:
-    engine = Engine(clock=clock, handler=FakeHandler(lasting(5)))
+    engine = Engine(clock=clock, handler=FakeRunner(lasting(5)))
     async with engine:
         job = await engine.submit()
         await engine.until(lambda: engine.handler.running == 1)
@@ -69,15 +69,14 @@ async def test_what_is_stored_can_be_read_between_the_end_of_the_work_and_the_cl
     engine = engine_that_notes(clock)
     async with engine:
         job = await engine.until_final(await engine.submit())
-        await engine.parts.finish()
+        await engine.node.engine.stop()
 
         assert "close" not in engine.store.calls
-        assert await engine.parts.service.get(job.id) == job
+        assert await engine.node.services.jobs.get(job.id) == job
 
 
 @pytest.mark.parametrize(
-    ("broken", "closed"),
-    [("open", []), ("overrides", ["close handler", "close"]), ("list", ["close handler", "close"])],
+    ("broken", "closed"), [("open", []), ("overrides", ["close kind", "close"]), ("list", ["close kind", "close"])]
 )
 async def test_start_that_fails_half_way_closes_what_it_opened(
     clock: VirtualClock, broken: str, closed: list[str]
@@ -86,7 +85,7 @@ async def test_start_that_fails_half_way_closes_what_it_opened(
     engine.store.broken[broken] = StoreFailed("the disk does not answer")
 
     with pytest.raises(StoreFailed, match="does not answer"):
-        await engine.parts.start()
+        await engine.node.start()
 
     assert [call for call in engine.store.calls if call.startswith("close")] == closed
     assert asyncio.all_tasks() == {asyncio.current_task()}
@@ -95,7 +94,7 @@ async def test_start_that_fails_half_way_closes_what_it_opened(
 async def test_stop_without_a_start_is_none(clock: VirtualClock) -> None:
     engine = engine_that_notes(clock)
 
-    await engine.parts.stop()
+    await engine.node.stop()
 
     assert engine.store.calls == []
 
@@ -107,7 +106,7 @@ async def test_service_starts_on_a_full_disk_and_runs_when_there_is_room(clock: 
 
     async with engine:
         await asyncio.sleep(10)
-        assert (await engine.parts.service.get(lost.id)).state is State.RUNNING
+        assert (await engine.node.services.jobs.get(lost.id)).state is State.RUNNING
         engine.store.broken.clear()
         job = await engine.until_final(lost, within=5)
 
@@ -120,19 +119,19 @@ async def test_drain_refuses_new_work_and_lets_those_go_who_wait(clock: VirtualC
         waiting = asyncio.create_task(engine.until_final(job))
         await asyncio.sleep(1)
 
-        engine.parts.drain()
+        engine.node.engine.drain()
 
         assert await asyncio.wait_for(waiting, 1) == job
         with pytest.raises(Draining):
             await engine.submit()
-        assert engine.parts.health.checks()["service"] == "draining"
+        assert engine.node.health.checks()["service"] == "draining"
 
 
 async def test_checks_tell_what_ails_the_store(clock: VirtualClock) -> None:
     async with Engine(clock=clock) as engine:
         engine.store.ails = "damaged: a page; restore it"
 
-        assert engine.parts.health.checks()["store"] == "damaged: a page; restore it"
+        assert engine.node.health.checks()["store"] == "damaged: a page; restore it"
 
 
 async def test_start_on_a_store_that_cannot_be_read_says_how_to_go_on(clock: VirtualClock) -> None:
@@ -140,25 +139,25 @@ async def test_start_on_a_store_that_cannot_be_read_says_how_to_go_on(clock: Vir
     engine.store.broken["list"] = StoreUnavailable("damaged", exit=StoreCorrupt("put a copy back"))
 
     with pytest.raises(StoreCorrupt, match="put a copy back"):
-        await engine.parts.start()
+        await engine.node.start()
 
 
 async def test_stop_without_a_store_waits_for_nothing(clock: VirtualClock) -> None:
-    engine = Engine(clock=clock, handler=FakeHandler(lasting(100)))
+    engine = Engine(clock=clock, handler=FakeRunner(lasting(100)))
     async with engine:
         await engine.submit()
         await engine.until(lambda: engine.handler.running == 1)
         engine.store.broken |= dict.fromkeys(("finish", "save", "get", "list"), StoreUnavailable("gone"))
         began_at = clock.now()
 
-        await engine.parts.finish(can_store=False)
+        await engine.node.engine.stop(can_store=False)
 
         assert clock.now() - began_at < 1_000_000
 
 
 async def test_end_of_the_store_is_the_end_of_the_service(clock: VirtualClock) -> None:
     store, stopping = FaultyStore(), asyncio.Event()
-    told = asyncio.ensure_future(until_told(stopping, store))
+    told = asyncio.ensure_future(stop_requested(stopping, store))
     await asyncio.sleep(1)
     assert not told.done()
 
@@ -171,7 +170,7 @@ async def test_end_of_the_store_is_the_end_of_the_service(clock: VirtualClock) -
 
 async def test_signal_is_the_end_of_the_service_without_a_reason(clock: VirtualClock) -> None:
     stopping = asyncio.Event()
-    told = asyncio.ensure_future(until_told(stopping, FaultyStore()))
+    told = asyncio.ensure_future(stop_requested(stopping, FaultyStore()))
 
     stopping.set()
 
@@ -196,7 +195,7 @@ async def test_background_duty_survives_a_store_that_fails(clock: VirtualClock) 
         await asyncio.sleep(5)
         engine.store.broken.clear()
 
-        assert engine.parts.health.checks()["scheduler"] == "ok"
+        assert engine.node.health.checks()["scheduler"] == "ok"
         await engine.until(lambda: len(engine.handler.attempts) == 1, within=2)
 
 
@@ -213,7 +212,7 @@ async def test_strays_are_ended(clock: VirtualClock) -> None:
 
 
 async def test_stray_that_ignores_its_cancellation_is_not_waited_for(clock: VirtualClock) -> None:
-    handler = FakeHandler()
+    handler = FakeRunner()
     stray = asyncio.create_task(handler.swallow())
     await asyncio.sleep(0)
     began_at = clock.now()

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from erelong.errors import StoreUnavailable
-from erelong.handlers.pull import make_pull_handler
 from erelong.model.ids import seq_of_lease
 from erelong.model.job import MAX_ENDED_LEASES
+from erelong.settings.kinds import KindSettings
 from erelong.settings.queues import QueueSettings
 from tests.support.served import Answer, Serve, Served
 from tests.support.virtual import VirtualClock
@@ -19,8 +19,8 @@ SCHEMA = {"type": "object", "properties": {"width": {"type": "integer"}}}
 
 
 async def pulled(serve: Serve, **asked: Any) -> Served:
-    kinds = {name: make_pull_handler(name=name, schema=SCHEMA) for name in ("resize", "crop")}
-    return await serve(kinds=kinds, **asked)
+    declared = {name: KindSettings(pull=True, params_schema=SCHEMA) for name in ("resize", "crop")}
+    return await serve(declared=declared, **asked)
 
 
 async def lend(service: Served, *kinds: str, **asked: Any) -> list[dict[str, Any]]:
@@ -136,9 +136,9 @@ async def test_lease_that_follows_on_another_of_its_job_gives_back_the_slot_of_t
     await service.submit(kind="resize")
     lease = await lend_one(service)
     (job,) = (await service.store.get([seq_of_lease(lease["token"]) or 0])).values()
-    lanes, leases = service.parts.lanes, service.parts.leases
+    lanes, leases = service.node.engine.lanes, service.node.engine.leases
 
-    leases._hold(job.seq, lanes.occupy(job), 30)  # as when the end of the first was not heard of
+    leases.hold(job.seq, lanes.occupy(job), 30)  # as when the end of the first was not heard of
     await say(service, lease, "extend", {"lease": 30})
 
     assert lanes._lanes["default"].running == 1
@@ -369,7 +369,7 @@ async def test_drain_lends_nothing_but_takes_answers(serve: Serve) -> None:
     waiting = asyncio.create_task(lend(service, wait=30))
     await asyncio.sleep(1)
 
-    service.parts.drain()
+    service.node.engine.drain()
     refused = await service.post("/v1/leases", {"kinds": ["resize"]})
     done = await say(service, lease, "finish")
 
@@ -383,7 +383,7 @@ async def test_lease_survives_a_restart(serve: Serve) -> None:
     for _ in range(2):
         await service.submit(kind="resize")
     lease = await lend_one(service, lease=60)
-    await service.parts.stop()
+    await service.node.stop()
 
     after = await pulled(serve, queues={"default": QueueSettings(concurrency=1)}, store=service.store)
     full = await lend(after)
@@ -399,7 +399,7 @@ async def test_lease_that_runs_out_after_a_restart_is_lost(serve: Serve) -> None
     service = await pulled(serve)
     job = await service.submit(kind="resize")
     await lend_one(service, lease=60)
-    await service.parts.stop()
+    await service.node.stop()
 
     after = await pulled(serve, store=service.store)
     await asyncio.sleep(58)
@@ -446,7 +446,7 @@ async def test_heartbeats_leave_nothing_behind(serve: Serve) -> None:
     for _ in range(50):
         await say(service, lease, "extend", {"lease": 3600})
 
-    assert len(service.parts.leases._deadlines) == 1
+    assert len(service.node.engine.leases._deadlines) == 1
 
 
 async def test_leased_attempts_are_counted(serve: Serve) -> None:
@@ -465,7 +465,7 @@ async def test_lease_of_a_kind_that_is_gone_is_lost_at_the_start(serve: Serve) -
     service = await pulled(serve)
     job = await service.submit(kind="resize")
     await lend_one(service, lease=3600)
-    await service.parts.stop()
+    await service.node.stop()
 
     after = await serve(store=service.store)
 

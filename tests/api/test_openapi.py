@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from erelong.api import openapi
-from erelong.settings.kinds import Kind
+from erelong.settings.kinds import KindSettings
 from tests.support.contract import Contract
 from tests.support.served import Serve, Served
 
@@ -142,7 +142,7 @@ async def test_document_and_service_agree_on_a_submit(service: Served, body: dic
 
 
 async def test_params_of_declared_kinds_are_shown_with_their_own_references(serve: Serve) -> None:
-    service = await serve(declared={"tree": Kind(python="tests.api.functions:grow")})
+    service = await serve(declared={"tree": KindSettings(python="tests.api.functions:grow")})
     contract = Contract(await get_document(service))
     job_in = contract.resolve("#/components/schemas/JobIn")
 

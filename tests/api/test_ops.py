@@ -11,13 +11,13 @@ import pytest
 from erelong.errors import StorageFull, StoreUnavailable
 from erelong.handlers.base import Stop
 from erelong.settings.sections import ServerSection
-from tests.support.kinds import FakeHandler, lasting
+from tests.support.kinds import FakeRunner, lasting
 from tests.support.served import Answer, Serve, Served
 
 JOB = {"kind": "echo", "delay": 1_000}
 
 
-class BrokenHandler(FakeHandler):
+class BrokenHandler(FakeRunner):
     """Has a bug where params are checked."""
 
     def check(self, params: bytes) -> None:
@@ -186,7 +186,7 @@ async def test_it_goes_on_by_itself_when_the_disk_has_room_again(service: Served
 async def test_drain_refuses_new_work_and_says_when_to_come_back(service: Served) -> None:
     job = await service.submit_into("scheduled")
     failed = await service.submit_into("failed")
-    service.parts.drain()
+    service.node.engine.drain()
 
     answers = [
         await service.post("/v1/jobs", JOB),
@@ -202,7 +202,7 @@ async def test_drain_refuses_new_work_and_says_when_to_come_back(service: Served
 
 async def test_drain_lets_reads_changes_and_cancels_go_on(service: Served) -> None:
     first, second = await service.submit_into("scheduled"), await service.submit_into("running")
-    service.parts.drain()
+    service.node.engine.drain()
 
     statuses = [
         (await service.get(f"/v1/jobs/{first['id']}")).status,
@@ -224,7 +224,7 @@ async def test_drain_lets_those_go_who_wait(service: Served) -> None:
     await asyncio.sleep(1)
     began_at = service.clock.now()
 
-    service.parts.drain()
+    service.node.engine.drain()
 
     assert (await waiting).json["state"] == "scheduled"
     assert (await service.get(f"/v1/jobs/{job['id']}?wait=60")).json["state"] == "scheduled"
@@ -235,7 +235,7 @@ async def test_drain_answers_until_what_runs_has_ended(serve: Serve) -> None:
     service = await serve(server=ServerSection(drain_timeout=25.0))
     job = await service.submit(params={"sleep": 20})
     await service.until(job["id"], "running")
-    stopping = asyncio.create_task(service.parts.finish())
+    stopping = asyncio.create_task(service.node.engine.stop())
     await asyncio.sleep(10)
 
     during = await service.job(job["id"])
@@ -248,7 +248,7 @@ async def test_drain_answers_until_what_runs_has_ended(serve: Serve) -> None:
 
 
 async def test_kinds_tell_what_they_take_and_how_they_stop(serve: Serve) -> None:
-    service = await serve(kinds={"deaf": FakeHandler(lasting(1), stop=Stop.NONE)})
+    service = await serve(kinds={"deaf": FakeRunner(lasting(1), stop=Stop.NONE)})
 
     kinds = {kind["name"]: kind for kind in (await service.get("/v1/kinds")).json["kinds"]}
 
@@ -266,7 +266,7 @@ async def test_service_that_works_is_alive_and_ready(service: Served) -> None:
 
 
 async def test_service_that_drains_is_alive_and_not_ready(service: Served) -> None:
-    service.parts.drain()
+    service.node.engine.drain()
 
     ready = await service.get("/readyz")
 

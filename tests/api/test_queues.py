@@ -27,10 +27,10 @@ DEFAULTS = {
 
 async def test_thousands_of_changes_of_one_queue_leave_nothing_behind(service: Served) -> None:
     for number in range(3_000):
-        await service.parts.queues.put("mail", QueueSettings(concurrency=1 + number))
-        service.parts.drafts.make({"kind": "echo", "queue": "mail"}, service.clock.now())
+        await service.node.services.queues.put("mail", QueueSettings(concurrency=1 + number))
+        service.node.services.factory.make({"kind": "echo", "queue": "mail"}, service.clock.now())
 
-    assert len(service.parts.drafts._made_terms) <= MAX_TERMS
+    assert len(service.node.services.factory._made_terms) <= MAX_TERMS
 
 
 async def test_queue_exists_once_a_job_names_it(service: Served) -> None:
@@ -293,7 +293,7 @@ async def test_setting_that_is_read_anew_is_none_that_was_replaced_meanwhile(ser
     """A failed write left a doubt; while the store is asked, another write comes through."""
     await service.put("/v1/queues/mail", {"concurrency": 1})
     answer = service.store.hold_answer("overrides")
-    reading = asyncio.create_task(service.parts.queues.read_anew("mail"))
+    reading = asyncio.create_task(service.node.engine.overrides.reload("mail"))
     await asyncio.sleep(1)
     putting = asyncio.create_task(service.put("/v1/queues/mail", {"concurrency": 2}))
     await asyncio.sleep(1)
@@ -307,14 +307,14 @@ async def test_many_queues_are_counted_together(service: Served, monkeypatch: py
     """Each by itself would go over the groups of all: minutes for ten thousand."""
     for name in ("mail", "print", "resize"):
         await service.submit(queue=name, delay=9)
-    counts, asked = service.parts.store.counts, 0
+    counts, asked = service.node.engine.store.counts, 0
 
     def counted() -> Mapping[Group, int]:
         nonlocal asked
         asked += 1
         return counts()
 
-    monkeypatch.setattr(service.parts.store, "counts", counted)
+    monkeypatch.setattr(service.node.engine.store, "counts", counted)
 
     queues = (await service.get("/v1/queues")).json["queues"]
 

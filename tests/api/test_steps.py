@@ -8,7 +8,7 @@ import pytest
 
 from erelong.handlers.base import Stop
 from erelong.settings.queues import QueueSettings, RetryPatch
-from tests.support.kinds import FakeHandler, lasting
+from tests.support.kinds import FakeRunner, lasting
 from tests.support.served import Answer, Serve, Served
 
 STATES = ("scheduled", "running", "succeeded", "failed", "cancelled", "expired")
@@ -156,7 +156,7 @@ async def test_running_job_is_stopped_as_its_kind_allows(service: Served) -> Non
 
 
 async def test_cancel_of_what_cannot_be_stopped_is_accepted_and_may_be_too_late(serve: Serve) -> None:
-    service = await serve(kinds={"deaf": FakeHandler(lasting(5, b'"done"'), stop=Stop.NONE)})
+    service = await serve(kinds={"deaf": FakeRunner(lasting(5, b'"done"'), stop=Stop.NONE)})
     job = await service.submit_into("running", kind="deaf")
 
     first, second = await step(service, "cancel", job["id"]), await step(service, "cancel", job["id"])
@@ -242,7 +242,7 @@ async def test_deleted_job_is_gone(service: Served, state: str) -> None:
 
 
 async def test_deleted_job_never_runs(service: Served, serve: Serve) -> None:
-    handler = FakeHandler()
+    handler = FakeRunner()
     service = await serve(kinds={"counted": handler})
     job = await service.submit(kind="counted", delay=5)
 

@@ -226,7 +226,7 @@ async def test_drain_in_mid_stream_gives_problems_for_the_rest(service: Served) 
     async def lines() -> AsyncIterator[bytes]:
         yield LINE + b"\n"
         await asyncio.sleep(1)
-        service.parts.drain()
+        service.node.engine.drain()
         yield LINE + b"\n" + LINE + b"\n"
 
     answer = await service.post("/v1/jobs/batch", data=lines(), type=NDJSON)

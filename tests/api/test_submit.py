@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from erelong.settings.kinds import Kind
+from erelong.settings.kinds import KindSettings
 from erelong.settings.queues import QueueSettings, RetryPatch
 from erelong.settings.sections import JobsSection, ServerSection
 from tests.support.served import Serve, Served
@@ -310,7 +310,7 @@ async def test_unknown_kind_comes_with_the_known_ones_and_a_guess(service: Serve
 
     detail = answer.json["errors"][0]["detail"]
     assert (answer.status, answer.pointers) == (422, ["/kind"])
-    assert "echo, http" in detail
+    assert "known kinds: echo, endless, http" in detail
     assert "Did you mean 'echo'?" in detail
 
 
@@ -352,7 +352,7 @@ async def test_timeout_and_retry_come_from_the_queue_else_the_defaults(serve: Se
 
 
 async def test_kind_goes_before_its_queue(serve: Serve) -> None:
-    kinds = {"echo": Kind(timeout=3.0, retry=RetryPatch(max_attempts=2))}
+    kinds = {"echo": KindSettings(timeout=3.0, retry=RetryPatch(max_attempts=2))}
     queues = {"slow": QueueSettings(timeout=20.0, retry=RetryPatch(max_attempts=9, delay=8.0))}
     service = await serve(queues=queues, declared=kinds)
 

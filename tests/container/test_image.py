@@ -99,6 +99,8 @@ def test_orphans_of_commands_run_from_outside_are_reaped(box: Box) -> None:
 
     box.wait_until(lambda: orphan not in box.processes(), "reaped")
 
+    assert orphan not in box.processes()
+
 
 def test_own_kinds_can_be_part_of_an_image(
     make_box: Callable[..., Box], engine: Engine, image: str, folder: Path

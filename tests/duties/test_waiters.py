@@ -1,4 +1,4 @@
-"""Who waits for a job to change is told of it, and takes no room afterwards."""
+"""Who waits for news is woken by it, and takes no room afterwards."""
 
 from __future__ import annotations
 
@@ -7,90 +7,119 @@ from contextlib import ExitStack
 
 import pytest
 
-from erelong.duties.waiters import Places, Watchers
+from erelong.duties.lifecycle import Lifecycle
+from erelong.duties.waiters import Waiters
 
 
-async def test_watcher_is_told_of_every_change() -> None:
-    watchers = Watchers(places=Places(10))
+def make_waiters(limit: int = 10) -> Waiters:
+    return Waiters(limit=limit, lifecycle=Lifecycle())
 
-    with watchers.watch(7) as event:
-        assert event is not None
+
+async def test_waiter_is_woken_by_every_change() -> None:
+    waiters = make_waiters()
+
+    with waiters.hold(waiters.jobs, (7,)) as waiter:
         for _ in range(3):
-            assert not event.is_set()
-            watchers.tell(7)
-            await asyncio.wait_for(event.wait(), 1)
-            event.clear()
+            assert not waiter.event.is_set()
+            waiters.jobs.wake((7,))
+            await asyncio.wait_for(waiter.event.wait(), 1)
+            waiter.event.clear()
 
 
-async def test_all_who_watch_a_job_are_told_and_nobody_else() -> None:
-    watchers = Watchers(places=Places(10))
+async def test_all_who_wait_for_a_job_are_woken_and_nobody_else() -> None:
+    waiters = make_waiters()
+    jobs = waiters.jobs
 
-    with watchers.watch(7) as first, watchers.watch(7) as second, watchers.watch(8) as other:
-        assert first is not None
-        assert second is not None
-        assert other is not None
-        watchers.tell(7)
-        watchers.tell(9)
+    with (
+        waiters.hold(jobs, (7,)) as first,
+        waiters.hold(jobs, (7,)) as second,
+        waiters.hold(jobs, (8,)) as other,
+        waiters.hold(waiters.rooms, ("7",)) as room,
+    ):
+        jobs.wake((7, 9))
 
-        assert (first.is_set(), second.is_set(), other.is_set()) == (True, True, False)
-
-
-async def test_too_many_watchers_are_sent_away() -> None:
-    watchers = Watchers(places=Places(2))
-
-    with watchers.watch(1), watchers.watch(2), watchers.watch(1) as third:
-        assert third is None
-    with watchers.watch(1) as again:
-        assert again is not None
+        woken = [waiter.event.is_set() for waiter in (first, second, other, room)]
+        assert woken == [True, True, False, False]
 
 
-async def test_nobody_may_watch_when_the_bound_is_zero() -> None:
-    with Watchers(places=Places(0)).watch(1) as event:
-        assert event is None
+async def test_too_many_waiters_get_no_slot_whatever_they_wait_for() -> None:
+    waiters = make_waiters(2)
+
+    with (
+        waiters.hold(waiters.jobs, (1,)) as first,
+        waiters.hold(waiters.rooms, ("q",)) as second,
+        waiters.hold(waiters.polls, (("resize", None),)) as third,
+    ):
+        assert [waiter.has_slot for waiter in (first, second, third)] == [True, True, False]
+    with waiters.hold(waiters.jobs, (1,)) as again:
+        assert again.has_slot
 
 
-async def test_watcher_that_fails_gives_its_place_back() -> None:
-    watchers = Watchers(places=Places(1))
+async def test_nobody_may_wait_when_the_bound_is_zero() -> None:
+    waiters = make_waiters(0)
+
+    with waiters.hold(waiters.jobs, (1,)) as waiter:
+        assert not waiter.has_slot
+
+
+async def test_waiter_that_fails_gives_its_slot_back() -> None:
+    waiters = make_waiters(1)
 
     for _ in range(3):
-        with pytest.raises(ValueError, match="gone"), watchers.watch(1):
+        with pytest.raises(ValueError, match="gone"), waiters.hold(waiters.jobs, (1,)):
             raise ValueError("gone")
 
-    with watchers.watch(1) as event:
-        assert event is not None
+    with waiters.hold(waiters.jobs, (1,)) as waiter:
+        assert waiter.has_slot
 
 
 async def test_one_who_leaves_does_not_take_another_along() -> None:
-    watchers = Watchers(places=Places(2))
+    waiters = make_waiters(2)
 
-    with watchers.watch(1) as staying:
-        assert staying is not None
-        with watchers.watch(1):
+    with waiters.hold(waiters.jobs, (1,)) as staying:
+        with waiters.hold(waiters.jobs, (1,)):
             pass
-        watchers.tell(1)
+        waiters.jobs.wake((1,))
 
-        assert staying.is_set()
+        assert staying.event.is_set()
 
 
 async def test_nothing_is_kept_of_those_who_left() -> None:
-    watchers = Watchers(places=Places(1_000))
+    waiters = make_waiters(1_000)
 
     with ExitStack() as stack:
         for seq in range(1_000):
-            stack.enter_context(watchers.watch(seq % 10))
+            stack.enter_context(waiters.hold(waiters.jobs, (seq % 10, seq % 7 + 100)))
+        assert len(waiters.jobs) == 1_000
 
-    assert watchers._events == {}
+    assert waiters.jobs.held == {}
 
 
-async def test_close_lets_everybody_go_and_nobody_in() -> None:
-    watchers = Watchers(places=Places(10))
+async def test_one_of_several_topics_wakes_the_one_who_has_waited_longest() -> None:
+    waiters = make_waiters()
+    polls = waiters.polls
 
-    with watchers.watch(1) as first, watchers.watch(2) as second:
-        assert first is not None
-        assert second is not None
-        watchers.close()
-        assert (first.is_set(), second.is_set()) == (True, True)
+    with (
+        waiters.hold(polls, (("resize", "q"), ("crop", "q"))) as first,
+        waiters.hold(polls, (("resize", None),)) as second,
+        waiters.hold(polls, (("resize", "other"),)) as third,
+    ):
+        order = []
+        for _ in range(3):
+            polls.wake_first(("resize", "q"), ("resize", None))
+            order.append([waiter.event.is_set() for waiter in (first, second, third)])
 
-    with watchers.watch(3) as late:
-        assert late is None
-    assert watchers.is_closed
+    assert order == [[True, False, False], [True, True, False], [True, True, False]]
+
+
+async def test_drain_lets_everybody_go_and_gives_no_slot_any_more() -> None:
+    lifecycle = Lifecycle()
+    waiters = Waiters(limit=10, lifecycle=lifecycle)
+
+    with waiters.hold(waiters.jobs, (1,)) as first, waiters.hold(waiters.rooms, ("q",)) as second:
+        lifecycle.drain()
+        waiters.let_go()
+        assert (first.event.is_set(), second.event.is_set()) == (True, True)
+
+    with waiters.hold(waiters.jobs, (3,)) as late:
+        assert not late.has_slot

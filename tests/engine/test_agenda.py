@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from erelong.engine.agenda import Agenda
+from tests.support.signals import CountingSignal
 
 NOW = 1_790_000_000_000_000
 SECOND = 1_000_000
@@ -88,7 +89,7 @@ def test_late_comer_goes_before_what_was_already_at_the_front() -> None:
 
 def test_only_a_new_earliest_is_told() -> None:
     told: list[int | None] = []
-    agenda = Agenda(on_earlier=lambda: told.append(agenda.next_due()))
+    agenda = Agenda(earlier=CountingSignal(lambda: told.append(agenda.next_due())))
 
     for delay in (5, 5, 9, 3, 4, 0):
         agenda.add(NOW + delay, 1)
@@ -98,7 +99,7 @@ def test_only_a_new_earliest_is_told() -> None:
 
 def test_first_entry_after_a_drain_is_told() -> None:
     told: list[int | None] = []
-    agenda = Agenda(on_earlier=lambda: told.append(agenda.next_due()))
+    agenda = Agenda(earlier=CountingSignal(lambda: told.append(agenda.next_due())))
     agenda.add(NOW, 1)
     agenda.pop(NOW, 1)
 
@@ -109,7 +110,7 @@ def test_first_entry_after_a_drain_is_told() -> None:
 
 def test_batch_tells_of_its_earliest_once_and_only_if_it_is_new() -> None:
     told: list[int | None] = []
-    agenda = Agenda(on_earlier=lambda: told.append(agenda.next_due()))
+    agenda = Agenda(earlier=CountingSignal(lambda: told.append(agenda.next_due())))
 
     agenda.extend([])
     agenda.extend([(NOW + 5, 1), (NOW + 3, 2), (NOW + 4, 3)])

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from erelong.duties.waiters import STAYS
-from erelong.handlers.pull import PullHandler
-from erelong.lanes.pollers import Ask
-from erelong.main import Parts
+from erelong.duties.waiters import NEVER_LEAVES
+from erelong.handlers.kinds import Kinds
+from erelong.handlers.pull import make_pull_kind
+from erelong.lanes.pollers import LeaseRequest
+from erelong.main import Node
 from erelong.model.job import Job, State
 from erelong.model.query import Query
 from erelong.model.submission import Offer
@@ -20,7 +21,7 @@ from erelong.settings.sections import Config, StoreSection
 from erelong.stores.sqlite.store import SqliteStore
 from tests.support.builders import make_job, make_retry
 from tests.support.engine import Engine
-from tests.support.kinds import FakeHandler, lasting
+from tests.support.kinds import FakeRunner, lasting
 from tests.support.virtual import VirtualClock
 
 HOUR = 3_600
@@ -28,8 +29,8 @@ SOUND = 700
 ONE_SLOT = QueueSettings(concurrency=1)
 VICTIM = "v" * 12_000  # some pages of its own
 OWN_PAGE = b"v" * 1_000
-PULLED = {"pulled": PullHandler(name="pulled", schema={})}
-PULL = Ask(frozenset({"pulled"}), frozenset(), 1, 2.0)
+PULLED = [make_pull_kind(name="pulled")]
+PULL = LeaseRequest(frozenset({"pulled"}), frozenset(), 1, 2.0)
 
 
 # in virtual time, on a store that refuses the row
@@ -37,7 +38,7 @@ PULL = Ask(frozenset({"pulled"}), frozenset(), 1, 2.0)
 
 async def test_job_that_cannot_be_read_when_it_expires_delays_no_other(clock: VirtualClock) -> None:
     async with Engine(clock=clock) as engine:
-        await engine.parts.queues.pause("held", True)
+        await engine.node.services.queues.pause("held", True)
         (bad,) = await engine.submit_all([{"queue": "held", "delay": 5, "expires_after": 1}])
         sound = await engine.submit_all([{"delay": 6 + index / SOUND} for index in range(SOUND)])
         engine.store.refuse("get", bad.seq)
@@ -48,13 +49,13 @@ async def test_job_that_cannot_be_read_when_it_expires_delays_no_other(clock: Vi
 
         assert {job.state for job in ended} == {State.SUCCEEDED}
         assert max(job.late_by or 0 for job in ended) < 0.01
-        assert engine.parts.health.checks()["scheduler"].startswith(f"ok, but 1 set aside, the last {bad.seq}: ")
-        assert engine.parts.metrics.laps_failed.values == {}
+        assert engine.node.health.checks()["scheduler"].startswith(f"ok, but 1 set aside, the last {bad.seq}: ")
+        assert engine.node.metrics.laps_failed.values == {}
         assert engine.store.calls.count("get") < 200 + 2 * SOUND
         del engine.store.refused["get"]
         await asyncio.sleep(61)
         assert (await engine.read(bad)).state is State.EXPIRED
-        assert engine.parts.health.checks()["scheduler"] == "ok"
+        assert engine.node.health.checks()["scheduler"] == "ok"
 
 
 async def test_job_that_can_never_be_claimed_keeps_no_other_from_running(clock: VirtualClock) -> None:
@@ -66,7 +67,7 @@ async def test_job_that_can_never_be_claimed_keeps_no_other_from_running(clock: 
             await engine.until_final(job, within=5)
         await asyncio.sleep(HOUR)
 
-        assert engine.parts.health.checks()["dispatcher"].startswith("ok, but 1 set aside")
+        assert engine.node.health.checks()["dispatcher"].startswith("ok, but 1 set aside")
         assert (await engine.read(bad)).state is State.SCHEDULED
         del engine.store.refused["claim"]
         assert (await engine.until_final(bad, within=61)).state is State.SUCCEEDED
@@ -83,33 +84,33 @@ async def test_outcome_that_can_never_be_saved_keeps_no_other_from_being_saved(c
         await asyncio.sleep(HOUR)
 
         assert (await engine.read(bad)).state is State.RUNNING
-        assert len(engine.parts.outcomes) == 1
-        assert engine.parts.health.checks()["completer"].startswith("ok, but 1 set aside")
-        assert engine.parts.metrics.laps_failed.values == {}
+        assert len(engine.node.engine.completer) == 1
+        assert engine.node.health.checks()["completer"].startswith("ok, but 1 set aside")
+        assert engine.node.metrics.laps_failed.values == {}
         engine.assert_all_given_back()
         del engine.store.refused["finish"]
         assert (await engine.until_final(bad, within=61)).state is State.SUCCEEDED
-        assert len(engine.parts.outcomes) == 0
+        assert len(engine.node.engine.completer) == 0
 
 
 async def test_lease_that_cannot_be_ended_gives_its_slot_back(clock: VirtualClock) -> None:
     async with Engine(clock=clock, queue=ONE_SLOT, kinds=PULLED) as engine:
         bad, next_one = await engine.submit_all([{"kind": "pulled"}] * 2)
         await asyncio.sleep(0.1)
-        await engine.parts.leases.lend(PULL, 1, STAYS)
+        await engine.node.services.leases.lease(PULL, 1, NEVER_LEAVES)
         engine.store.refuse("get", bad.seq)
 
-        leased = await engine.parts.leases.lend(PULL, 10, STAYS)
-        await engine.parts.leases.release(leased[0].token)
+        leased = await engine.node.services.leases.lease(PULL, 10, NEVER_LEAVES)
+        await engine.node.services.leases.release(leased[0].token)
         await asyncio.sleep(HOUR)
 
         assert leased[0].job.seq == next_one.seq
-        assert engine.parts.health.checks()["leases"].startswith("ok, but 1 set aside")
-        assert engine.parts.metrics.laps_failed.values == {}
+        assert engine.node.health.checks()["leases"].startswith("ok, but 1 set aside")
+        assert engine.node.metrics.laps_failed.values == {}
         del engine.store.refused["get"]
         await asyncio.sleep(61)
         assert (await engine.read(bad)).state is State.SCHEDULED
-        assert engine.parts.lanes._lanes["default"].running == 0
+        assert engine.node.engine.lanes._lanes["default"].running == 0
 
 
 async def test_lease_that_cannot_be_stored_is_not_given_out_and_others_are(clock: VirtualClock) -> None:
@@ -118,18 +119,18 @@ async def test_lease_that_cannot_be_stored_is_not_given_out_and_others_are(clock
         await asyncio.sleep(0.1)
         engine.store.refuse("save", bad.seq)
 
-        leased = await engine.parts.leases.lend(PULL._replace(max=5), 0, STAYS)
+        leased = await engine.node.services.leases.lease(PULL._replace(max=5), 0, NEVER_LEAVES)
 
         assert {lease.job.seq for lease in leased} == {job.seq for job in sound}
-        assert engine.parts.lanes._lanes["default"].running == 4
+        assert engine.node.engine.lanes._lanes["default"].running == 4
 
 
 async def test_lost_job_that_can_never_be_saved_keeps_no_other_from_being_recovered(clock: VirtualClock) -> None:
-    engine = Engine(clock=clock, handler=FakeHandler(lasting(100)))
+    engine = Engine(clock=clock, handler=FakeRunner(lasting(100)))
     async with engine:
         jobs = await engine.submit_many(20)
         await engine.until(lambda: engine.handler.running == 20)
-        await engine.parts.workers.duty.stop()
+        await engine.node.engine.duties["completer"].stop()
         left = engine.store
     again = Engine(clock=clock, store=left)
     left._jobs |= {job.seq: job.start(clock.now()) for job in jobs}
@@ -139,23 +140,25 @@ async def test_lost_job_that_can_never_be_saved_keeps_no_other_from_being_recove
         for job in jobs[1:]:
             assert (await again.until_final(job, within=5)).losses == 1
         await asyncio.sleep(HOUR)
-        assert again.parts.health.checks()["recovery"].startswith("ok, but 1 set aside")
+        assert again.node.health.checks()["recovery"].startswith("ok, but 1 set aside")
         left.refused.clear()
         assert (await again.until_final(jobs[0], within=61)).losses == 1
 
 
-async def test_doubt_that_cannot_be_settled_keeps_no_other_from_being_settled(clock: VirtualClock) -> None:
+async def test_doubt_that_cannot_be_settled_keeps_no_other_from_being_settled(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with Engine(clock=clock) as engine:
         bad, *sound = await engine.submit_many(10, delay=HOUR * 2)
         engine.store.refuse("get", bad.seq)
         looked_at: list[int] = []
-        engine.parts.doubts._on_look = lambda _queue, seq, _job: looked_at.append(seq)
+        monkeypatch.setattr(engine.node.engine.changes, "reread", lambda _queue, seq, _job: looked_at.append(seq))
 
-        engine.parts.doubts.changed([bad, *sound])
+        engine.node.engine._doubts.note_change([bad, *sound])
         await asyncio.sleep(HOUR)
 
         assert sorted(looked_at) == [job.seq for job in sound]
-        assert engine.parts.health.checks()["reconciler"].startswith("ok, but 1 set aside")
+        assert engine.node.health.checks()["reconciler"].startswith("ok, but 1 set aside")
         del engine.store.refused["get"]
         await asyncio.sleep(61)
         assert looked_at[-1] == bad.seq
@@ -174,18 +177,18 @@ async def test_doubt_that_cannot_be_settled_keeps_no_other_from_being_settled(cl
 async def test_duty_that_is_killed_turns_ready_red_by_name_and_is_restarted(clock: VirtualClock, name: str) -> None:
     async with Engine(clock=clock) as engine:
         await asyncio.sleep(1)
-        task = engine.parts.duties[name]._task
+        task = engine.node.engine.duties[name]._task
         assert task is not None
         task.cancel()
         await asyncio.sleep(0.1)
-        killed = engine.parts.health.checks()
+        killed = engine.node.health.checks()
         job = await engine.until_final(await engine.submit(), within=2)
         await asyncio.sleep(2)
 
         assert [part for part, state in killed.items() if not state.startswith("ok")] == [name]
-        assert engine.parts.metrics.laps_failed.values == {(name,): 1}
+        assert engine.node.metrics.laps_failed.values == {(name,): 1}
         assert job.state is State.SUCCEEDED
-        assert engine.parts.health.checks()[name] == "ok"
+        assert engine.node.health.checks()[name] == "ok"
 
 
 # on the real store, with one byte changed on the disk
@@ -196,19 +199,17 @@ def config(tmp_path: Path) -> Config:
     return Config(store=StoreSection(path=tmp_path / "erelong.db", retention_interval=0.2), queues={"pulled": ONE_SLOT})
 
 
-async def started(config: Config) -> Parts:
-    parts = Parts(
-        config=config,
-        store=SqliteStore(path=config.store.path),
-        handlers={"echo": FakeHandler(), "pulled": PullHandler(name="pulled", schema={})},
+async def started(config: Config) -> Node:
+    node = Node(
+        config=config, store=SqliteStore(path=config.store.path), kinds=Kinds(FakeRunner().kind("echo"), *PULLED)
     )
-    await parts.start()
-    return parts
+    await node.start()
+    return node
 
 
-async def submit(parts: Parts, *asked: dict[str, Any]) -> list[Job]:
-    now = parts._now()
-    receipt = await parts.service.add([Offer(make_job(now=now, retry=ONCE, **one)) for one in asked], now=now)
+async def submit(node: Node, *asked: dict[str, Any]) -> list[Job]:
+    now = node.engine.now()
+    receipt = await node.services.jobs.add([Offer(make_job(now=now, retry=ONCE, **one)) for one in asked], now=now)
     return [entry.job for entry in receipt.entries if entry is not None]
 
 
@@ -231,47 +232,47 @@ def damage(config: Config) -> None:
 @pytest.mark.real_loop
 @pytest.mark.timeout(20)
 async def test_damaged_page_of_an_expiring_job_delays_no_other(config: Config) -> None:
-    parts = await started(config)
-    await parts.queues.pause("held", True)
-    (bad,) = await submit(parts, {"queue": "held", "delay": 1.5, "expires_after": 0.5, "params": {"a": VICTIM}})
-    sound = await submit(parts, *({"delay": 2 + index / SOUND} for index in range(SOUND)))
-    await parts.stop()
+    node = await started(config)
+    await node.services.queues.pause("held", True)
+    (bad,) = await submit(node, {"queue": "held", "delay": 1.5, "expires_after": 0.5, "params": {"a": VICTIM}})
+    sound = await submit(node, *({"delay": 2 + index / SOUND} for index in range(SOUND)))
+    await node.stop()
     damage(config)
-    parts = await started(config)
+    node = await started(config)
 
-    ended = [await parts.service.wait(job.id, 10) for job in sound]
+    ended = [await node.services.jobs.wait(job.id, 10) for job in sound]
 
     assert {job.state for job in ended} == {State.SUCCEEDED}
     assert max(job.late_by or 0 for job in ended) < 0.5
-    assert parts.health.checks()["scheduler"].startswith(f"ok, but 1 set aside, the last {bad.seq}: ")
-    assert parts.health.checks()["store"].startswith("damaged: ")
-    await parts.stop()
+    assert node.health.checks()["scheduler"].startswith(f"ok, but 1 set aside, the last {bad.seq}: ")
+    assert node.health.checks()["store"].startswith("damaged: ")
+    await node.stop()
 
 
 @pytest.mark.real_loop
 @pytest.mark.timeout(20)
 async def test_damaged_page_of_a_leased_job_gives_its_slot_back(config: Config) -> None:
-    parts = await started(config)
+    node = await started(config)
     pulled = {"kind": "pulled", "queue": "pulled"}
-    await submit(parts, {**pulled, "params": {"a": VICTIM}})
+    await submit(node, {**pulled, "params": {"a": VICTIM}})
     await asyncio.sleep(0.2)
-    assert len(await parts.leases.lend(PULL, 5, STAYS)) == 1
-    (next_one,) = await submit(parts, pulled)
-    await parts.stop()
+    assert len(await node.services.leases.lease(PULL, 5, NEVER_LEAVES)) == 1
+    (next_one,) = await submit(node, pulled)
+    await node.stop()
     damage(config)
-    parts = await started(config)
+    node = await started(config)
 
-    (leased,) = await parts.leases.lend(PULL, 10, STAYS)
+    (leased,) = await node.services.leases.lease(PULL, 10, NEVER_LEAVES)
 
     assert leased.job.seq == next_one.seq
-    assert parts.health.checks()["leases"].startswith("ok, but 1 set aside")
-    await parts.stop()
+    assert node.health.checks()["leases"].startswith("ok, but 1 set aside")
+    await node.stop()
 
 
 @pytest.mark.real_loop
 @pytest.mark.timeout(20)
 async def test_damaged_page_of_a_job_to_be_purged_keeps_no_other_from_being_purged(config: Config) -> None:
-    parts = await started(config)
+    node = await started(config)
     asked: list[dict[str, Any]] = [
         {"queue": "a", "params": {"a": VICTIM}},
         {"queue": "a"},
@@ -279,20 +280,20 @@ async def test_damaged_page_of_a_job_to_be_purged_keeps_no_other_from_being_purg
         {"queue": "b"},
         {"queue": "b"},
     ]
-    bad, *sound = await submit(parts, *asked)
+    bad, *sound = await submit(node, *asked)
     for job in (bad, *sound):
-        assert (await parts.service.wait(job.id, 10)).state is State.SUCCEEDED
-    await parts.stop()
+        assert (await node.services.jobs.wait(job.id, 10)).state is State.SUCCEEDED
+    await node.stop()
     damage(config)
-    parts = await started(config)
+    node = await started(config)
 
     for queue in ("a", "b"):
-        await parts.queues.put(queue, QueueSettings(retention=Retention(succeeded=0.0)))
+        await node.services.queues.put(queue, QueueSettings(retention=Retention(succeeded=0.0)))
     async with asyncio.timeout(10):
-        while len(await parts.store.list(Query())) > 1:  # noqa: ASYNC110 - the sweeps have no event
+        while len(await node.engine.store.list(Query())) > 1:  # noqa: ASYNC110 - the sweeps have no event
             await asyncio.sleep(0.05)
 
-    assert [job.seq for job in await parts.store.list(Query())] == [bad.seq]
-    assert parts.health.checks()["retention"] == "ok"
-    assert parts.health.checks()["store"].startswith("damaged: ")
-    await parts.stop()
+    assert [job.seq for job in await node.engine.store.list(Query())] == [bad.seq]
+    assert node.health.checks()["retention"] == "ok"
+    assert node.health.checks()["store"].startswith("damaged: ")
+    await node.stop()

@@ -34,7 +34,7 @@ async def test_after_a_step_back_what_waits_waits_longer(desk: Desk) -> None:
     assert desk.seqs == []
     await asyncio.sleep(51)
 
-    ((_, at),) = desk.lanes.handed_over
+    ((_, at),) = desk.handed_over
     assert job.due_at is not None
     assert 0 <= at - job.due_at < 1_001
     assert desk.scheduler.last_jump == pytest.approx(-HOUR, abs=0.01)
@@ -45,7 +45,7 @@ async def test_step_of_less_than_a_second_is_not_told(desk: Desk) -> None:
     await asyncio.sleep(1)
 
     desk.clock.step(0.5)
-    desk.alarm._step()  # a timerfd tells of every step
+    desk.timer.stepped()  # a timerfd tells of every step
     await asyncio.sleep(5)
 
     assert (desk.scheduler.last_jump, desk.metrics.clock_jumps.values) == (None, {(): 0})
@@ -69,11 +69,11 @@ async def test_step_back_between_popping_and_reading_loses_no_job(clock: Virtual
 
 async def test_step_back_while_jobs_wait_in_their_lane_starts_none_early(clock: VirtualClock) -> None:
     async with Engine(clock=clock) as engine:
-        await engine.parts.queues.pause("default", True)
+        await engine.node.services.queues.pause("default", True)
         jobs = await engine.submit_many(20, delay=5)
         await asyncio.sleep(6)
         clock.step(-60)
-        await engine.parts.queues.pause("default", False)
+        await engine.node.services.queues.pause("default", False)
         for job in jobs:
             await engine.until_final(job)
 

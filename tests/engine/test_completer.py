@@ -13,14 +13,14 @@ from erelong.model.job import SECOND, State
 from erelong.settings.queues import QueueSettings
 from erelong.settings.sections import ServerSection, WorkersSection
 from tests.support.engine import ONCE, STEADY, Engine, error_of, outcomes_of
-from tests.support.kinds import FakeHandler, lasting, raising
+from tests.support.kinds import FakeRunner, lasting, raising
 from tests.support.virtual import VirtualClock
 
 # how it ends
 
 
 async def test_result_is_kept(clock: VirtualClock) -> None:
-    async with Engine(clock=clock, handler=FakeHandler(lasting(1, b'{"n":1}'))) as engine:
+    async with Engine(clock=clock, handler=FakeRunner(lasting(1, b'{"n":1}'))) as engine:
         job = await engine.until_final(await engine.submit())
 
     assert (job.state, job.result, job.attempt) == (State.SUCCEEDED, b'{"n":1}', 1)
@@ -30,7 +30,7 @@ async def test_result_is_kept(clock: VirtualClock) -> None:
 
 
 async def test_handler_is_told_which_attempt_it_is(clock: VirtualClock) -> None:
-    handler = FakeHandler(raising(ValueError(), None))
+    handler = FakeRunner(raising(ValueError(), None))
 
     async with Engine(clock=clock, handler=handler) as engine:
         job = await engine.until_final(await engine.submit(timeout=7.0, retry=STEADY))
@@ -42,11 +42,11 @@ async def test_handler_is_told_which_attempt_it_is(clock: VirtualClock) -> None:
 
 
 async def test_failed_attempts_are_repeated_with_backoff_until_none_are_left(clock: VirtualClock) -> None:
-    handler = FakeHandler(raising(ValueError("bad"), KeyError("worse"), ValueError("worst")))
+    handler = FakeRunner(raising(ValueError("bad"), KeyError("worse"), ValueError("worst")))
 
     async with Engine(clock=clock, handler=handler) as engine:
         job = await engine.until_final(await engine.submit(retry=STEADY))
-        assert engine.parts.metrics.finished.values == {("echo", "failed"): 1}
+        assert engine.node.metrics.finished.values == {("echo", "failed"): 1}
 
     begun = [attempt.started_at - handler.attempts[0].started_at for attempt in handler.attempts]
     assert begun == pytest.approx([0, 10 * SECOND, 30 * SECOND], abs=10_000)
@@ -55,7 +55,7 @@ async def test_failed_attempts_are_repeated_with_backoff_until_none_are_left(clo
 
 
 async def test_giving_up_is_not_repeated(clock: VirtualClock) -> None:
-    async with Engine(clock=clock, handler=FakeHandler(raising(GiveUp("gone for good")))) as engine:
+    async with Engine(clock=clock, handler=FakeRunner(raising(GiveUp("gone for good")))) as engine:
         job = await engine.until_final(await engine.submit())
 
     assert (job.state, job.attempt) == (State.FAILED, 1)
@@ -63,7 +63,7 @@ async def test_giving_up_is_not_repeated(clock: VirtualClock) -> None:
 
 
 async def test_handler_says_how_its_attempt_failed_and_when_to_come_again(clock: VirtualClock) -> None:
-    handler = FakeHandler(raising(AttemptFailed("http_status", "503", delay=100), None))
+    handler = FakeRunner(raising(AttemptFailed("http_status", "503", delay=100), None))
 
     async with Engine(clock=clock, handler=handler) as engine:
         job = await engine.until_final(await engine.submit(retry=STEADY))
@@ -75,7 +75,7 @@ async def test_handler_says_how_its_attempt_failed_and_when_to_come_again(clock:
 
 @pytest.mark.parametrize("wait", [0.0, 3.0, 100.0])
 async def test_wait_that_a_handler_asks_for_takes_the_place_of_the_policys(clock: VirtualClock, wait: float) -> None:
-    handler = FakeHandler(raising(AttemptFailed("exception", "not yet", backoff=wait), None))
+    handler = FakeRunner(raising(AttemptFailed("exception", "not yet", backoff=wait), None))
 
     async with Engine(clock=clock, handler=handler) as engine:
         await engine.until_final(await engine.submit(retry=STEADY))
@@ -88,7 +88,7 @@ async def test_wait_that_a_handler_asks_for_takes_the_place_of_the_policys(clock
     ("delay", "wait"), [(float("inf"), 86_400), (1e300, 86_400), (float("nan"), 10), (-1e9, 10)], ids=str
 )
 async def test_absurd_delay_of_a_handler_does_no_harm(clock: VirtualClock, delay: float, wait: float) -> None:
-    handler = FakeHandler(raising(AttemptFailed("exception", "come again", delay=delay), None))
+    handler = FakeRunner(raising(AttemptFailed("exception", "come again", delay=delay), None))
 
     async with Engine(clock=clock, handler=handler) as engine:
         await engine.until_final(await engine.submit(retry=STEADY))
@@ -123,7 +123,7 @@ class Mute(Exception):
 async def test_whatever_a_handler_raises_is_a_failed_attempt(
     clock: VirtualClock, error: BaseException, message: str
 ) -> None:
-    handler = FakeHandler(raising(error, None))
+    handler = FakeRunner(raising(error, None))
 
     async with Engine(clock=clock, handler=handler, workers=WorkersSection(concurrency=1)) as engine:
         failed = await engine.until_final(await engine.submit(retry=ONCE))
@@ -141,7 +141,7 @@ async def test_handler_that_cancels_its_own_task_fails_and_loses_no_place(clock:
         task.cancel()
         await asyncio.sleep(100)
 
-    handler = FakeHandler(suicide)
+    handler = FakeRunner(suicide)
 
     async with Engine(clock=clock, handler=handler, workers=WorkersSection(concurrency=2)) as engine:
         jobs = await engine.submit_many(20, retry=ONCE)
@@ -164,7 +164,7 @@ async def test_kind_that_is_not_declared_any_more_is_a_failed_attempt(clock: Vir
     "result", [b'"' + b"x" * 200 + b'"', b'"x' + "é€😀".encode() * 40 + b'"', b"[" + b'"\\n",' * 50]
 )
 async def test_result_that_is_too_long_is_cut_into_a_json_string(clock: VirtualClock, result: bytes) -> None:
-    handler = FakeHandler(lasting(0, result))
+    handler = FakeRunner(lasting(0, result))
 
     async with Engine(clock=clock, handler=handler, server=ServerSection(max_result=100)) as engine:
         job = await engine.until_final(await engine.submit())
@@ -179,7 +179,7 @@ async def test_result_that_is_too_long_is_cut_into_a_json_string(clock: VirtualC
 async def test_result_that_just_fits_is_kept_as_it_is(clock: VirtualClock) -> None:
     result = b'"' + b"x" * 98 + b'"'
 
-    handler = FakeHandler(lasting(0, result))
+    handler = FakeRunner(lasting(0, result))
 
     async with Engine(clock=clock, handler=handler, server=ServerSection(max_result=100)) as engine:
         job = await engine.until_final(await engine.submit())
@@ -215,7 +215,7 @@ async def test_unforeseen_error_at_a_claim_loses_nothing(clock: VirtualClock, er
         for job in jobs:
             await engine.until_final(job, within=5)
 
-        assert engine.parts.metrics.laps_failed.values["dispatcher",] >= 5
+        assert engine.node.metrics.laps_failed.values["dispatcher",] >= 5
         engine.assert_all_given_back()
 
 
@@ -229,14 +229,14 @@ async def test_full_disk_is_not_asked_again_and_again(clock: VirtualClock) -> No
 
 
 async def test_full_disk_at_a_save_loses_no_outcome(clock: VirtualClock) -> None:
-    async with Engine(clock=clock, handler=FakeHandler(lasting(1, b"1"))) as engine:
+    async with Engine(clock=clock, handler=FakeRunner(lasting(1, b"1"))) as engine:
         jobs = await engine.submit_many(700)
         await engine.until(lambda: engine.handler.running == 700)
         engine.store.fill_disk()
         await asyncio.sleep(10)
         assert await engine.states() == {State.RUNNING: 700}
-        assert len(engine.parts.outcomes) == 700
-        assert engine.parts.workers.running == 0
+        assert len(engine.node.engine.completer) == 700
+        assert engine.node.engine.workers.running == 0
         engine.store.broken.clear()
         for job in jobs:
             assert (await engine.until_final(job, within=2)).result == b"1"
@@ -250,7 +250,7 @@ async def test_outcome_that_comes_while_others_are_saved_is_saved_after_them(clo
         first = await engine.submit()
         await engine.until(lambda: "finish" in engine.store.calls)
         second = await engine.submit()
-        await engine.until(lambda: len(engine.parts.outcomes) == 2)
+        await engine.until(lambda: len(engine.node.engine.completer) == 2)
         go_on.set()
 
         assert (await engine.until_final(first, within=2)).state is State.SUCCEEDED
@@ -264,8 +264,8 @@ async def test_nothing_more_begins_while_too_many_outcomes_wait_for_the_disk(clo
         jobs = await engine.submit_many(200)
         await asyncio.sleep(10)
         begun = len(engine.handler.attempts)
-        assert engine.parts.outcomes.is_full
-        assert engine.parts.health.checks()["outcomes"].startswith(f"{begun} wait for the disk")
+        assert engine.node.engine.completer.is_full
+        assert engine.node.health.checks()["outcomes"].startswith(f"{begun} wait for the disk")
         engine.store.broken.clear()
         for job in jobs:
             await engine.until_final(job, within=2)

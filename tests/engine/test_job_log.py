@@ -14,7 +14,7 @@ from erelong.model.outcome import End, Outcome
 from erelong.telemetry.log import current_job
 from tests.support.builders import NOW, make_running
 from tests.support.engine import ONCE, STEADY, Engine
-from tests.support.kinds import FakeHandler, raising
+from tests.support.kinds import FakeRunner, raising
 from tests.support.virtual import VirtualClock
 
 UNLUCKY = RuntimeError("no luck " + "x" * 1_000)
@@ -29,7 +29,7 @@ async def test_failed_attempt_is_told_with_what_and_when_next(
     clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    async with Engine(clock=clock, handler=FakeHandler(raising(UNLUCKY))) as engine:
+    async with Engine(clock=clock, handler=FakeRunner(raising(UNLUCKY))) as engine:
         job = await engine.submit(queue="mail", retry=STEADY)
         await asyncio.sleep(5)
 
@@ -51,7 +51,7 @@ async def test_failed_attempt_is_told_with_what_and_when_next(
 
 async def test_job_that_failed_for_good_is_a_warning(clock: VirtualClock, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    async with Engine(clock=clock, handler=FakeHandler(raising(UNLUCKY))) as engine:
+    async with Engine(clock=clock, handler=FakeRunner(raising(UNLUCKY))) as engine:
         job = await engine.until_final(await engine.submit(retry=ONCE))
 
     ((level, fields),) = lines(caplog, "job_failed")
@@ -69,7 +69,7 @@ async def test_success_is_told_only_to_those_who_debug(clock: VirtualClock, capl
 
     ((level, fields),) = lines(caplog, "attempt_ended")
     assert (level, fields["job"], fields["outcome"], fields["state"]) == ("DEBUG", job.id, "succeeded", "succeeded")
-    assert engine.parts.metrics.finished.values == {("echo", "succeeded"): 2}
+    assert engine.node.metrics.finished.values == {("echo", "succeeded"): 2}
 
 
 @pytest.mark.parametrize(("losses", "told"), [(0, ["attempt_lost"]), (2, ["attempt_lost", "job_failed"])])
@@ -89,13 +89,13 @@ def test_loss_that_is_one_too_many_is_a_failure_of_its_job(
 async def test_what_follows_on_an_attempt_is_not_told_as_part_of_it(clock: VirtualClock) -> None:
     seen: list[object] = []
     async with Engine(clock=clock) as engine:
-        release = engine.parts.lanes.release
+        release = engine.node.engine.lanes.release
 
         def note(*slots: Slot) -> None:
             seen.append(current_job.get())
             release(*slots)
 
-        engine.parts.lanes.release = note  # type: ignore[method-assign]
+        engine.node.engine.lanes.release = note  # type: ignore[method-assign]
         await engine.until_final(await engine.submit())
 
     assert {*seen} == {None}
@@ -115,7 +115,7 @@ async def test_handler_runs_as_its_attempt(clock: VirtualClock) -> None:
         asyncio.get_running_loop().call_soon(lambda: seen.append(_of_now() == attempt.id))
         raise GiveUp("enough")
 
-    async with Engine(clock=clock, handler=FakeHandler(note)) as engine:
+    async with Engine(clock=clock, handler=FakeRunner(note)) as engine:
         await engine.until_final(await engine.submit())
 
     assert seen == [True, True]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from erelong.duties.duty import Duty
-from erelong.engine import reconciler as doubts
+from erelong.engine import doubts, reconciler
+from erelong.engine.doubts import Doubts, RecordingStore
+from erelong.engine.reconciler import Reconciler
 from erelong.errors import IdempotencyMismatch, StorageFull, StoreUnavailable
 from erelong.model.job import Job, State
 from erelong.model.outcome import End, Outcome
@@ -18,27 +21,48 @@ from tests.support.builders import NOW, make_job, make_offer, make_running, put,
 from tests.support.faults import FaultyStore
 
 
+class Heard:
+    """In place of the parts that are told: what each was told."""
+
+    def __init__(self, store: FaultyStore) -> None:
+        self.released: list[Job] = []
+        self.reread_jobs: dict[int, Job | None] = {}
+        self.reloaded: list[str] = []
+        self._store = store
+
+    def add(self, *endings: Ending) -> None:
+        assert {ending.outcome.end for ending in endings} == {End.RELEASED}
+        self.released += [ending.job for ending in endings]
+
+    def reread(self, *about: Any) -> None:
+        *_, seq, job = about
+        self.reread_jobs[seq] = job
+
+    async def reload(self, queue: str) -> None:
+        await self._store.overrides()
+        self.reloaded.append(queue)
+
+
 class Ground:
-    """A store, the doubts about it, and what they have told."""
+    """A store, the doubts about it, and what the reconciler has made of them."""
 
     def __init__(self) -> None:
         self.store = FaultyStore()
         self.metrics = Metrics()
-        self.begun: list[Job] = []
-        self.looked_at: dict[int, Job | None] = {}
-        self.read_anew: list[str] = []
-        self.doubts = doubts.Doubts(
+        self.heard = Heard(self.store)
+        self.doubts = Doubts()
+        heard: Any = self.heard
+        self.reconciler = Reconciler(
             store=self.store,
+            doubts=self.doubts,
+            completer=heard,
+            changes=heard,
+            leases=heard,
+            overrides=heard,
             metrics=self.metrics,
-            on_begun=self.begun.append,
-            on_look=lambda _, seq, job: self.looked_at.update({seq: job}),
-            on_override=self._read_anew,
+            now=lambda: NOW,
         )
-        self.doubted = doubts.DoubtedStore(store=self.store, doubts=self.doubts)
-
-    async def _read_anew(self, queue: str) -> None:
-        await self.store.overrides()
-        self.read_anew.append(queue)
+        self.recording = RecordingStore(store=self.store, doubts=self.doubts)
 
 
 @pytest_asyncio.fixture
@@ -50,53 +74,53 @@ async def test_attempt_that_began_by_the_claim_in_doubt_is_told_of_and_no_other(
     ours, waiting, earlier, lent = await put(
         ground.store, make_running(), make_job(), make_running(now=NOW - 1), make_running().lend("token", NOW)
     )
-    ground.doubts.begun([ours.seq, waiting.seq, earlier.seq, lent.seq], NOW)
+    ground.doubts.note_claim([ours.seq, waiting.seq, earlier.seq, lent.seq], NOW)
 
-    await ground.doubts.lap()
+    await ground.reconciler.lap()
 
-    assert ground.begun == [ours]
+    assert ground.heard.released == [ours]
 
 
 async def test_job_that_is_gone_is_looked_at_too(ground: Ground) -> None:
     job = await put_one(ground.store)
-    ground.doubts.changed([job, job._replace(seq=99)])
+    ground.doubts.note_change([job, job._replace(seq=99)])
 
-    await ground.doubts.lap()
+    await ground.reconciler.lap()
 
-    assert ground.looked_at == {job.seq: job, 99: None}
+    assert ground.heard.reread_jobs == {job.seq: job, 99: None}
 
 
 async def test_job_whose_end_may_not_be_stored_is_looked_at(ground: Ground) -> None:
     (running,) = await put(ground.store, make_running())
     ground.store.broken["finish"] = StoreUnavailable("not now")
     with pytest.raises(StoreUnavailable):
-        await ground.doubted.finish([Ending(running, Outcome(End.SUCCEEDED), NOW)])
+        await ground.recording.finish([Ending(running, Outcome(End.SUCCEEDED), NOW)])
 
-    await ground.doubts.lap()
+    await ground.reconciler.lap()
 
-    assert ground.looked_at == {running.seq: running}
+    assert ground.heard.reread_jobs == {running.seq: running}
 
 
 async def test_new_jobs_are_found_by_their_numbers_however_many_there_are(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doubts, "PAGE", 3)
+    monkeypatch.setattr(reconciler, "PAGE", 3)
     known = await put(ground.store, *[make_job() for _ in range(5)])
     new = await put(ground.store, *[make_job() for _ in range(8)])
-    ground.doubts.added([make_offer()], known[-1].seq)
+    ground.doubts.note_add([make_offer()], known[-1].seq)
 
-    await ground.doubts.lap()
+    await ground.reconciler.lap()
 
-    assert sorted(ground.looked_at) == [job.seq for job in new]
+    assert sorted(ground.heard.reread_jobs) == [job.seq for job in new]
 
 
 async def test_holder_of_a_key_in_doubt_is_looked_at_though_it_is_old(ground: Ground) -> None:
     holder = await put_one(ground.store, key="k")
-    ground.doubts.added([make_offer(key="k")], holder.seq)
+    ground.doubts.note_add([make_offer(key="k")], holder.seq)
 
-    await ground.doubts.lap()
+    await ground.reconciler.lap()
 
-    assert [*ground.looked_at] == [holder.seq]
+    assert [*ground.heard.reread_jobs] == [holder.seq]
 
 
 async def test_all_that_waits_is_looked_at_when_too_many_keys_are_in_doubt(
@@ -104,40 +128,40 @@ async def test_all_that_waits_is_looked_at_when_too_many_keys_are_in_doubt(
 ) -> None:
     monkeypatch.setattr(doubts, "MAX_KEYS", 2)
     jobs = await put(ground.store, *[make_job(key=str(number)) for number in range(4)])
-    ground.doubts.added([make_offer(key=str(number)) for number in range(3)], jobs[-1].seq)
+    ground.doubts.note_add([make_offer(key=str(number)) for number in range(3)], jobs[-1].seq)
 
-    await ground.doubts.lap()
+    await ground.reconciler.lap()
 
-    assert sorted(ground.looked_at) == [job.seq for job in jobs]
+    assert sorted(ground.heard.reread_jobs) == [job.seq for job in jobs]
 
 
 async def test_doubts_stay_until_the_store_answers(ground: Ground) -> None:
     (running,) = await put(ground.store, make_running())
-    ground.doubts.begun([running.seq], NOW)
-    ground.doubts.changed([running])
-    ground.doubts.added([make_offer(key="k")], 0)
-    ground.doubts.overridden("q")
+    ground.doubts.note_claim([running.seq], NOW)
+    ground.doubts.note_change([running])
+    ground.doubts.note_add([make_offer(key="k")], 0)
+    ground.doubts.note_override("q")
     for method in ("get", "list", "overrides"):
         ground.store.broken[method] = StoreUnavailable("not now")
         with pytest.raises(StoreUnavailable):
-            await ground.doubts.lap()
-        assert ground.read_anew == []
+            await ground.reconciler.lap()
+        assert ground.heard.reloaded == []
         del ground.store.broken[method]
 
-    await ground.doubts.lap()
+    await ground.reconciler.lap()
 
-    assert ground.begun == [running]
-    assert ground.looked_at == {running.seq: running}
-    assert ground.read_anew == ["q"]
+    assert ground.heard.released == [running]
+    assert ground.heard.reread_jobs == {running.seq: running}
+    assert ground.heard.reloaded == ["q"]
 
 
 async def test_what_comes_into_doubt_while_the_store_answers_is_asked_for_again(ground: Ground) -> None:
     holder = await put_one(ground.store, key="k")
     answer = ground.store.hold("list")
-    ground.doubts.added([make_offer(key="k")], holder.seq)
-    looking = asyncio.create_task(ground.doubts.lap())
+    ground.doubts.note_add([make_offer(key="k")], holder.seq)
+    looking = asyncio.create_task(ground.reconciler.lap())
     await asyncio.sleep(1)
-    ground.doubts.added([make_offer(key="k")], holder.seq)
+    ground.doubts.note_add([make_offer(key="k")], holder.seq)
     asked = ground.store.calls.count("list")
 
     answer.set()
@@ -149,16 +173,16 @@ async def test_what_comes_into_doubt_while_the_store_answers_is_asked_for_again(
 async def test_doubts_are_looked_into_a_moment_after_the_failure_and_again_until_it_works(ground: Ground) -> None:
     job = await put_one(ground.store)
     ground.store.broken["get"] = StoreUnavailable("not now")
-    looking = Duty(work=ground.doubts, metrics=ground.metrics)
+    looking = Duty(work=ground.reconciler, metrics=ground.metrics)
     looking.start()
-    ground.doubts.changed([job])
+    ground.doubts.note_change([job])
     await asyncio.sleep(2)
     assert ground.metrics.laps_failed.values["reconciler",] >= 2
     del ground.store.broken["get"]
 
     await asyncio.sleep(1)
 
-    assert ground.looked_at == {job.seq: job}
+    assert ground.heard.reread_jobs == {job.seq: job}
     await looking.stop()
 
 
@@ -167,11 +191,11 @@ async def test_refusal_that_is_sure_to_have_changed_nothing_leaves_no_doubt(grou
     job = make_running(seq=1)
     ground.store.broken |= dict.fromkeys(("claim", "save", "finish"), error)
     ending = Ending(job, Outcome(End.SUCCEEDED), NOW)
-    for call in (ground.doubted.claim([1], now=NOW), ground.doubted.save([job]), ground.doubted.finish([ending])):
+    for call in (ground.recording.claim([1], now=NOW), ground.recording.save([job]), ground.recording.finish([ending])):
         with pytest.raises(type(error)):
             await call
 
-    await ground.doubts.lap()
+    await ground.reconciler.lap()
 
     assert "get" not in ground.store.calls
 
@@ -179,11 +203,11 @@ async def test_refusal_that_is_sure_to_have_changed_nothing_leaves_no_doubt(grou
 async def test_final_state_counts_as_a_look(ground: Ground) -> None:
     job = await put_one(ground.store)
     (verdict,) = await ground.store.save([job.cancel(NOW)])
-    ground.doubts.changed([job])
+    ground.doubts.note_change([job])
 
-    await ground.doubts.lap()
+    await ground.reconciler.lap()
 
-    found = ground.looked_at[job.seq]
+    found = ground.heard.reread_jobs[job.seq]
     assert found == verdict.job
     assert found is not None
     assert found.state is State.CANCELLED

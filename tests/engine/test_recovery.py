@@ -144,18 +144,18 @@ async def test_recovery_put_off_leaves_alone_what_has_begun_since(clock: Virtual
 
 async def test_job_retried_before_its_cancel_was_answered_is_not_lost(clock: VirtualClock) -> None:
     async with Engine(clock=clock) as engine:
-        await engine.parts.queues.pause("default", True)
+        await engine.node.services.queues.pause("default", True)
         job = await engine.submit()
         await asyncio.sleep(1)
         answer = engine.store.hold_answer("save")
-        cancelling = asyncio.create_task(engine.parts.service.cancel(job.id, None, None))
+        cancelling = asyncio.create_task(engine.node.services.jobs.cancel(job.id, None, None))
         await asyncio.sleep(1)
         engine.store.answers_held.clear()
-        await engine.parts.service.retry(job.id, None)
+        await engine.node.services.jobs.retry(job.id, None)
         await asyncio.sleep(1)
 
         answer.set()
         await cancelling
-        await engine.parts.queues.pause("default", False)
+        await engine.node.services.queues.pause("default", False)
 
         assert (await engine.until_final(job, within=60)).state is State.SUCCEEDED

@@ -19,7 +19,7 @@ from erelong.stores.base import Claim
 from tests.support.builders import purge
 from tests.support.engine import ONCE, STEADY, Engine, error_of, outcomes_of
 from tests.support.faults import FaultyStore
-from tests.support.kinds import FakeHandler, for_ever, lasting, raising
+from tests.support.kinds import FakeRunner, for_ever, lasting, raising
 from tests.support.virtual import VirtualClock
 
 GRACE = 2.0  # the default
@@ -29,12 +29,12 @@ GRACE = 2.0  # the default
 
 
 async def test_no_more_attempts_run_at_once_than_concurrency_allows(clock: VirtualClock) -> None:
-    handler = FakeHandler(lasting(10))
+    handler = FakeRunner(lasting(10))
 
     async with Engine(clock=clock, handler=handler, workers=WorkersSection(concurrency=7)) as engine:
         jobs = await engine.submit_many(50)
         await engine.until(lambda: handler.running == 7)
-        assert engine.parts.workers.is_full
+        assert engine.node.engine.workers.free == 0
         done = await engine.until_final(jobs[-1])
 
         assert handler.most_running == 7
@@ -44,7 +44,7 @@ async def test_no_more_attempts_run_at_once_than_concurrency_allows(clock: Virtu
 
 
 async def test_all_places_are_used_at_once(clock: VirtualClock) -> None:
-    handler = FakeHandler(lasting(10))
+    handler = FakeRunner(lasting(10))
 
     async with Engine(clock=clock, handler=handler, workers=WorkersSection(concurrency=300)) as engine:
         await engine.submit_many(300)
@@ -55,7 +55,7 @@ async def test_burst_of_ten_thousand_jobs_runs_each_once(clock: VirtualClock) ->
     async with Engine(clock=clock) as engine:
         jobs = await engine.submit_many(10_000, retry=ONCE)
         await engine.until_final(jobs[-1])
-        await engine.until(lambda: not engine.parts.outcomes)
+        await engine.until(lambda: not engine.node.engine.completer)
 
         assert await engine.states() == {State.SUCCEEDED: 10_000}
         assert sorted(attempt.id for attempt in engine.handler.attempts) == [job.id for job in jobs]
@@ -71,7 +71,7 @@ async def test_burst_of_jobs_that_do_not_wait_leaves_time_for_others(clock: Virt
             loop.call_soon(in_one_turn.append, 0)
         in_one_turn[-1] += 1
 
-    async with Engine(clock=clock, handler=FakeHandler(count), workers=WorkersSection(concurrency=500)) as engine:
+    async with Engine(clock=clock, handler=FakeRunner(count), workers=WorkersSection(concurrency=500)) as engine:
         jobs = await engine.submit_many(5_000, retry=ONCE)
         await engine.until_final(jobs[-1])
 
@@ -92,8 +92,8 @@ async def test_each_of_many_attempts_that_begin_and_end_together_is_counted(cloc
     async with Engine(clock=clock) as engine:
         jobs = await engine.submit_many(150, retry=ONCE)
         await engine.until_final(jobs[-1])
-        await engine.until(lambda: not engine.parts.outcomes)
-        metrics = engine.parts.metrics
+        await engine.until(lambda: not engine.node.engine.completer)
+        metrics = engine.node.metrics
 
         assert metrics.submitted.values == {("echo",): 150}
         assert metrics.started.values == {("echo",): 150}
@@ -105,14 +105,14 @@ async def test_each_of_many_attempts_that_begin_and_end_together_is_counted(cloc
 async def test_idle_worker_holds_on_to_no_job(clock: VirtualClock) -> None:
     result = orjson.dumps("y" * 1_000)
     alone = sys.getrefcount(result)
-    async with Engine(clock=clock, handler=FakeHandler(lasting(1, result))) as engine:
+    async with Engine(clock=clock, handler=FakeRunner(lasting(1, result))) as engine:
         params = (await engine.submit(params={"big": "x" * 60_000})).params
         await engine.until(lambda: engine.handler.running == 1)
         engine.handler.work = for_ever
         await engine.until(lambda: engine.store.calls[-1] == "finish")
         await purge(engine.store, "default", State.SUCCEEDED, before=clock.now() + SECOND, limit=1)
 
-        assert {worker.job for worker in engine.parts.workers._workers} == {None}
+        assert {worker.job for worker in engine.node.engine.workers._workers} == {None}
         assert (sys.getrefcount(params), sys.getrefcount(result)) == (alone, alone)
 
 
@@ -131,7 +131,7 @@ async def test_job_that_cannot_be_read_is_told_of_and_counted_at_its_claim(clock
 
         assert (job.state, error_of(job)["type"]) == (State.FAILED, "unreadable")
         assert asyncio.get_running_loop().time() - began < 2
-        assert engine.parts.metrics.finished.values == {("echo", "failed"): 1}
+        assert engine.node.metrics.finished.values == {("echo", "failed"): 1}
         engine.assert_all_given_back()
 
 
@@ -141,7 +141,7 @@ async def test_slots_that_cannot_be_given_back_keep_no_outcome_from_being_stored
     failures: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
     async with Engine(clock=clock) as engine:
-        monkeypatch.setattr(engine.parts.lanes, "release", lambda *_: 1 / 0)
+        monkeypatch.setattr(engine.node.engine.lanes, "release", lambda *_: 1 / 0)
         job = await engine.submit()
         await asyncio.sleep(1)
         monkeypatch.undo()
@@ -162,7 +162,7 @@ async def test_attempt_is_stopped_exactly_at_its_timeout(clock: VirtualClock) ->
         finally:
             stopped_at.append(clock.now())
 
-    async with Engine(clock=clock, handler=FakeHandler(note_the_stop)) as engine:
+    async with Engine(clock=clock, handler=FakeRunner(note_the_stop)) as engine:
         long = await engine.submit(timeout=30.0, retry=ONCE)
         short = await engine.submit(timeout=0.25, retry=ONCE)
         await engine.submit(timeout=0.28, retry=ONCE)
@@ -176,7 +176,7 @@ async def test_attempt_is_stopped_exactly_at_its_timeout(clock: VirtualClock) ->
 
 
 async def test_attempt_that_ends_in_time_is_left_alone(clock: VirtualClock) -> None:
-    async with Engine(clock=clock, handler=FakeHandler(lasting(0.999))) as engine:
+    async with Engine(clock=clock, handler=FakeRunner(lasting(0.999))) as engine:
         job = await engine.until_final(await engine.submit(timeout=1.0))
 
     assert job.state is State.SUCCEEDED
@@ -186,7 +186,7 @@ async def test_timed_out_attempt_is_repeated(clock: VirtualClock) -> None:
     async def slow_at_first(attempt: Attempt) -> None:
         await asyncio.sleep(100 if attempt.number == 1 else 0)
 
-    async with Engine(clock=clock, handler=FakeHandler(slow_at_first)) as engine:
+    async with Engine(clock=clock, handler=FakeRunner(slow_at_first)) as engine:
         job = await engine.until_final(await engine.submit(timeout=1.0, retry=STEADY))
 
     assert (job.state, outcomes_of(job)) == (State.SUCCEEDED, ["timeout", "succeeded"])
@@ -202,7 +202,7 @@ async def test_what_comes_after_the_timeout_does_not_count(clock: VirtualClock, 
                 raise ValueError("cleaning up failed") from None
         return b'"late"'
 
-    async with Engine(clock=clock, handler=FakeHandler(too_late)) as engine:
+    async with Engine(clock=clock, handler=FakeRunner(too_late)) as engine:
         job = await engine.until_final(await engine.submit(timeout=1.0, retry=ONCE))
         again = await engine.until_final(await engine.submit(timeout=1.0, retry=ONCE))
 
@@ -211,13 +211,13 @@ async def test_what_comes_after_the_timeout_does_not_count(clock: VirtualClock, 
 
 
 async def test_worker_whose_attempt_was_stopped_works_on(clock: VirtualClock) -> None:
-    async with Engine(clock=clock, handler=FakeHandler(for_ever), workers=WorkersSection(concurrency=1)) as engine:
+    async with Engine(clock=clock, handler=FakeRunner(for_ever), workers=WorkersSection(concurrency=1)) as engine:
         jobs = await engine.submit_many(3, timeout=1.0, retry=ONCE)
         await engine.until_final(jobs[0])
-        (worker,) = engine.parts.workers._workers
+        (worker,) = engine.node.engine.workers._workers
         await engine.until_final(jobs[-1])
 
-        assert engine.parts.workers._workers == {worker}
+        assert engine.node.engine.workers._workers == {worker}
         assert not worker.task.done()
 
 
@@ -232,15 +232,15 @@ async def test_worker_that_is_cancelled_by_what_its_handler_left_behind_is_repla
         assert task is not None
         asyncio.get_running_loop().call_later(1.0, task.cancel)
 
-    handler = FakeHandler(leave_a_cancel_behind)
+    handler = FakeRunner(leave_a_cancel_behind)
     async with Engine(clock=clock, handler=handler, workers=WorkersSection(concurrency=2)) as engine:
         for _ in range(20):
             (job, *_) = await engine.submit_many(2, retry=ONCE)
             assert (await engine.until_final(job, within=5)).state is State.SUCCEEDED
             await asyncio.sleep(1.0 + late_by)
 
-        await engine.until(lambda: not engine.parts.outcomes)
-        assert engine.parts.workers._waking == 0
+        await engine.until(lambda: not engine.node.engine.completer)
+        assert engine.node.engine.workers._waking == 0
         engine.assert_all_given_back()
 
 
@@ -248,7 +248,7 @@ async def test_worker_that_is_cancelled_when_it_was_woken_and_has_not_looked_yet
     clock: VirtualClock,
 ) -> None:
     async with Engine(clock=clock, workers=WorkersSection(concurrency=1)) as engine:
-        workers = engine.parts.workers
+        workers = engine.node.engine.workers
         await engine.until_final(await engine.submit(retry=ONCE))
         (worker,) = workers._workers
         wake, woken = workers._wake_some, 0
@@ -274,17 +274,17 @@ async def test_attempt_is_measured_by_a_clock_that_is_not_set(clock: VirtualCloc
         while time.monotonic() < until:
             pass
 
-    async with Engine(clock=clock, handler=FakeHandler(keep_the_loop)) as engine:
+    async with Engine(clock=clock, handler=FakeRunner(keep_the_loop)) as engine:
         await engine.until_final(await engine.submit(retry=ONCE))
 
-        assert 0.02 <= engine.parts.metrics.duration._sums["echo"] < 5
+        assert 0.02 <= engine.node.metrics.duration._sums["echo"] < 5
 
 
 async def test_workers_end_with_their_loop_even_in_the_middle_of_an_attempt(clock: VirtualClock) -> None:
-    async with Engine(clock=clock, handler=FakeHandler(for_ever), workers=WorkersSection(concurrency=5)) as engine:
+    async with Engine(clock=clock, handler=FakeRunner(for_ever), workers=WorkersSection(concurrency=5)) as engine:
         await engine.submit_many(3)
         await engine.until(lambda: engine.handler.running == 3)
-        tasks = [worker.task for worker in engine.parts.workers._workers]
+        tasks = [worker.task for worker in engine.node.engine.workers._workers]
 
         for task in tasks:
             task.cancel()
@@ -294,7 +294,7 @@ async def test_workers_end_with_their_loop_even_in_the_middle_of_an_attempt(cloc
 
 
 async def test_a_thousand_hanging_attempts_are_all_final_within_timeout_and_grace(clock: VirtualClock) -> None:
-    handler = FakeHandler()
+    handler = FakeRunner()
     handler.work = handler.swallow
 
     async with Engine(clock=clock, handler=handler, workers=WorkersSection(concurrency=1_000)) as engine:
@@ -304,12 +304,12 @@ async def test_a_thousand_hanging_attempts_are_all_final_within_timeout_and_grac
 
         assert clock.now() - jobs[0].created_at <= (5 + GRACE + 1) * SECOND
         assert await engine.states() == {State.FAILED: 1_000}
-        assert engine.parts.workers.abandoned == 1_000
+        assert engine.node.engine.workers.abandoned == 1_000
         engine.assert_all_given_back()
 
 
 async def test_handler_that_kills_keeps_its_own_time(clock: VirtualClock) -> None:
-    handler = FakeHandler(lasting(100, b"1"), stop=Stop.KILL)
+    handler = FakeRunner(lasting(100, b"1"), stop=Stop.KILL)
 
     async with Engine(clock=clock, handler=handler) as engine:
         killing = await engine.submit(timeout=1.0, retry=ONCE)
@@ -325,14 +325,14 @@ async def test_handler_that_kills_is_told_of_a_cancel_and_never_given_up_on(cloc
         finally:
             await asyncio.sleep(50 * GRACE)
 
-    async with Engine(clock=clock, handler=FakeHandler(end_slowly, stop=Stop.KILL)) as engine:
+    async with Engine(clock=clock, handler=FakeRunner(end_slowly, stop=Stop.KILL)) as engine:
         job = await engine.submit()
         await engine.until(lambda: engine.handler.running == 1)
         asked_at = clock.now()
-        await engine.parts.service.cancel(job.id, None, None)
+        await engine.node.services.jobs.cancel(job.id, None, None)
         job = await engine.until_final(job)
 
-        assert (job.state, engine.parts.workers.abandoned) == (State.CANCELLED, 0)
+        assert (job.state, engine.node.engine.workers.abandoned) == (State.CANCELLED, 0)
         assert job.finished_at == pytest.approx(asked_at + 50 * GRACE * SECOND, abs=2)
         engine.assert_all_given_back()
 
@@ -341,7 +341,7 @@ async def test_handler_that_kills_is_told_of_a_cancel_and_never_given_up_on(cloc
 
 
 async def test_attempt_that_ignores_its_cancellation_is_given_up_after_the_grace(clock: VirtualClock) -> None:
-    handler = FakeHandler()
+    handler = FakeRunner()
     handler.work = handler.swallow
 
     async with Engine(clock=clock, handler=handler, workers=WorkersSection(concurrency=1)) as engine:
@@ -351,11 +351,11 @@ async def test_attempt_that_ignores_its_cancellation_is_given_up_after_the_grace
         assert job.started_at is not None
         assert job.finished_at - job.started_at == pytest.approx((1 + GRACE) * SECOND, abs=2)
         assert (job.state, outcomes_of(job)) == (State.FAILED, ["timeout"])
-        assert (engine.parts.workers.abandoned, engine.parts.workers.running) == (1, 0)
+        assert (engine.node.engine.workers.abandoned, engine.node.engine.workers.running) == (1, 0)
 
 
 async def test_place_of_an_abandoned_attempt_is_taken_by_another_worker(clock: VirtualClock) -> None:
-    handler = FakeHandler()
+    handler = FakeRunner()
     handler.work = handler.swallow
 
     async with Engine(clock=clock, handler=handler, workers=WorkersSection(concurrency=1)) as engine:
@@ -364,28 +364,28 @@ async def test_place_of_an_abandoned_attempt_is_taken_by_another_worker(clock: V
         job = await engine.until_final(await engine.submit(), within=2)
 
         assert job.state is State.SUCCEEDED
-        assert engine.parts.workers.abandoned == 1
+        assert engine.node.engine.workers.abandoned == 1
 
 
 async def test_late_end_of_an_abandoned_attempt_is_counted_down_and_its_result_dropped(clock: VirtualClock) -> None:
-    handler = FakeHandler()
+    handler = FakeRunner()
     handler.work = handler.swallow
 
     async with Engine(clock=clock, handler=handler, workers=WorkersSection(concurrency=1)) as engine:
         job = await engine.until_final(await engine.submit(timeout=1.0, retry=ONCE))
-        (lost,) = engine.parts.workers._lost
+        (lost,) = engine.node.engine.workers._lost
         handler.let_go.set()
         await asyncio.sleep(1)
 
         assert lost.task.exception() is None
         assert await engine.read(job) == job
-        assert engine.parts.workers.abandoned == 0
-        assert engine.parts.metrics.ended.values == {("echo", "timeout"): 1}
+        assert engine.node.engine.workers.abandoned == 0
+        assert engine.node.metrics.ended.values == {("echo", "timeout"): 1}
         engine.assert_all_given_back()
 
 
 async def test_late_end_of_an_abandoned_attempt_does_not_disturb_the_next_of_its_job(clock: VirtualClock) -> None:
-    handler = FakeHandler()
+    handler = FakeRunner()
 
     async def first_hangs(attempt: Attempt) -> bytes | None:
         if attempt.number == 1:
@@ -407,10 +407,10 @@ async def test_late_end_of_an_abandoned_attempt_does_not_disturb_the_next_of_its
 
 
 async def test_running_attempt_is_stopped_by_a_cancel(clock: VirtualClock) -> None:
-    async with Engine(clock=clock, handler=FakeHandler(for_ever)) as engine:
+    async with Engine(clock=clock, handler=FakeRunner(for_ever)) as engine:
         job = await engine.submit()
         await engine.until(lambda: engine.handler.running == 1)
-        asked = await engine.parts.service.cancel(job.id, "not needed", None)
+        asked = await engine.node.services.jobs.cancel(job.id, "not needed", None)
         job = await engine.until_final(job, within=0.1)
         engine.assert_all_given_back()
 
@@ -420,25 +420,25 @@ async def test_running_attempt_is_stopped_by_a_cancel(clock: VirtualClock) -> No
 
 
 async def test_cancelled_attempt_that_ignores_it_is_given_up_after_the_grace(clock: VirtualClock) -> None:
-    handler = FakeHandler()
+    handler = FakeRunner()
     handler.work = handler.swallow
 
     async with Engine(clock=clock, handler=handler) as engine:
         job = await engine.submit()
         await engine.until(lambda: handler.running == 1)
         asked_at = clock.now()
-        await engine.parts.service.cancel(job.id, None, None)
+        await engine.node.services.jobs.cancel(job.id, None, None)
         job = await engine.until_final(job)
 
         assert job.finished_at == pytest.approx(asked_at + GRACE * SECOND, abs=2)
-        assert (job.state, engine.parts.workers.abandoned) == (State.CANCELLED, 1)
+        assert (job.state, engine.node.engine.workers.abandoned) == (State.CANCELLED, 1)
 
 
 async def test_attempt_of_a_kind_that_cannot_be_stopped_runs_on_after_a_cancel(clock: VirtualClock) -> None:
-    async with Engine(clock=clock, handler=FakeHandler(lasting(10, b"1"), stop=Stop.NONE)) as engine:
+    async with Engine(clock=clock, handler=FakeRunner(lasting(10, b"1"), stop=Stop.NONE)) as engine:
         job = await engine.submit()
         await engine.until(lambda: engine.handler.running == 1)
-        await engine.parts.service.cancel(job.id, None, None)
+        await engine.node.services.jobs.cancel(job.id, None, None)
         job = await engine.until_final(job)
 
     assert (job.state, job.result) == (State.SUCCEEDED, b"1")
@@ -449,7 +449,7 @@ async def test_job_cancelled_while_its_claim_is_under_way_never_begins(clock: Vi
         claimed = engine.store.hold_answer("claim")
         job, other = await engine.submit_many(2)
         await engine.until(lambda: "claim" in engine.store.calls)
-        asked = await engine.parts.service.cancel(job.id, None, None)
+        asked = await engine.node.services.jobs.cancel(job.id, None, None)
         assert asked.state is State.RUNNING
         claimed.set()
         job, other = await engine.until_final(job, within=1), await engine.until_final(other, within=1)
@@ -462,8 +462,8 @@ async def test_job_cancelled_while_its_claim_is_under_way_never_begins(clock: Vi
 async def test_job_cancelled_between_its_claim_and_its_begin_never_begins(clock: VirtualClock) -> None:
     async with Engine(clock=clock) as engine:
         job = await engine.submit()
-        await engine.until(lambda: bool(engine.parts.workers._claims.line), step=0)
-        await engine.parts.service.cancel(job.id, None, None)
+        await engine.until(lambda: bool(engine.node.engine.workers._line), step=0)
+        await engine.node.services.jobs.cancel(job.id, None, None)
         job = await engine.until_final(job, within=1)
 
         assert (job.state, engine.handler.attempts) == (State.CANCELLED, [])
@@ -473,43 +473,43 @@ async def test_job_cancelled_between_its_claim_and_its_begin_never_begins(clock:
 async def test_cancel_asked_for_while_the_outcome_waits_for_the_disk_does_not_undo_a_success(
     clock: VirtualClock,
 ) -> None:
-    async with Engine(clock=clock, handler=FakeHandler(lasting(1, b"1"))) as engine:
+    async with Engine(clock=clock, handler=FakeRunner(lasting(1, b"1"))) as engine:
         job = await engine.submit()
         await engine.until(lambda: engine.handler.running == 1)
         engine.store.fill_disk()
-        await engine.until(lambda: len(engine.parts.outcomes) == 1)
+        await engine.until(lambda: len(engine.node.engine.completer) == 1)
         engine.store.broken.clear()
-        asked = await engine.parts.service.cancel(job.id, None, None)
+        asked = await engine.node.services.jobs.cancel(job.id, None, None)
         job = await engine.until_final(job)
 
     assert (asked.state, job.state, job.result) == (State.RUNNING, State.SUCCEEDED, b"1")
 
 
 async def test_cancel_asked_for_while_a_failure_waits_for_the_disk_ends_the_job(clock: VirtualClock) -> None:
-    async with Engine(clock=clock, handler=FakeHandler(raising(ValueError()))) as engine:
+    async with Engine(clock=clock, handler=FakeRunner(raising(ValueError()))) as engine:
         engine.store.broken["finish"] = RuntimeError("not now")
         job = await engine.submit(retry=STEADY)
-        await engine.until(lambda: len(engine.parts.outcomes) == 1)
+        await engine.until(lambda: len(engine.node.engine.completer) == 1)
         engine.store.broken.clear()
-        await engine.parts.service.cancel(job.id, "enough", None)
+        await engine.node.services.jobs.cancel(job.id, "enough", None)
         job = await engine.until_final(job)
 
     assert (job.state, job.attempt, outcomes_of(job)) == (State.CANCELLED, 1, ["error"])
 
 
 async def test_cancel_that_came_too_late_does_not_hit_the_next_life_of_the_job(clock: VirtualClock) -> None:
-    handler = FakeHandler(raising(ValueError(), None))
+    handler = FakeRunner(raising(ValueError(), None))
     async with Engine(clock=clock, handler=handler) as engine:
         handler_of_others = await engine.submit(delay=1)  # something always runs
         engine.store.broken["finish"] = RuntimeError("not now")
         job = await engine.submit(retry=STEADY)
-        await engine.until(lambda: len(engine.parts.outcomes) == 1)
+        await engine.until(lambda: len(engine.node.engine.completer) == 1)
         handler.work = lasting(50)
         await engine.until(lambda: handler.running == 1)
         engine.store.broken.clear()
-        await engine.parts.service.cancel(job.id, None, None)
+        await engine.node.services.jobs.cancel(job.id, None, None)
         await engine.until_final(job, within=5)
-        await engine.parts.service.retry(job.id, None)
+        await engine.node.services.jobs.retry(job.id, None)
         job = await engine.until_final(job)
 
         assert (job.state, outcomes_of(job)) == (State.SUCCEEDED, ["error", "succeeded"])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from erelong.handlers.base import Handler
-from erelong.handlers.registry import make_handlers
+from typing import Protocol, cast
+
+from erelong.handlers.base import Params, Runner
+from erelong.handlers.kinds import Kind
+from erelong.handlers.registry import make_kinds
 from erelong.model.ids import write_id
 from erelong.model.job import SECOND, Job, State
-from erelong.settings.kinds import Kind
+from erelong.settings.kinds import KindSettings
 from erelong.settings.sections import Config
 from tests.support.builders import make_job
 from tests.support.virtual import EPOCH
@@ -33,6 +36,20 @@ def make_attempt(
     )
 
 
+class Handler(Params, Runner, Protocol):
+    """Checks params and runs attempts: all runners do both."""
+
+
+def handler_of(kind: Kind) -> Handler:
+    """Return what runs a kind, which checks its params as well."""
+    return cast("Handler", kind.runner)
+
+
+def make_python_kind(function: str, *, module: str = FUNCTIONS) -> Kind:
+    """Declare one kind, named call, as settings do."""
+    return make_kinds(Config(kinds={"call": KindSettings(python=f"{module}:{function}")}))["call"]
+
+
 def make_python(function: str, *, module: str = FUNCTIONS) -> Handler:
-    """Declare one kind, named call, and make its handler as the service does."""
-    return make_handlers(Config(kinds={"call": Kind(python=f"{module}:{function}")}))["call"]
+    """Return what runs such a kind."""
+    return handler_of(make_python_kind(function, module=module))

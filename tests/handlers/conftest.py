@@ -11,11 +11,11 @@ import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from erelong.handlers.base import Handler
-from erelong.handlers.http.runner import HttpHandler
-from erelong.handlers.registry import make_handlers
-from erelong.settings.kinds import Kind
+from erelong.handlers.http.runner import Webhooks
+from erelong.handlers.registry import make_kinds
+from erelong.settings.kinds import KindSettings
 from erelong.settings.sections import Config, HttpSection, WorkersSection
+from tests.handlers.attempts import Handler, handler_of
 from tests.handlers.process_runs import Handlers, OpenKind, OpenKinds, in_process
 from tests.handlers.receiver import LOOPBACK, Receiver
 from tests.support.alive import alive
@@ -33,9 +33,9 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 
 @pytest_asyncio.fixture
-async def http(clock: VirtualClock) -> AsyncIterator[HttpHandler]:
+async def http(clock: VirtualClock) -> AsyncIterator[Webhooks]:
     config = HttpSection(connect_timeout=5.0, allow_networks=list(LOOPBACK))
-    handler = HttpHandler(config=config, now=clock.now)
+    handler = Webhooks(config=config, now=clock.now)
     await handler.open()
     yield handler
     await handler.close()
@@ -52,9 +52,9 @@ async def open_kinds(pids: Path) -> AsyncIterator[OpenKinds]:
     """Open the handlers of kinds that run processes; when all is closed, none may be left of those written down."""
     opened: list[Handler] = []
 
-    async def open_kinds(kinds: dict[str, Kind], *, grace: float = 0.2, processes: int = 1) -> Handlers:
+    async def open_kinds(kinds: dict[str, KindSettings], *, grace: float = 0.2, processes: int = 1) -> Handlers:
         config = Config(kinds=kinds, workers=WorkersSection(grace=grace, processes=processes))
-        handlers = {name: handler for name, handler in make_handlers(config).items() if name in kinds}
+        handlers = {name: handler_of(kind) for name, kind in make_kinds(config).items() if name in kinds}
         for handler in handlers.values():
             await handler.open()
             opened.append(handler)
@@ -92,6 +92,6 @@ async def open_command(open_kinds: OpenKinds) -> OpenKind:
     """Open the handler of one kind, named call, that is a command."""
 
     async def open_command(*command: str, grace: float = 0.2, **asked: Any) -> Handler:
-        return (await open_kinds({"call": Kind(command=list(command), **asked)}, grace=grace))["call"]
+        return (await open_kinds({"call": KindSettings(command=list(command), **asked)}, grace=grace))["call"]
 
     return open_command

@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 import pytest
 
-from erelong.handlers.base import AttemptFailed, Handler, Result
-from erelong.settings.kinds import Kind
-from tests.handlers.attempts import make_attempt
+from erelong.handlers.base import AttemptFailed, Result
+from erelong.settings.kinds import KindSettings
+from tests.handlers.attempts import Handler, make_attempt
 
 PROCESS_FUNCTIONS = "tests.handlers.process_functions"
 
@@ -20,8 +20,8 @@ OpenKinds = Callable[..., Awaitable[Handlers]]
 OpenKind = Callable[..., Awaitable[Handler]]
 
 
-def in_process(function: str, *, module: str = PROCESS_FUNCTIONS, **asked: Any) -> Kind:
-    return Kind(python=f"{module}:{function}", isolation="process", **asked)
+def in_process(function: str, *, module: str = PROCESS_FUNCTIONS, **asked: Any) -> KindSettings:
+    return KindSettings(python=f"{module}:{function}", isolation="process", **asked)
 
 
 async def run(handler: Handler, timeout: float = 60.0, **params: Any) -> Result:

@@ -8,16 +8,16 @@ import pytest
 
 from erelong.errors import Invalid
 from erelong.handlers.base import AttemptFailed
-from erelong.handlers.echo import EchoHandler
+from erelong.handlers.echo import Echo
 from tests.handlers.attempts import make_attempt
 
 
 @pytest.fixture
-def echo() -> EchoHandler:
-    return EchoHandler()
+def echo() -> Echo:
+    return Echo()
 
 
-async def test_params_come_back_as_they_were(echo: EchoHandler) -> None:
+async def test_params_come_back_as_they_were(echo: Echo) -> None:
     params = b'{"b": [1, 2.50, null], "a": {"sleep": "x"}, "sleep": null, "fail": null}'
 
     echo.check(params)
@@ -25,13 +25,13 @@ async def test_params_come_back_as_they_were(echo: EchoHandler) -> None:
     assert await echo.run(make_attempt(params)) == params
 
 
-async def test_sleep_takes_its_seconds(echo: EchoHandler) -> None:
+async def test_sleep_takes_its_seconds(echo: Echo) -> None:
     await echo.run(make_attempt(b'{"sleep": 2.5}'))
 
     assert asyncio.get_running_loop().time() == pytest.approx(2.5)
 
 
-async def test_fail_fails_with_its_message_after_the_sleep(echo: EchoHandler) -> None:
+async def test_fail_fails_with_its_message_after_the_sleep(echo: Echo) -> None:
     with pytest.raises(AttemptFailed, match="no luck") as failure:
         await echo.run(make_attempt(b'{"sleep": 4, "fail": "no luck"}'))
 
@@ -49,14 +49,14 @@ async def test_fail_fails_with_its_message_after_the_sleep(echo: EchoHandler) ->
         (b"[]", ": should be an object, not a list"),
     ],
 )
-def test_wrong_types_are_refused(echo: EchoHandler, params: bytes, fault: str) -> None:
+def test_wrong_types_are_refused(echo: Echo, params: bytes, fault: str) -> None:
     with pytest.raises(Invalid, match="echo") as refusal:
         echo.check(params)
 
     assert [repr(fault) for fault in refusal.value.faults] == [fault]
 
 
-def test_all_that_is_wrong_is_said_at_once(echo: EchoHandler) -> None:
+def test_all_that_is_wrong_is_said_at_once(echo: Echo) -> None:
     with pytest.raises(Invalid) as refusal:
         echo.check(b'{"sleep": "1", "fail": 1}')
 

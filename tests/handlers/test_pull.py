@@ -8,31 +8,30 @@ from typing import Any
 import pytest
 
 from erelong.errors import Invalid
-from erelong.handlers.base import Handler
-from erelong.handlers.registry import make_handlers
-from erelong.settings.kinds import Kind
+from erelong.handlers.kinds import Kind
+from erelong.handlers.registry import make_kinds
+from erelong.settings.kinds import KindSettings
 from erelong.settings.section import ConfigError
 from erelong.settings.sections import Config
-from tests.handlers.attempts import make_attempt
 
 SCHEMA = {"type": "object", "required": ["url"], "properties": {"url": {"type": "string"}, "sizes": {"type": "array"}}}
 
 
-def make(schema: dict[str, Any] | Path | None) -> Handler:
-    return make_handlers(Config(kinds={"thumbnail": Kind(pull=True, params_schema=schema)}))["thumbnail"]
+def make(schema: dict[str, Any] | Path | None) -> Kind:
+    return make_kinds(Config(kinds={"thumbnail": KindSettings(pull=True, params_schema=schema)}))["thumbnail"]
 
 
 def test_without_a_schema_any_object_will_do() -> None:
-    handler = make(None)
+    kind = make(None)
 
-    handler.check(b'{"anything": [1, 2]}')
+    kind.params.check(b'{"anything": [1, 2]}')
 
-    assert (handler.type, handler.params_schema) == ("pull", {"type": "object"})
+    assert (kind.type, kind.params_schema) == ("pull", {"type": "object"})
 
 
 def test_params_are_held_to_the_schema() -> None:
     with pytest.raises(Invalid) as caught:
-        make(SCHEMA).check(b'{"sizes": 3}')
+        make(SCHEMA).params.check(b'{"sizes": 3}')
 
     assert [fault.pointer for fault in caught.value.faults] == ["", "/sizes"]
     assert "'url' is a required property" in caught.value.faults[0].detail
@@ -42,7 +41,7 @@ def test_pointer_of_a_fault_is_escaped() -> None:
     schema = {"type": "object", "properties": {"a/b": {"properties": {"~c": {"type": "integer"}}}}}
 
     with pytest.raises(Invalid) as refusal:
-        make(schema).check(b'{"a/b": {"~c": "x"}}')
+        make(schema).params.check(b'{"a/b": {"~c": "x"}}')
 
     assert [fault.pointer for fault in refusal.value.faults] == ["/a~1b/~0c"]
 
@@ -52,7 +51,7 @@ def test_schema_may_stand_in_a_file(tmp_path: Path) -> None:
     path.write_text('{"type": "object", "maxProperties": 0}', encoding="utf-8")
 
     with pytest.raises(Invalid):
-        make(path).check(b'{"a": 1}')
+        make(path).params.check(b'{"a": 1}')
 
 
 @pytest.mark.parametrize("text", [None, "{", '{"type": "objct"}'])
@@ -65,6 +64,7 @@ def test_schema_that_is_none_is_told_at_the_start(tmp_path: Path, text: str | No
         make(path)
 
 
-async def test_job_of_a_pull_kind_is_never_run_here() -> None:
-    with pytest.raises(RuntimeError, match="leased"):
-        await make(None).run(make_attempt())
+def test_job_of_a_pull_kind_is_never_run_here() -> None:
+    kind = make(None)
+
+    assert (kind.is_pull, kind.runner) == (True, None)

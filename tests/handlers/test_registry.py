@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from erelong.handlers.registry import make_handlers
-from erelong.settings.kinds import Kind
+from erelong.handlers.registry import make_kinds
+from erelong.settings.kinds import KindSettings
 from erelong.settings.queues import RetryPatch
 from erelong.settings.section import ConfigError
 from erelong.settings.sections import Config
-from tests.handlers.attempts import FUNCTIONS, make_attempt, make_python
+from tests.handlers.attempts import FUNCTIONS, handler_of, make_attempt, make_python
 
 
 @pytest.fixture
@@ -27,12 +27,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_built_in_and_declared_kinds_come_in_order() -> None:
     kinds = {
-        "zip": Kind(python=f"{FUNCTIONS}:add"),
-        "add": Kind(python=f"{FUNCTIONS}:add"),
-        "http": Kind(retry=RetryPatch(max_attempts=1)),
+        "zip": KindSettings(python=f"{FUNCTIONS}:add"),
+        "add": KindSettings(python=f"{FUNCTIONS}:add"),
+        "http": KindSettings(retry=RetryPatch(max_attempts=1)),
     }
 
-    handlers = make_handlers(Config(kinds=kinds))
+    handlers = make_kinds(Config(kinds=kinds))
 
     assert [(name, handler.type) for name, handler in handlers.items()] == [
         ("add", "python"),
@@ -45,17 +45,17 @@ def test_built_in_and_declared_kinds_come_in_order() -> None:
 @pytest.mark.real_loop
 async def test_functions_are_found_in_the_folders_given(folder: Path) -> None:
     (folder / "my_tasks.py").write_text("def double(x: int) -> int:\n    return 2 * x\n")
-    config = Config(kinds={"double": Kind(python="my_tasks:double")})
+    config = Config(kinds={"double": KindSettings(python="my_tasks:double")})
 
-    handlers = make_handlers(config, folders=[folder])
+    handlers = make_kinds(config, folders=[folder])
 
-    assert await handlers["double"].run(make_attempt(b'{"x": 4}')) == b"8"
+    assert await handler_of(handlers["double"]).run(make_attempt(b'{"x": 4}')) == b"8"
 
 
 def test_folders_do_not_come_before_what_is_installed(folder: Path) -> None:
     (folder / "orjson.py").write_text("raise RuntimeError\n")
 
-    make_handlers(Config(), folders=[folder, folder])
+    make_kinds(Config(), folders=[folder, folder])
 
     assert sys.path.count(str(folder)) == 1
     assert sys.path[-1] == str(folder)
@@ -74,14 +74,14 @@ def test_module_that_fails_to_import_is_named_with_the_failure(folder: Path, sou
     (folder / "broken.py").write_text(source)
 
     with pytest.raises(ConfigError, match=message):
-        make_handlers(Config(kinds={"call": Kind(python="broken:run")}), folders=[folder])
+        make_kinds(Config(kinds={"call": KindSettings(python="broken:run")}), folders=[folder])
 
 
 def test_module_that_is_not_there_is_named_with_where_it_was_searched(folder: Path) -> None:
     with pytest.raises(
         ConfigError, match=r'kinds\.call\.python = "not_there\.at_all:run": no module "not_there"'
     ) as error:
-        make_handlers(Config(kinds={"call": Kind(python="not_there.at_all:run")}), folders=[folder])
+        make_kinds(Config(kinds={"call": KindSettings(python="not_there.at_all:run")}), folders=[folder])
 
     assert str(folder) in str(error.value)
 
@@ -107,12 +107,12 @@ def test_function_that_cannot_be_a_kind_stops_the_start(function: str, message: 
 
 def test_isolation_must_suit_the_function() -> None:
     kinds = {
-        "a": Kind(python=f"{FUNCTIONS}:add", isolation="async"),
-        "b": Kind(python=f"{FUNCTIONS}:add_async", isolation="thread"),
+        "a": KindSettings(python=f"{FUNCTIONS}:add", isolation="async"),
+        "b": KindSettings(python=f"{FUNCTIONS}:add_async", isolation="thread"),
     }
 
     with pytest.raises(ConfigError) as error:
-        make_handlers(Config(kinds=kinds))
+        make_kinds(Config(kinds=kinds))
 
     assert [problem.split(": ")[1] for problem in error.value.problems] == [
         'isolation = "async" needs an "async def", and this is a plain function',

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from erelong.duties.waiters import NEVER_LEAVES
 from erelong.errors import BacklogFull, Draining, StorageFull
 from erelong.model.conflict import OnConflict
 from erelong.model.job import Job, State
 from erelong.model.submission import Offer
 from erelong.settings.queues import QueueSettings
-from tests.support.builders import make_job
+from tests.support.builders import make_job, put
 from tests.support.engine import Engine, error_of
 from tests.support.virtual import VirtualClock
 
@@ -31,7 +32,7 @@ async def test_queue_takes_as_many_as_its_bound_and_refuses_the_next(clock: Virt
     async with Engine(clock=clock, queue=bounded(3)) as engine:
         await engine.submit_many(3, delay=LATER)
 
-        with pytest.raises(BacklogFull, match=r"'default' has 3 waiting jobs and takes at most 3") as caught:
+        with pytest.raises(BacklogFull, match=r"'default' has 3 waiting jobs; at most 3") as caught:
             await engine.submit(delay=LATER)
 
         assert (caught.value.queue, caught.value.headers["Retry-After"]) == ("default", "5")
@@ -42,7 +43,7 @@ async def test_bound_of_nothing_is_none(clock: VirtualClock) -> None:
     async with Engine(clock=clock, queue=bounded(0)) as engine:
         await engine.submit_many(50, delay=LATER)
 
-        assert engine.parts.backlog.waiting("default") == 50
+        assert engine.node.engine.backlog.waiting("default") == 50
 
 
 async def test_running_and_ended_jobs_take_no_room(clock: VirtualClock) -> None:
@@ -76,15 +77,15 @@ async def test_full_queue_does_not_fill_another(clock: VirtualClock) -> None:
 
 async def test_submits_under_way_count_against_the_bound(clock: VirtualClock) -> None:
     async with Engine(clock=clock, queue=bounded(5)) as engine:
-        backlog = engine.parts.backlog
+        room = engine.node.services.jobs._room
         offers = [Offer(make_job())]
-        rooms = [await backlog.take_room(offers) for _ in range(5)]
+        taken = [await room.take(offers, NEVER_LEAVES) for _ in range(5)]
 
         with pytest.raises(BacklogFull):
-            await backlog.take_room(offers)
+            await room.take(offers, NEVER_LEAVES)
 
-        backlog.give_back(rooms[0])
-        await backlog.take_room(offers)
+        room.give_back(taken[0])
+        await room.take(offers, NEVER_LEAVES)
 
 
 async def test_room_of_a_submit_that_failed_is_free_again(clock: VirtualClock) -> None:
@@ -108,7 +109,7 @@ async def test_submit_that_meets_its_key_needs_no_room(clock: VirtualClock, on_c
         (known, _) = await engine.submit_all([{"key": "k", "delay": LATER}, {"delay": LATER}])
         offer = Offer(make_job(key="k", delay=2 * LATER, now=clock.now()), on_conflict)
 
-        receipt = await engine.parts.service.add([offer], now=clock.now())
+        receipt = await engine.node.services.jobs.add([offer], now=clock.now())
 
         assert [entry and entry.job.id for entry in receipt.entries] == [known.id]
         with pytest.raises(BacklogFull):
@@ -127,18 +128,18 @@ async def test_job_due_first_makes_room_for_a_new_one(clock: VirtualClock) -> No
         dropped = await engine.read(jobs[1])
         assert (dropped.state, error_of(dropped)["type"]) == (State.CANCELLED, "dropped")
         assert {(await engine.read(job)).state for job in (jobs[0], jobs[2], new)} == {State.SCHEDULED}
-        assert engine.parts.metrics.finished.values == {("echo", "cancelled"): 1}
+        assert engine.node.metrics.finished.values == {("echo", "cancelled"): 1}
 
 
 async def test_dropped_job_that_was_due_does_not_start(clock: VirtualClock) -> None:
     async with Engine(clock=clock, queue=bounded(1, "drop_oldest")) as engine:
-        await engine.parts.queues.pause("default", True)
+        await engine.node.services.queues.pause("default", True)
         await engine.submit()
         await asyncio.sleep(1)
         new = await engine.submit()
         await asyncio.sleep(1)
-        assert engine.parts.lanes.due("default") == 1
-        await engine.parts.queues.pause("default", False)
+        assert engine.node.engine.lanes.due("default") == 1
+        await engine.node.services.queues.pause("default", False)
         await engine.until_final(new)
 
         assert [attempt.id for attempt in engine.handler.attempts] == [new.id]
@@ -157,7 +158,7 @@ async def test_batch_larger_than_the_bound_drops_nobody(clock: VirtualClock) -> 
 async def test_lowered_bound_drops_no_more_than_come(clock: VirtualClock) -> None:
     async with Engine(clock=clock, queue=bounded(100, "drop_oldest")) as engine:
         await engine.submit_many(50, delay=LATER)
-        await engine.parts.queues.put("default", bounded(10, "drop_oldest"))
+        await engine.node.services.queues.put("default", bounded(10, "drop_oldest"))
 
         await engine.submit_many(2, delay=LATER)
 
@@ -174,7 +175,7 @@ async def test_submit_waits_until_there_is_room(clock: VirtualClock) -> None:
         await asyncio.sleep(5)
         assert not held.done()
 
-        await engine.parts.service.cancel(jobs[0].id, None, None)
+        await engine.node.services.jobs.cancel(jobs[0].id, None, None)
 
         assert isinstance(await asyncio.wait_for(held, 0.1), Job)
         assert await waiting(engine) == 2
@@ -195,7 +196,7 @@ async def test_every_way_out_of_the_queue_makes_room(clock: VirtualClock, leavin
         await asyncio.sleep(4)
         assert not held.done()
         if leaving == "is forgotten":
-            await engine.parts.service.delete(job.id, None)
+            await engine.node.services.jobs.delete(job.id, None)
 
         assert isinstance(await asyncio.wait_for(held, 2), Job)
 
@@ -209,7 +210,7 @@ async def test_submit_that_waits_in_vain_is_refused_after_ten_seconds(clock: Vir
             await engine.submit(delay=LATER)
 
         assert clock.now() - began_at == pytest.approx(10_000_000, abs=2)
-        assert engine.parts.backlog._held == {}
+        assert engine.node.engine.waiters.rooms.held == {}
 
 
 async def test_one_place_that_becomes_free_is_given_once(clock: VirtualClock) -> None:
@@ -217,7 +218,7 @@ async def test_one_place_that_becomes_free_is_given_once(clock: VirtualClock) ->
         job = await engine.submit(delay=LATER)
         held = [asyncio.create_task(engine.submit(delay=LATER)) for _ in range(5)]
         await asyncio.sleep(1)
-        await engine.parts.service.cancel(job.id, None, None)
+        await engine.node.services.jobs.cancel(job.id, None, None)
         await asyncio.sleep(1)
         assert [task.done() for task in held].count(True) == 1
         await asyncio.sleep(10)
@@ -243,11 +244,11 @@ async def test_drain_lets_those_go_who_wait_for_room(clock: VirtualClock) -> Non
         held = asyncio.create_task(engine.submit(delay=LATER))
         await asyncio.sleep(1)
 
-        engine.parts.drain()
+        engine.node.engine.drain()
 
         with pytest.raises(Draining):
             await asyncio.wait_for(held, 0.1)
-        assert engine.parts.backlog._incoming == {}
+        assert engine.node.engine.backlog._incoming == {}
 
 
 async def test_cancelled_submit_that_waited_leaves_nothing(clock: VirtualClock) -> None:
@@ -260,7 +261,7 @@ async def test_cancelled_submit_that_waited_leaves_nothing(clock: VirtualClock) 
         with pytest.raises(asyncio.CancelledError):
             await held
 
-        assert (engine.parts.backlog._held, engine.parts.backlog._incoming) == ({}, {})
+        assert (engine.node.engine.waiters.rooms.held, engine.node.engine.backlog._incoming) == ({}, {})
 
 
 async def test_raised_bound_lets_those_in_who_wait(clock: VirtualClock) -> None:
@@ -269,34 +270,42 @@ async def test_raised_bound_lets_those_in_who_wait(clock: VirtualClock) -> None:
         held = asyncio.create_task(engine.submit(delay=LATER))
         await asyncio.sleep(1)
 
-        await engine.parts.queues.put("default", bounded(5, "wait"))
+        await engine.node.services.queues.put("default", bounded(5, "wait"))
 
         assert isinstance(await asyncio.wait_for(held, 0.1), Job)
 
 
 async def test_room_that_a_submit_did_not_use_goes_to_the_next(clock: VirtualClock) -> None:
     async with Engine(clock=clock, queue=bounded(1, "wait")) as engine:
-        backlog = engine.parts.backlog
-        room = await backlog.take_room([Offer(make_job())])
+        room = engine.node.services.jobs._room
+        taken = await room.take([Offer(make_job())], NEVER_LEAVES)
         held = asyncio.create_task(engine.submit(delay=LATER))
         await asyncio.sleep(1)
 
-        backlog.give_back(room)
+        room.give_back(taken)
 
         assert isinstance(await asyncio.wait_for(held, 0.1), Job)
 
 
 async def test_places_in_several_queues_are_not_promised_twice(clock: VirtualClock) -> None:
     async with Engine(clock=clock, queue=bounded(1, "wait")) as engine:
-        await engine.parts.queues.put("other", bounded(1, "wait"))
+        await engine.node.services.queues.put("other", bounded(1, "wait"))
         blocking = await engine.submit(delay=LATER, queue="other")
         both: list[dict[str, Any]] = [{"delay": LATER}, {"delay": LATER, "queue": "other"}]
         held = asyncio.create_task(engine.submit_all(both))
         await asyncio.sleep(1)
         rival = asyncio.create_task(engine.submit(delay=LATER))
         await asyncio.sleep(1)
-        await engine.parts.service.cancel(blocking.id, None, None)
+        await engine.node.services.jobs.cancel(blocking.id, None, None)
         await asyncio.sleep(20)
 
         await asyncio.gather(held, rival, return_exceptions=True)
-        assert engine.parts.backlog.waiting("default") == 1
+        assert engine.node.engine.backlog.waiting("default") == 1
+
+
+async def test_jobs_of_kinds_that_are_no_longer_declared_count(clock: VirtualClock) -> None:
+    async with Engine(clock=clock, queue=bounded(3)) as engine:
+        await put(engine.store, *[make_job(kind="gone", delay=LATER) for _ in range(3)])
+
+        with pytest.raises(BacklogFull):
+            await engine.submit(delay=LATER)

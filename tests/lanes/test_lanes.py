@@ -6,14 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
+from erelong.duties.lifecycle import Lifecycle
+from erelong.duties.waiters import NEVER_LEAVES, Waiters
 from erelong.lanes import lane
 from erelong.lanes.lane import Recent
-from erelong.lanes.lanes import Lanes
+from erelong.lanes.pollers import LeaseRequest, Pollers
 from erelong.model.job import SECOND
 from erelong.settings.queues import QueueSettings
 from erelong.stores.base import glance_at
 from tests.support.builders import NOW, make_job
-from tests.support.lanes import RETRY, Bench, at_rate, by_tenant
+from tests.support.lanes import RETRY, Bench, at_rate, by_tenant, make_lanes
 
 # order
 
@@ -177,11 +179,11 @@ def test_more_concurrency_lets_waiting_jobs_start_at_once() -> None:
     for _ in range(5):
         bench.put()
     bench.take()
-    calls = bench.calls
+    calls = bench.ready.count
 
     bench.lanes.configure("default", QueueSettings(concurrency=3))
 
-    assert bench.calls == calls + 1
+    assert bench.ready.count == calls + 1
     assert bench.take() == [2, 3]
 
 
@@ -204,14 +206,14 @@ def test_pause_starts_nothing_and_resume_goes_on() -> None:
     bench = Bench()
     bench.lanes.pause("default", True)
     job = bench.put()
-    assert bench.calls == 0, "nothing may start, so nobody need look"
+    assert bench.ready.count == 0, "nothing may start, so nobody need look"
     assert bench.take() == []
     assert (bench.lanes.waiting_for(job), bench.lanes.is_paused("default")) == ("pause", True)
-    calls = bench.calls
+    calls = bench.ready.count
 
     bench.lanes.pause("default", False)
 
-    assert bench.calls == calls + 1
+    assert bench.ready.count == calls + 1
     assert bench.take() == [job.seq]
 
 
@@ -370,9 +372,9 @@ def test_lateness_is_forgotten_after_five_minutes() -> None:
 
 
 def test_room_is_told_to_those_who_ask_though_the_lane_is_still_listed_for_jobs_that_left() -> None:
-    lanes = Lanes(config={"q": QueueSettings(concurrency=1)}, aging=60.0, tick=lambda: 0.0, pull_kinds=["resize"])
-    told: list[str] = []
-    lanes.on_pull = lambda kind, _: told.append(kind)
+    waiters = Waiters(limit=10, lifecycle=Lifecycle())
+    pollers = Pollers(waiters=waiters, tick=lambda: 0.0)
+    lanes = make_lanes({"q": QueueSettings(concurrency=1)}, pull_kinds=["resize"], pollers=pollers)
     echo, resize, running = [
         make_job(kind=kind, queue="q", seq=seq, retry=RETRY) for seq, kind in enumerate(["echo", "resize", "resize"], 1)
     ]
@@ -381,6 +383,7 @@ def test_room_is_told_to_those_who_ask_though_the_lane_is_still_listed_for_jobs_
     lanes.put(glance_at(resize))
     lanes.discard("q", echo.seq)
 
-    lanes.release(slot)
+    with pollers.poll(LeaseRequest(frozenset({"resize"}), frozenset(), 1, 30.0), NEVER_LEAVES) as waiter:
+        lanes.release(slot)
 
-    assert told == ["resize"]
+        assert waiter.event.is_set()

@@ -15,60 +15,61 @@ from erelong.stores.registry import make_store
 from erelong.telemetry.metrics import Metrics
 from tests.support.builders import make_job
 from tests.support.engine import Engine
-from tests.support.kinds import FakeHandler, lasting
+from tests.support.kinds import FakeRunner, lasting
 from tests.support.virtual import VirtualClock
 
 
 async def test_levels_are_those_of_the_parts(clock: VirtualClock) -> None:
-    async with Engine(clock=clock, handler=FakeHandler(lasting(100))) as engine:
+    async with Engine(clock=clock, handler=FakeRunner(lasting(100))) as engine:
         await engine.submit_many(3, delay=3_600)
         first, _ = await engine.submit_many(2)
         await engine.until(lambda: engine.handler.running == 2)
-        poll = asyncio.create_task(engine.parts.service.wait(first.id, 10))
+        poll = asyncio.create_task(engine.node.services.jobs.wait(first.id, 10))
         await asyncio.sleep(1)
 
-        metrics = engine.parts.metrics
-        assert (metrics.pending.read(), metrics.running.read()) == ({(): 3}, {(): 2})
-        assert (metrics.abandoned.read(), metrics.unsaved.read()) == ({(): 0}, {(): 0})
-        assert metrics.waiting.read() == {("job",): 1, ("lease",): 0, ("room",): 0}
-        assert metrics.due.read() == {("default",): 0}
-        assert metrics.jobs.read() == {("default", "scheduled"): 3, ("default", "running"): 2}
+        metrics = engine.node.metrics
+        await engine.node.gauges.refresh()
+        assert (metrics.pending.values, metrics.running.values) == ({(): 3}, {(): 2})
+        assert (metrics.abandoned.values, metrics.unsaved.values) == ({(): 0}, {(): 0})
+        assert metrics.waiting.values == {("job",): 1, ("lease",): 0, ("room",): 0}
+        assert metrics.due.values == {("default",): 0}
+        assert metrics.jobs.values == {("default", "scheduled"): 3, ("default", "running"): 2}
         await poll
 
 
 async def test_age_of_the_oldest_due_job_is_that_of_each_queue_with_due_jobs(clock: VirtualClock) -> None:
     async with Engine(clock=clock) as engine:
         for queue in ("slow", "idle"):
-            await engine.parts.queues.pause(queue, True)
+            await engine.node.services.queues.pause(queue, True)
         await engine.submit(queue="slow", priority=100, delay=30)
         await engine.submit(queue="slow", delay=10)
         await engine.submit(queue="idle", delay=1_000)
         await asyncio.sleep(70)
 
-        await engine.parts.metrics.refresh()
+        await engine.node.gauges.refresh()
 
-        assert engine.parts.metrics.oldest_due.read() == {("slow",): pytest.approx(60)}
+        assert engine.node.metrics.oldest_due.values == {("slow",): pytest.approx(60)}
 
 
 async def test_age_of_the_oldest_due_job_is_told_without_the_store_where_nothing_has_a_priority(
     clock: VirtualClock,
 ) -> None:
     async with Engine(clock=clock) as engine:
-        await engine.parts.queues.pause("slow", True)
+        await engine.node.services.queues.pause("slow", True)
         await engine.submit(queue="slow", delay=30)
         await engine.submit(queue="slow", delay=10)
         await asyncio.sleep(70)
         engine.store.broken["list"] = StoreUnavailable("not now")
 
-        await engine.parts.metrics.refresh()
+        await engine.node.gauges.refresh()
 
-        assert engine.parts.metrics.oldest_due.read() == {("slow",): pytest.approx(60)}
+        assert engine.node.metrics.oldest_due.values == {("slow",): pytest.approx(60)}
 
 
 @pytest.mark.parametrize("trouble", ["broken", "held"])
 async def test_page_is_written_without_ages_when_the_store_does_not_answer(clock: VirtualClock, trouble: str) -> None:
     async with Engine(clock=clock) as engine:
-        await engine.parts.queues.pause("default", True)
+        await engine.node.services.queues.pause("default", True)
         await engine.submit(priority=1)  # or the store would not be asked
         await asyncio.sleep(1)
         if trouble == "broken":
@@ -77,10 +78,10 @@ async def test_page_is_written_without_ages_when_the_store_does_not_answer(clock
             engine.store.hold("list")
         began_at = clock.now()
 
-        await engine.parts.metrics.refresh()
+        await engine.node.gauges.refresh()
 
-        assert engine.parts.metrics.oldest_due.read() == {}
-        assert b"erelong_jobs_due" in engine.parts.metrics.page()
+        assert engine.node.metrics.oldest_due.values == {}
+        assert b"erelong_jobs_due" in engine.node.metrics.page()
         assert clock.now() - began_at <= 1_000_000
 
 
@@ -90,13 +91,15 @@ async def test_queues_that_clients_make_up_do_not_make_the_page_longer_for_ever(
     monkeypatch.setattr(readings, "MAX_QUEUES", 2)
     async with Engine(clock=clock) as engine:
         for number, queue in enumerate("abcd"):
-            await engine.parts.queues.pause(queue, True)
+            await engine.node.services.queues.pause(queue, True)
             await engine.submit_many(number + 1, queue=queue)
         await asyncio.sleep(1)
 
-        metrics = engine.parts.metrics
-        assert metrics.jobs.read() == {("c", "scheduled"): 3, ("d", "scheduled"): 4, ("(others)", "scheduled"): 3}
-        assert metrics.due.read() == {("c",): 3, ("d",): 4, ("(others)",): 3}
+        await engine.node.gauges.refresh()
+
+        metrics = engine.node.metrics
+        assert metrics.jobs.values == {("c", "scheduled"): 3, ("d", "scheduled"): 4, ("(others)", "scheduled"): 3}
+        assert metrics.due.values == {("c",): 3, ("d",): 4, ("(others)",): 3}
 
 
 @pytest.mark.real_loop

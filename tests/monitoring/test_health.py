@@ -23,19 +23,19 @@ PARTS = ["service", "store", "outcomes", "loop", "clock", *DUTIES]
 
 async def test_service_that_is_well_says_so_of_each_part(clock: VirtualClock) -> None:
     engine = Engine(clock=clock)
-    assert engine.parts.health.checks()["service"] == "starting"
+    assert engine.node.health.checks()["service"] == "starting"
 
     async with engine:
-        assert engine.parts.health.checks() == dict.fromkeys(PARTS, "ok")
+        assert engine.node.health.checks() == dict.fromkeys(PARTS, "ok")
 
-    assert engine.parts.health.checks()["scheduler"] == "stopped"
+    assert engine.node.health.checks()["scheduler"] == "stopped"
 
 
 async def test_drain_is_told(clock: VirtualClock) -> None:
     async with Engine(clock=clock) as engine:
-        engine.parts.drain()
+        engine.node.engine.drain()
 
-        assert engine.parts.health.checks()["service"] == "draining"
+        assert engine.node.health.checks()["service"] == "draining"
 
 
 async def test_idle_scheduler_is_well_however_long_nothing_is_due(clock: VirtualClock) -> None:
@@ -43,7 +43,7 @@ async def test_idle_scheduler_is_well_however_long_nothing_is_due(clock: Virtual
         await engine.submit(delay=100_000)
         await asyncio.sleep(50_000)
 
-        assert engine.parts.health.checks()["scheduler"] == "ok"
+        assert engine.node.health.checks()["scheduler"] == "ok"
 
 
 async def test_lap_that_hangs_is_told_and_forgotten_when_it_is_over(clock: VirtualClock) -> None:
@@ -51,13 +51,13 @@ async def test_lap_that_hangs_is_told_and_forgotten_when_it_is_over(clock: Virtu
         glance = engine.store.hold("glance")
         await engine.submit()
         await asyncio.sleep(12)
-        hung = engine.parts.health.checks()["scheduler"]
+        hung = engine.node.health.checks()["scheduler"]
         glance.set()
         del engine.store.held["glance"]
         await asyncio.sleep(1)
 
         assert hung.startswith("a lap has been running for 12 s")
-        assert engine.parts.health.checks()["scheduler"] == "ok"
+        assert engine.node.health.checks()["scheduler"] == "ok"
 
 
 async def test_laps_that_fail_are_told_until_one_does_not(clock: VirtualClock) -> None:
@@ -65,12 +65,12 @@ async def test_laps_that_fail_are_told_until_one_does_not(clock: VirtualClock) -
         engine.store.broken["glance"] = StoreUnavailable("not now")
         await engine.submit()
         await asyncio.sleep(2.5)
-        failing = engine.parts.health.checks()["scheduler"]
+        failing = engine.node.health.checks()["scheduler"]
         engine.store.broken.clear()
         await asyncio.sleep(2)
 
         assert failing == "failed 3 times in a row: not now; see duty_failed in the log"
-        assert engine.parts.health.checks()["scheduler"] == "ok"
+        assert engine.node.health.checks()["scheduler"] == "ok"
 
 
 async def test_full_disk_that_keeps_what_was_lost_from_being_written_down_is_no_failure_of_laps(
@@ -83,37 +83,37 @@ async def test_full_disk_that_keeps_what_was_lost_from_being_written_down_is_no_
 
     async with Engine(clock=clock, store=store) as engine:
         await asyncio.sleep(5)
-        full = engine.parts.health.checks()["scheduler"]
+        full = engine.node.health.checks()["scheduler"]
         store.broken.clear()
         await asyncio.sleep(2)
 
         assert full == "ok"
-        assert engine.parts.metrics.laps_failed.values["recovery",] > 3
+        assert engine.node.metrics.laps_failed.values["recovery",] > 3
         assert outcomes_of(await engine.read(lost))[0] == "lost"
 
 
 async def test_scheduler_that_sleeps_through_a_due_time_is_told(clock: VirtualClock) -> None:
     async with Engine(clock=clock) as engine:
         await asyncio.sleep(100)
-        engine.parts.agenda._on_earlier = lambda: None  # the bell that should wake it
-        engine.parts.agenda.add(clock.now() - 7 * SECOND, 1)
+        engine.node.engine.agenda._earlier = None  # the timer that should wake the scheduler
+        engine.node.engine.agenda.add(clock.now() - 7 * SECOND, 1)
 
-        assert engine.parts.health.checks()["scheduler"].startswith("asleep although a job has been due for 7 s")
+        assert engine.node.health.checks()["scheduler"].startswith("asleep although a job has been due for 7 s")
 
 
 async def test_commit_that_does_not_end_is_told(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = [100.0]
     monkeypatch.setattr("erelong.telemetry.metrics.time.monotonic", lambda: ticks[0])
     async with Engine(clock=clock) as engine:
-        engine.parts.metrics.commits.begin()
+        engine.node.metrics.commits.begin()
         ticks[0] += 4.9
-        assert engine.parts.health.checks()["store"] == "ok"
+        assert engine.node.health.checks()["store"] == "ok"
         ticks[0] += 4.1
-        told = engine.parts.health.checks()["store"]
-        engine.parts.metrics.commits.end(1)
+        told = engine.node.health.checks()["store"]
+        engine.node.metrics.commits.end(1)
 
-        assert told.startswith("a commit takes 9 s already: look at the disk")
-        assert engine.parts.health.checks()["store"] == "ok"
+        assert told.startswith("a commit has been running for 9 s: check the disk")
+        assert engine.node.health.checks()["store"] == "ok"
 
 
 async def test_outcomes_that_cannot_be_saved_are_told(clock: VirtualClock) -> None:
@@ -122,18 +122,18 @@ async def test_outcomes_that_cannot_be_saved_are_told(clock: VirtualClock) -> No
         await engine.submit()
         await asyncio.sleep(2)
 
-        assert engine.parts.health.checks()["outcomes"].startswith("1 wait for the disk")
+        assert engine.node.health.checks()["outcomes"].startswith("1 wait for the disk")
 
 
-@pytest.mark.parametrize(("step", "effect"), [(60, "due sooner"), (-60, "waits longer")])
+@pytest.mark.parametrize(("step", "effect"), [(60, "due sooner"), (-60, "wait longer")])
 async def test_step_of_the_clock_is_shown_for_a_while(clock: VirtualClock, step: float, effect: str) -> None:
     async with Engine(clock=clock) as engine:
         await asyncio.sleep(5)
         clock.step(step)
         await asyncio.sleep(6)  # it is noticed within the first of these
-        shown = engine.parts.health.checks()["clock"]
+        shown = engine.node.health.checks()["clock"]
         await asyncio.sleep(600)
 
         assert shown.startswith(f"ok, stepped by {step:+.1f} s 5 s ago")
         assert effect in shown
-        assert engine.parts.health.checks()["clock"] == "ok"
+        assert engine.node.health.checks()["clock"] == "ok"

@@ -19,7 +19,7 @@ from erelong.monitoring import tracing as tracing_module
 from erelong.monitoring.tracing import Tracing, make_tracing
 from erelong.settings.section import ConfigError
 from tests.support import SOURCE
-from tests.support.kinds import FakeHandler, for_ever
+from tests.support.kinds import FakeRunner, for_ever
 from tests.support.served import Served
 from tests.support.virtual import VirtualClock
 
@@ -36,10 +36,8 @@ class Traced:
         provider = TracerProvider(shutdown_on_exit=False)
         provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         self.tracing = Tracing(provider=provider)
-        self.handler = FakeHandler()
-        kinds = self.tracing.wrap({"work": self.handler})
-        self.service = Served(clock=clock, kinds=kinds)  # type: ignore[arg-type]  # a handler in all that matters
-        self.service.parts.router.around = self.tracing.trace
+        self.handler = FakeRunner()
+        self.service = Served(clock=clock, kinds={"work": self.handler}, tracing=self.tracing)
 
     async def run(self, **asked: object) -> dict[str, object]:
         job = await self.service.submit(kind="work", retry=ONCE, **asked)
@@ -76,7 +74,7 @@ async def test_request_goes_on_with_the_trace_of_its_client(traced: Traced) -> N
         "url.path": "/v1/jobs",
         "http.response.status_code": 201,
         "erelong.request": "r1",
-        "erelong.model.job": answer.json["id"],
+        "erelong.job": answer.json["id"],
     }
 
 
@@ -99,7 +97,7 @@ async def test_attempt_is_a_trace_of_its_own_linked_to_the_submit(traced: Traced
     assert [link.context.span_id for link in attempt.links] == [submit.context.span_id]
     assert attempt.parent is None
     assert attempt.attributes is not None
-    assert (attempt.attributes["erelong.model.job"], attempt.attributes["erelong.attempt"]) == (job["id"], 1)
+    assert (attempt.attributes["erelong.job"], attempt.attributes["erelong.attempt"]) == (job["id"], 1)
     (seen,) = traced.handler.attempts
     assert seen.traceparent is not None
     assert seen.traceparent.startswith(f"00-{attempt.context.trace_id:032x}-{attempt.context.span_id:016x}-")

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from erelong.engine.agenda import Agenda
 from tests.support.examples import examples
+from tests.support.signals import CountingSignal
 
 EPOCH = 1_790_000_000_000_000
 SECOND = 1_000_000
@@ -38,7 +39,7 @@ class AgendaAgainstSortedList(RuleBasedStateMachine):
     def begin(self, slot_size: int) -> None:
         self.told = 0
         self.expected_told = 0
-        self.agenda = Agenda(on_earlier=self.tell, slot_size=slot_size)
+        self.agenda = Agenda(earlier=CountingSignal(self.tell), slot_size=slot_size)
         self.model: list[tuple[int, int]] = []
         self.numbers = (number ^ (number % 2 << 39) for number in count(1))  # small ones and large ones
 

@@ -17,18 +17,19 @@ import pytest
 from erelong.attempt import Attempt, GiveUp
 from erelong.clock.instants import format_instant
 from erelong.errors import Problem, QueueNotFound, StorageFull, StoreUnavailable
-from erelong.handlers.pull import make_pull_handler
-from erelong.lanes.pollers import Ask
-from erelong.main import Parts
+from erelong.handlers.kinds import Kinds
+from erelong.handlers.pull import make_pull_kind
+from erelong.lanes.pollers import LeaseRequest
+from erelong.main import Node
 from erelong.model.job import Job, State
-from erelong.model.outcome import End, Error, Outcome
+from erelong.model.outcome import Error
 from erelong.model.submission import Memo, Offer
 from erelong.service.factory import Change
 from erelong.service.leases import Leased
 from erelong.settings.queues import QueueSettings, Retention
 from erelong.settings.sections import Config, ServerSection
 from tests.support.builders import make_offer, make_retry
-from tests.support.kinds import FakeHandler, for_ever, lasting
+from tests.support.kinds import FakeRunner, for_ever, lasting
 from tests.support.swept import Fault, SweptStore
 from tests.support.virtual import VirtualClock
 
@@ -37,7 +38,7 @@ QUEUES = {
     "small": QueueSettings(max_backlog=1, overflow="drop_oldest"),
     "short": QueueSettings(retention=Retention(succeeded=0.5, other=0.5)),
 }
-ASK = Ask(frozenset({"pull"}), frozenset(), 1, 5.0)
+ASK = LeaseRequest(frozenset({"pull"}), frozenset(), 1, 5.0)
 FORGETTING = {"short"}
 MOST_WRITES = 200
 
@@ -72,10 +73,10 @@ class Life:
         self.failures: set[str] = set()
         works = {"quick": lasting(0), "slow": lasting(0.3), "endless": for_ever}
         works |= {"flaky": self._fail_once, "hopeless": self._give_up}
-        self.handlers: dict[str, Any] = {kind: FakeHandler(self._noted(work)) for kind, work in works.items()}
-        self.handlers["pull"] = make_pull_handler(name="pull", schema=None)
+        kinds = [FakeRunner(self._noted(work)).kind(name) for name, work in works.items()]
+        kinds.append(make_pull_kind(name="pull"))
         config = Config(queues=QUEUES, server=ServerSection(drain_timeout=1.0))
-        self.parts = Parts(config=config, store=store, handlers=self.handlers, now=clock.now)
+        self.node = Node(config=config, store=store, kinds=Kinds(*kinds), now=clock.now)
 
     def _noted(self, work: Any) -> Any:
         async def noted(attempt: Attempt) -> None:
@@ -99,7 +100,7 @@ class Life:
     async def submit(self, *offers: Offer, memo: Memo | None = None) -> list[Job]:
         """Jobs that are acknowledged come back, and are promised to be run."""
         with suppress(Problem):  # a client that is told no goes on with something else
-            receipt = await self.parts.service.add(offers, now=self.clock.now(), is_whole=True, memo=memo)
+            receipt = await self.node.services.jobs.add(offers, now=self.clock.now(), is_whole=True, memo=memo)
             jobs = [entry.job for entry in receipt.entries if entry is not None]
             self.promised |= {job.id: set() for job in jobs if job.queue not in FORGETTING | {"small"}}
             return jobs
@@ -114,20 +115,20 @@ class Life:
         return None
 
     async def cancel(self, job: Job) -> None:
-        after = await self.ask(self.parts.service.cancel(job.id, None, None))
+        after = await self.ask(self.node.services.jobs.cancel(job.id, None, None))
         if after is not None:
             self.promised[job.id] = {State.CANCELLED}
 
     async def lend(self) -> Leased | None:
         with suppress(Problem):
-            leased = await self.parts.leases.lend(ASK, 1.0, Patient())
+            leased = await self.node.services.leases.lease(ASK, 1.0, Patient())
             return leased[0] if leased else None
         return None
 
     # the day
 
     async def live(self) -> None:
-        service = self.parts.service
+        service = self.node.services.jobs
         await self._submit_in_every_way()
         waiting = [job for delay in range(6) for job in await self.submit(self.offer(delay=30 + delay))]
         calls: list[Callable[[str], Awaitable[Job]]] = [
@@ -149,8 +150,8 @@ class Life:
         await self._cancel_what_is_held_back()
         await self._work_outside()
         with suppress(Problem):
-            await self.parts.retention.sweep(self.clock.now())
-            await self.parts.records.sweep(self.clock.now())
+            await self.node.engine.retention.sweep(self.clock.now())
+            await self.node.engine.records.sweep(self.clock.now())
 
     async def _submit_in_every_way(self) -> None:
         await self.submit(self.offer())
@@ -170,15 +171,15 @@ class Life:
         for job in await self.submit(self.offer("endless", timeout=1_000.0)):
             self.promised[job.id] = {State.CANCELLED}  # as somebody will, in the end
             await asyncio.sleep(0.7)
-            await self.ask(self.parts.service.cancel(job.id, "enough", None))
+            await self.ask(self.node.services.jobs.cancel(job.id, "enough", None))
 
     async def _retry_what_failed(self) -> None:
         for job in await self.submit(self.offer("hopeless")):
             await asyncio.sleep(0.7)
-            await self.ask(self.parts.service.retry(job.id, None))
+            await self.ask(self.node.services.jobs.retry(job.id, None))
 
     async def _set_queues(self) -> None:
-        queues = self.parts.queues
+        queues = self.node.services.queues
         await self.submit(self.offer(queue="side", delay=1), self.offer("slow", queue="side", expires_after=1.5))
         calls: list[Callable[[], Awaitable[object]]] = [
             lambda: queues.put("side", QueueSettings(concurrency=1)),
@@ -199,17 +200,17 @@ class Life:
 
     async def _cancel_what_is_held_back(self) -> None:
         with suppress(Problem):
-            await self.parts.queues.pause("held", True)
+            await self.node.services.queues.pause("held", True)
         for job in await self.submit(self.offer(queue="held")):
             await asyncio.sleep(0.1)
-            await self.ask(self.parts.service.cancel(job.id, None, None))
+            await self.ask(self.node.services.jobs.cancel(job.id, None, None))
 
     async def _work_outside(self) -> None:
         """Each lease ends in another way; the last is forgotten, and runs out."""
-        leases = self.parts.leases
+        leases = self.node.services.leases
         await self.submit(*[self.offer("pull") for _ in range(6)])
         calls: list[Callable[[str], Awaitable[object]]] = [
-            lambda token: leases.finish(token, Outcome(End.SUCCEEDED)),
+            lambda token: leases.finish(token, None),
             lambda token: leases.extend(token, 9.0),
             lambda token: leases.fail(token, Error("exception", "no"), None),
             lambda token: leases.release(token),
@@ -227,20 +228,20 @@ class Life:
         """The store is well again: what is left to do is done, and those who run for ever are stopped."""
         self.store.heal()
         if any(job.queue == "held" and not job.is_final for job in self.store.peek().values()):
-            await self.parts.queues.pause("held", False)
+            await self.node.services.queues.pause("held", False)
         with suppress(QueueNotFound):
-            await self.parts.queues.pause("side", False)
+            await self.node.services.queues.pause("side", False)
         await asyncio.sleep(10)  # longer than a lease, and than any pause after a failure
         for _ in range(60):
             if all(job.is_final for job in self.store.peek().values()):
                 return
             lease = await self.lend()
             if lease is not None:
-                await self.parts.leases.finish(lease.token, Outcome(End.SUCCEEDED))
+                await self.node.services.leases.finish(lease.token, None)
             for id, job in self.store.peek().items():
                 if job.kind == "endless" and not job.is_final:
                     with suppress(StorageFull, StoreUnavailable):
-                        await self.parts.service.cancel(id, None, None)
+                        await self.node.services.jobs.cancel(id, None, None)
             await asyncio.sleep(2)
 
     def check(self, *, has_crashed: bool) -> None:
@@ -272,14 +273,14 @@ class Life:
                 done.add(run.id)
 
     def _check_memory(self) -> None:
-        parts = self.parts
-        assert parts.metrics.outdated.values[()] == 0
-        assert (parts.workers.running, parts.leases.held, len(parts.outcomes)) == (0, 0, 0)
-        lanes = parts.lanes._lanes.values()
+        node = self.node
+        assert node.metrics.outdated.values[()] == 0
+        assert (node.engine.workers.running, len(node.engine.leases), len(node.engine.completer)) == (0, 0, 0)
+        lanes = node.engine.lanes._lanes.values()
         assert [(lane.name, lane.running, lane.due) for lane in lanes] == [(lane.name, 0, 0) for lane in lanes]
         for queue, override in self.store._overrides.items():
-            assert parts.lanes.is_paused(queue) == override.paused, f"queue {queue} is not as it is stored"
-        assert parts.lanes.settings("side").concurrency == (1 if self._has_settings("side") else 100)
+            assert node.engine.lanes.is_paused(queue) == override.paused, f"queue {queue} is not as it is stored"
+        assert node.engine.lanes.settings("side").concurrency == (1 if self._has_settings("side") else 100)
 
     def _has_settings(self, queue: str) -> bool:
         override = self.store._overrides.get(queue)
@@ -290,13 +291,13 @@ async def _live_on(clock: VirtualClock, before: Life) -> Life:
     """The service is gone without a word, and another starts on what it has left."""
     after = Life(clock=clock, store=before.store.left_by_a_crash())
     after.promised, after.runs, after.failures = before.promised, before.runs, before.failures
-    for duty in before.parts.duties.values():
+    for duty in before.node.engine.duties.values():
         await duty.stop()
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
-    await after.parts.start()
+    await after.node.start()
     return after
 
 
@@ -305,7 +306,7 @@ async def _sweep(clock: VirtualClock, fault: Fault, *, is_crashing: bool) -> lis
     failed: list[str] = []
     for nth in range(1, MOST_WRITES):
         life = Life(clock=clock, store=SweptStore(nth=nth, fault=fault))
-        await life.parts.start()
+        await life.node.start()
         await life.live()
         name = life.store.failed
         if is_crashing:
@@ -315,7 +316,7 @@ async def _sweep(clock: VirtualClock, fault: Fault, *, is_crashing: bool) -> lis
             life.check(has_crashed=is_crashing)
         except AssertionError as error:
             raise AssertionError(f"write {nth}, {name}: {error}") from error
-        await life.parts.stop()
+        await life.node.stop()
         if not name:
             return failed
         failed.append(name)
@@ -341,16 +342,16 @@ async def test_drain_with_a_store_that_fails_at_any_write_leaves_everything_to_t
     failed = []
     for nth in range(1, MOST_WRITES):
         life = Life(clock=clock, store=SweptStore(nth=nth, fault=fault))
-        await life.parts.start()
+        await life.node.start()
         await life.submit(life.offer("endless", timeout=1_000.0), life.offer("slow"), life.offer(delay=1))
         await asyncio.sleep(0.1)
-        await life.parts.stop()
+        await life.node.stop()
         name = life.store.failed
 
         life = await _live_on(clock, life)
         await life.settle()
         life._check_jobs()
-        await life.parts.stop()
+        await life.node.stop()
 
         if not name:
             break

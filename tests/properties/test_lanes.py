@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from erelong.lanes.lane import INSIDE, Slot
-from erelong.lanes.lanes import STRICT, Lanes
+from erelong.lanes.lanes import STRICT
 from erelong.model.job import SECOND, Job
 from erelong.settings.queues import LabelConcurrency, QueueSettings, Rate
 from erelong.stores.base import glance_at
 from tests.support.builders import NOW, make_job, make_retry
 from tests.support.examples import examples
+from tests.support.lanes import make_lanes
+from tests.support.signals import CountingSignal
 
 RETRY = make_retry()
 QUEUES = st.sampled_from("pq")
@@ -94,8 +96,7 @@ class LanesMachine(RuleBasedStateMachine):
         self.is_told = False
         self.lift = round(aging * SECOND) or STRICT
         config = {"p": QueueSettings(concurrency=p), "q": QueueSettings(concurrency=3)}
-        self.lanes = Lanes(config=config, aging=aging, tick=lambda: self.tick)
-        self.lanes.on_ready = self.tell
+        self.lanes = make_lanes(config, aging=aging, tick=lambda: self.tick, ready=CountingSignal(self.tell))
         self.models = {name: Model(settings) for name, settings in config.items()}
 
     def tell(self) -> None:

@@ -9,6 +9,7 @@ from erelong.lanes.lanes import Lanes
 from erelong.settings.queues import LabelConcurrency, QueueSettings
 from erelong.stores.base import glance_at
 from tests.support.builders import make_job, make_retry
+from tests.support.lanes import make_lanes as build_lanes
 
 KINDS, QUEUES = ("resize", "print"), ("a", "b", "c")
 LIMITED = {
@@ -23,7 +24,7 @@ JOBS = st.lists(
 
 
 def make_lanes(asked: list[tuple[str, str, int, str]]) -> Lanes:
-    lanes = Lanes(config=LIMITED, aging=60.0, tick=lambda: 0.0, pull_kinds=KINDS)
+    lanes = build_lanes(LIMITED, pull_kinds=KINDS)
     for seq, (kind, queue, delay, tenant) in enumerate(asked, 1):
         labels = {"tenant": tenant}
         lanes.put(glance_at(make_job(kind=kind, queue=queue, delay=delay, labels=labels, seq=seq, retry=RETRY)))

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import orjson
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from erelong.api.submit_parser import MAX_MOULDS, Offers
+from erelong.api.submit_parser import MAX_TEMPLATES, SubmitParser
 from erelong.errors import Forbidden, Invalid
-from erelong.handlers.registry import make_handlers
+from erelong.handlers.registry import make_kinds
 from erelong.lanes.lanes import Lanes
 from erelong.model.caller import ANYBODY, Caller, Scope
 from erelong.model.submission import Offer
-from erelong.service.factory import Drafts
+from erelong.service.factory import JobFactory
+from erelong.service.services import Services
 from erelong.settings.queues import QueueSettings
 from erelong.settings.sections import Config
 from tests.support.builders import NOW
+from tests.support.lanes import make_lanes as build_lanes
 
 CONFIG = Config(queues={"mail": QueueSettings(timeout=7)})
-HANDLERS = make_handlers(CONFIG)
+KINDS = make_kinds(CONFIG)
 LIMITED = Caller(name="mail", scopes=frozenset(Scope), queues=frozenset({"mail"}))
 SECONDS = NOW / 1_000_000
 
@@ -65,15 +67,22 @@ SINGLE = st.sampled_from([(name, value) for name, values in VALUES.items() for v
 )
 
 
-def make_offers(lanes: Lanes) -> Offers:
-    return Offers(drafts=Drafts(lanes=lanes, handlers=HANDLERS, config=CONFIG), max_horizon=CONFIG.jobs.max_horizon)
+class OnlyFactory:
+    """As much of the services as a parser uses."""
+
+    def __init__(self, lanes: Lanes) -> None:
+        self.factory = JobFactory(lanes=lanes, kinds=KINDS, config=CONFIG)
+
+
+def make_parser(lanes: Lanes) -> SubmitParser:
+    return SubmitParser(services=cast("Services", OnlyFactory(lanes)), max_horizon=CONFIG.jobs.max_horizon)
 
 
 def make_lanes() -> Lanes:
-    return Lanes(config=CONFIG.queues, aging=1, tick=lambda: 0.0)
+    return build_lanes(CONFIG.queues, aging=1)
 
 
-def said(offers: Offers, body: Any, caller: Caller) -> Any:
+def said(offers: SubmitParser, body: Any, caller: Caller) -> Any:
     """The offer without its random part, or the words of the refusal."""
     sent = orjson.dumps(body)
     read = orjson.loads(sent)
@@ -100,16 +109,16 @@ def said(offers: Offers, body: Any, caller: Caller) -> Any:
 @example(2 * [({**USUAL, "key": "k", "on_conflict": "keep"}, ANYBODY)])
 def test_body_is_read_as_if_it_were_the_first(asked: list[tuple[Any, Caller]]) -> None:
     lanes = make_lanes()
-    offers = make_offers(lanes)
+    offers = make_parser(lanes)
 
     read = [said(offers, body, caller) for body, caller in asked]
 
-    assert read == [said(make_offers(lanes), body, caller) for body, caller in asked]
+    assert read == [said(make_parser(lanes), body, caller) for body, caller in asked]
 
 
 def test_what_is_set_for_a_queue_holds_for_the_next_body() -> None:
     lanes = make_lanes()
-    offers = make_offers(lanes)
+    offers = make_parser(lanes)
     timeouts = []
 
     for timeout in (None, 8.0, 9.0, None):
@@ -120,24 +129,24 @@ def test_what_is_set_for_a_queue_holds_for_the_next_body() -> None:
 
 
 def test_each_job_has_a_token_of_its_own() -> None:
-    offers = make_offers(make_lanes())
+    offers = make_parser(make_lanes())
 
     tokens = {offers.read(USUAL, NOW, ANYBODY).job.token for _ in range(2_000)}
 
     assert len(tokens) == 2_000
 
 
-def test_moulds_are_bounded_however_many_queues_are_named() -> None:
-    offers = make_offers(make_lanes())
+def test_templates_are_bounded_however_many_queues_are_named() -> None:
+    offers = make_parser(make_lanes())
 
-    for number in range(3 * MAX_MOULDS):
+    for number in range(3 * MAX_TEMPLATES):
         offers.read({**USUAL, "queue": f"q{number}"}, NOW, ANYBODY)
 
-    assert len(offers._moulds) <= MAX_MOULDS
+    assert len(offers._templates) <= MAX_TEMPLATES
 
 
 def test_conflict_without_a_key_is_left_to_the_default() -> None:
-    offers = make_offers(make_lanes())
+    offers = make_parser(make_lanes())
 
     first, second = (offers.read({**USUAL, "on_conflict": None}, NOW, ANYBODY) for _ in range(2))
 

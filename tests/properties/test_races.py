@@ -24,7 +24,7 @@ from tests.support.builders import make_retry
 from tests.support.engine import Engine
 from tests.support.examples import examples
 from tests.support.faults import FaultyStore
-from tests.support.kinds import FakeHandler
+from tests.support.kinds import FakeRunner
 from tests.support.virtual import EPOCH, VirtualClock, VirtualLoop
 
 RETRY = make_retry(max_attempts=2, delay=0.003, jitter=0)
@@ -100,7 +100,7 @@ class Race:
         self.store = RacyStore(chance=self.chance)
         workers = WorkersSection(concurrency=concurrency)
         self.engine = Engine(
-            clock=clock, handler=FakeHandler(self.work), store=self.store, queue=LABELLED, workers=workers
+            clock=clock, handler=FakeRunner(self.work), store=self.store, queue=LABELLED, workers=workers
         )
         self.jobs: list[Job] = []
         self.runs: dict[str, list[tuple[str, str]]] = {}
@@ -119,7 +119,7 @@ class Race:
             async with asyncio.TaskGroup() as group:
                 for deed in deeds:
                     group.create_task(self.do(deed))
-            await self.engine.parts.queues.pause("default", False)
+            await self.engine.node.services.queues.pause("default", False)
             await asyncio.sleep(5)
             self.check()
 
@@ -141,7 +141,7 @@ class Race:
             assert problem.code in ("wrong_state", "job_not_found")  # noqa: PT017 - others must not come
 
     async def _do(self, deed: Deed, job: Job) -> None:
-        service, queues = self.engine.parts.service, self.engine.parts.queues
+        service, queues = self.engine.node.services.jobs, self.engine.node.services.queues
         match deed.verb:
             case "cancel":
                 asked = await service.cancel(job.id, None, None)
@@ -164,7 +164,7 @@ class Race:
                 await service.retry(job.id, None)
             case "pause":
                 await queues.pause("default", True)
-                self.paused_at = self.clock.now() if self.engine.parts.lanes.is_paused("default") else None
+                self.paused_at = self.clock.now() if self.engine.node.engine.lanes.is_paused("default") else None
             case "resume":
                 self.paused_at = None
                 await queues.pause("default", False)
@@ -184,7 +184,7 @@ class Race:
         assert attempt.due_at <= attempt.started_at <= self.clock.now(), "it is early"
         assert stored.expires_at is None or attempt.started_at < stored.expires_at, "it has expired"
         assert (attempt.id, attempt.started_at) not in self.told_to_stop, "it was told to stop before it began"
-        is_paused = self.paused_at is not None and self.engine.parts.lanes.is_paused("default")
+        is_paused = self.paused_at is not None and self.engine.node.engine.lanes.is_paused("default")
         assert not is_paused or attempt.started_at <= (self.paused_at or 0), "its queue is paused"
 
     def check(self) -> None:
@@ -194,10 +194,10 @@ class Race:
             if stored is not None:
                 self.check_record(stored)
         self.engine.assert_all_given_back()
-        assert len(self.engine.parts.agenda) == 0
-        assert len(self.engine.parts.outcomes) == 0
-        assert self.engine.parts.metrics.outdated.values[()] == 0
-        assert self.engine.parts.metrics.laps_failed.values == {}
+        assert len(self.engine.node.engine.agenda) == 0
+        assert len(self.engine.node.engine.completer) == 0
+        assert self.engine.node.metrics.outdated.values[()] == 0
+        assert self.engine.node.metrics.laps_failed.values == {}
 
     def check_record(self, job: Job) -> None:
         assert job.is_final, f"{job.id} is still {job.state.word}"

@@ -11,7 +11,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from erelong.settings.kinds import Kind
+from erelong.settings.kinds import KindSettings
 from erelong.settings.load import load
 from erelong.settings.queues import LabelConcurrency, QueueSettings, Rate, Retention, Retry, RetryPatch, layered, merged
 from erelong.settings.section import ConfigError, Section
@@ -72,7 +72,7 @@ def test_examples_of_the_shipped_file_are_valid(write: Write) -> None:
     config = load(write(examples), {})
 
     shown = [config.kinds[name].model_fields_set for name in ("resize", "backup", "thumbnail")]
-    assert set(Kind.model_fields) == set().union(*shown)
+    assert set(KindSettings.model_fields) == set().union(*shown)
     assert set(ApiKey.model_fields) == config.auth.keys["mail-app"].model_fields_set
     assert set(QueueSettings.model_fields) == config.queues["mail"].model_fields_set
     assert config.queues["mail"].retention == QueueSettings().retention

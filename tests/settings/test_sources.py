@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from erelong.settings.kinds import Kind
+from erelong.settings.kinds import KindSettings
 from erelong.settings.load import load
 from erelong.settings.queues import QueueSettings, Rate, RetryPatch
 from erelong.settings.section import ConfigError
@@ -54,7 +54,7 @@ def test_environment_lies_over_the_file(file: Path) -> None:
 
     assert (config.server.host, config.server.port, config.server.max_wait) == ("0.0.0.0", 9001, 5.0)
     assert config.queues == {"Mail": QueueSettings(concurrency=7, overflow="wait", rate=Rate(per_second=2.5))}
-    assert config.kinds["slow"] == Kind(python="jobs:slow", retry=RetryPatch(max_attempts=1))
+    assert config.kinds["slow"] == KindSettings(python="jobs:slow", retry=RetryPatch(max_attempts=1))
     assert config.auth.allow_anonymous
     assert config.jobs.aging == 3600.0
 

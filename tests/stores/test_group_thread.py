@@ -27,9 +27,12 @@ class Held:
         self.may_go = threading.Event()
         self.may_go.set()
         self.error: BaseException | None = None
-        self.thread = GroupThread(name="held", run_group=self._run, timeout=TIMEOUT)
+        self.thread = GroupThread(name="held", work=self, timeout=TIMEOUT)
 
-    def _run(self, group: Sequence[Call]) -> None:
+    def rest(self) -> None:
+        return None
+
+    def run(self, group: Sequence[Call]) -> None:
         self.may_go.wait(5)
         if self.error is not None:
             raise self.error

@@ -118,4 +118,8 @@ def fates(receipt: Receipt) -> list[Fate | None]:
 async def count_both(store: Store) -> tuple[dict[Group, int], dict[Group, int]]:
     """What a store says that it holds, and what it holds."""
     counted = {group: jobs for group, jobs in store.counts().items() if jobs}
-    return counted, Counter(job.group for job in await store.list(ALL))
+    stored = Counter(job.group for job in await store.list(ALL))
+    waiting = Counter(queue for queue, _, state in stored.elements() if state is State.SCHEDULED)
+    queues = {queue for queue, _, _ in stored}
+    assert {queue: store.waiting(queue) for queue in queues} == {queue: waiting[queue] for queue in queues}
+    return counted, stored

@@ -7,82 +7,67 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from erelong.clock.timer import Alarm
-from erelong.duties.duty import Duty
-from erelong.engine.agenda import Agenda
-from erelong.engine.maintenance import AgendaTidying, IdempotencyRecords, Retention
-from erelong.engine.recovery import Recovery
-from erelong.engine.scheduler import Scheduler
-from erelong.lanes.lanes import Lanes
+from erelong.duties.lifecycle import Lifecycle
+from erelong.engine.engine import Engine
+from erelong.engine.maintenance import AgendaTidying
+from erelong.handlers.kinds import Kinds
 from erelong.model.job import Job
 from erelong.settings.queues import QueueSettings
+from erelong.settings.sections import Config
 from erelong.stores.base import Glance
 from erelong.telemetry.metrics import Metrics
 from tests.support.builders import make_retry, put_one
 from tests.support.faults import FaultyStore
+from tests.support.kinds import FakeRunner
 from tests.support.virtual import VirtualClock
 
 HOUR = 3_600.0
 RETRY = make_retry()
 
 
-class CountingAgenda(Agenda):
-    """Counts the laps that look at it."""
-
-    laps = 0
-
-    def pop(self, now: int, limit: int) -> list[tuple[int, int]]:
-        self.laps += 1
-        return super().pop(now, limit)
-
-
-class NotingLanes(Lanes):
-    """Notes who is handed over, and when."""
-
-    def __init__(self, *, clock: VirtualClock, **settings: QueueSettings) -> None:
-        super().__init__(config=settings, aging=60.0, tick=asyncio.get_running_loop().time)
-        self._clock = clock
-        self.handed_over: list[tuple[int, int]] = []
-
-    def put(self, *jobs: Glance) -> None:
-        self.handed_over += [(job.seq, self._clock.now()) for job in jobs]
-        super().put(*jobs)
-
-
 class Desk:
-    """A scheduler and what it works with; nobody takes jobs out of the lanes."""
+    """The product's engine, of which only the scheduler and recovery are started."""
 
     def __init__(self, *, clock: VirtualClock, **settings: QueueSettings) -> None:
         self.clock = clock
         self.store = FaultyStore()
-        self.alarm = Alarm(now=clock.now)
-        self.agenda = CountingAgenda(on_earlier=self.alarm.ring)
-        self.lanes = NotingLanes(clock=clock, **settings)
         self.metrics = Metrics()
-        self.changed: list[Job] = []
-        self.scheduler = Scheduler(
-            agenda=self.agenda,
+        self.engine = Engine(
             store=self.store,
-            lanes=self.lanes,
-            alarm=self.alarm,
+            kinds=Kinds(FakeRunner().kind("echo")),
+            config=Config(queues=settings),
+            lifecycle=Lifecycle(),
             metrics=self.metrics,
             now=clock.now,
-            on_change=lambda *jobs: self.changed.extend(jobs),
+            tick=asyncio.get_running_loop().time,
         )
-        self.recovery = Recovery(
-            store=self.store,
-            agenda=self.agenda,
-            lanes=self.lanes,
-            metrics=self.metrics,
-            now=clock.now,
-            on_change=lambda *jobs: self.changed.extend(jobs),
-        )
-        self.retention = Retention(
-            store=self.store, lanes=self.lanes, metrics=self.metrics, now=clock.now, interval=60.0
-        )
-        self.records = IdempotencyRecords(store=self.store, now=clock.now, interval=60.0)
+        self.agenda, self.lanes, self.timer = self.engine.agenda, self.engine.lanes, self.engine.timer
+        self.scheduler, self.recovery = self.engine.scheduler, self.engine.recovery
+        self.retention, self.records = self.engine.retention, self.engine.records
         self.tidying = AgendaTidying(store=self.store, agenda=self.agenda, now=clock.now, interval=60.0)
-        self.duties = [Duty(work=work, metrics=self.metrics) for work in (self.scheduler, self.recovery)]
+        self.duties = [self.engine.duties[name] for name in ("scheduler", "recovery")]
+        self.laps = 0  # of the scheduler that looked at the agenda
+        self.handed_over: list[tuple[int, int]] = []
+        self._note_laps()
+        self._note_handing_over()
+
+    def _note_laps(self) -> None:
+        pop = self.agenda.pop
+
+        def noting(now: int, limit: int) -> list[tuple[int, int]]:
+            self.laps += 1
+            return pop(now, limit)
+
+        self.agenda.pop = noting  # type: ignore[method-assign]  # seen by the scheduler alone
+
+    def _note_handing_over(self) -> None:
+        put = self.lanes.put
+
+        def noting(*jobs: Glance) -> None:
+            self.handed_over += [(job.seq, self.clock.now()) for job in jobs]
+            put(*jobs)
+
+        self.lanes.put = noting  # type: ignore[method-assign]  # as above
 
     async def load(self) -> int:
         """Take over what is stored, as the service does when it starts."""
@@ -97,11 +82,10 @@ class Desk:
 
     async def save(self, job: Job) -> Job:
         """Store a change, and do what the service does then."""
+        before = await self.read(job)
         (verdict,) = await self.store.save([job])
         assert verdict.is_saved
-        self.lanes.discard(job.queue, job.seq)
-        if (wakes_at := job.wakes_at) is not None:
-            self.agenda.add(wakes_at, job.seq)
+        self.engine.changes.changed(before, job)
         return job
 
     async def read(self, job: Job) -> Job:
@@ -109,7 +93,7 @@ class Desk:
 
     @property
     def seqs(self) -> list[int]:
-        return [seq for seq, _ in self.lanes.handed_over]
+        return [seq for seq, _ in self.handed_over]
 
 
 @asynccontextmanager
@@ -122,4 +106,4 @@ async def running(desk: Desk) -> AsyncIterator[Desk]:
     finally:
         for duty in desk.duties:
             await duty.stop()
-        desk.alarm.close()
+        desk.timer.close()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import orjson
 
-from erelong.handlers.base import Handler
-from erelong.main import Parts
+from erelong.handlers.kinds import Kind, Kinds
+from erelong.main import Node
 from erelong.model.job import Job, State
 from erelong.model.query import Query
 from erelong.model.submission import Offer
@@ -17,7 +17,7 @@ from erelong.settings.queues import QueueSettings
 from erelong.settings.sections import Config
 from tests.support.builders import make_job, make_retry
 from tests.support.faults import FaultyStore
-from tests.support.kinds import FakeHandler
+from tests.support.kinds import FakeRunner
 from tests.support.virtual import VirtualClock
 
 MANY = 100_000
@@ -32,32 +32,32 @@ class Engine:
         self,
         *,
         clock: VirtualClock,
-        handler: FakeHandler | None = None,
+        handler: FakeRunner | None = None,
         store: FaultyStore | None = None,
         queue: QueueSettings | None = None,
-        kinds: Mapping[str, Handler] | None = None,
+        kinds: Sequence[Kind] = (),
         **sections: Any,
     ) -> None:
         self.clock = clock
         self.store = FaultyStore() if store is None else store
-        self.handler = FakeHandler() if handler is None else handler
+        self.handler = FakeRunner() if handler is None else handler
         queues = {"default": QueueSettings(concurrency=MANY) if queue is None else queue}
-        self.parts = Parts(
+        self.node = Node(
             config=Config(queues=queues, **sections),
             store=self.store,
-            handlers={"echo": self.handler, **(kinds or {})},
+            kinds=Kinds(self.handler.kind("echo"), *kinds),
             now=clock.now,
         )
 
     async def __aenter__(self) -> Self:
-        await self.parts.start()
+        await self.node.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         for event in (*self.store.held.values(), *self.store.answers_held.values(), self.handler.let_go):
             event.set()
         self.store.broken.clear()
-        await self.parts.stop()
+        await self.node.stop()
 
     async def submit(self, **asked: Any) -> Job:
         (job,) = await self.submit_all([asked])
@@ -68,7 +68,7 @@ class Engine:
 
     async def submit_all(self, asked: list[dict[str, Any]]) -> list[Job]:
         now = self.clock.now()
-        receipt = await self.parts.service.add([Offer(make_job(now=now, **one)) for one in asked], now=now)
+        receipt = await self.node.services.jobs.add([Offer(make_job(now=now, **one)) for one in asked], now=now)
         return [entry.job for entry in receipt.entries if entry is not None]
 
     async def read(self, job: Job) -> Job:
@@ -87,14 +87,14 @@ class Engine:
                 await asyncio.sleep(step)
 
     async def until_final(self, job: Job, *, within: float = 100_000.0) -> Job:
-        return await self.parts.service.wait(job.id, within)
+        return await self.node.services.jobs.wait(job.id, within)
 
     def assert_all_given_back(self) -> None:
         """Nobody holds a slot, a worker or a label any more."""
-        lanes, workers = self.parts.lanes._lanes.values(), self.parts.workers
+        lanes, workers = self.node.engine.lanes._lanes.values(), self.node.engine.workers
         assert [(lane.running, lane.due, lane.strands, lane.places) for lane in lanes] == [(0, 0, {}, {})] * len(lanes)
         assert workers.running == 0
-        assert workers._free() == self.parts.config.workers.concurrency
+        assert workers.free == self.node.config.workers.concurrency
 
 
 def error_of(job: Job) -> dict[str, Any]:

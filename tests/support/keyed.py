@@ -7,12 +7,12 @@ from contextlib import contextmanager
 
 from erelong.model.caller import Scope
 from erelong.settings.api_keys import fingerprint_of, new_key
-from erelong.settings.kinds import Kind
+from erelong.settings.kinds import KindSettings
 from erelong.settings.queues import Rate
 from erelong.settings.sections import ApiKey, AuthSection
 from tests.support.served import Serve, Served
 
-PULL = {"resize": Kind(pull=True)}
+PULL = {"resize": KindSettings(pull=True)}
 
 
 class Keys:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from erelong.attempt import Attempt
 from erelong.handlers.base import Stop
+from erelong.handlers.kinds import Kind
 from erelong.handlers.python.runner import attempt_of
 from erelong.model.job import Job
 
@@ -43,34 +43,31 @@ def raising(*errors: BaseException | None) -> Work:
     return work
 
 
-class FakeHandler:
-    """Calls `work`, and counts; `let_go` ends what `swallow` keeps running."""
+class FakeRunner:
+    """Calls `work`, and counts; `let_go` ends what `swallow` keeps running. `kind` makes it run a kind."""
 
-    type = "fake"
-    isolation = None
-    result_schema = None
     abandoned = 0
 
-    def __init__(
-        self, work: Work = nothing, *, stop: Stop = Stop.COOPERATIVE, on_life: Callable[[str], None] = lambda _: None
-    ) -> None:
+    def __init__(self, work: Work = nothing, *, stop: Stop = Stop.COOPERATIVE, life: list[str] | None = None) -> None:
         self.work = work
         self.stop = stop
-        self.params_schema: dict[str, Any] = {}
         self.attempts: list[Attempt] = []
         self.running = 0
         self.most_running = 0
         self.let_go = asyncio.Event()
-        self._on_life = on_life
+        self._life = [] if life is None else life
+
+    def kind(self, name: str) -> Kind:
+        return Kind(name=name, type="fake", stop=self.stop, params_schema={}, params=self, runner=self)
 
     def check(self, params: bytes) -> None:
-        pass
+        """Take any params."""
 
     async def open(self) -> None:
-        self._on_life("open handler")
+        self._life.append("open kind")
 
     async def close(self) -> None:
-        self._on_life("close handler")
+        self._life.append("close kind")
 
     async def run(self, job: Job) -> bytes | None:
         attempt = attempt_of(job)

@@ -2,18 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Collection, Mapping, Sized
 from itertools import chain
 from typing import Any
 
+from erelong.clock.instants import Tick
+from erelong.duties.lifecycle import Lifecycle
+from erelong.duties.signal import Signal
+from erelong.duties.waiters import Waiters
+from erelong.handlers.kinds import Kinds
+from erelong.handlers.pull import make_pull_kind
 from erelong.lanes.lane import Slot
 from erelong.lanes.lanes import Lanes
+from erelong.lanes.pollers import Pollers
 from erelong.model.job import Job
 from erelong.settings.queues import LabelConcurrency, QueueSettings, Rate
 from erelong.stores.base import glance_at
 from tests.support.builders import make_job, make_retry
+from tests.support.signals import CountingSignal
 
 RETRY = make_retry()
+
+
+def make_lanes(
+    queues: Mapping[str, QueueSettings],
+    *,
+    aging: float = 60.0,
+    tick: Tick = lambda: 0.0,
+    ready: Signal | None = None,
+    pull_kinds: Collection[str] = (),
+    pollers: Pollers | None = None,
+) -> Lanes:
+    """Lanes as the engine makes them; kinds other than the pull kinds run here."""
+    waiters = Waiters(limit=100, lifecycle=Lifecycle())
+    return Lanes(
+        config=queues,
+        aging=aging,
+        kinds=Kinds(*(make_pull_kind(name=name) for name in pull_kinds)),
+        pollers=Pollers(waiters=waiters, tick=tick) if pollers is None else pollers,
+        ready=Signal() if ready is None else ready,
+        tick=tick,
+    )
 
 
 class Bench:
@@ -21,14 +50,10 @@ class Bench:
 
     def __init__(self, *, aging: float = 60.0, **queues: QueueSettings) -> None:
         self.tick = 0.0
-        self.calls = 0
-        self.lanes = Lanes(config=queues, aging=aging, tick=lambda: self.tick)
-        self.lanes.on_ready = self._count
+        self.ready = CountingSignal()
+        self.lanes = make_lanes(queues, aging=aging, tick=lambda: self.tick, ready=self.ready)
         self.running: dict[int, Slot] = {}
         self._last_seq = 0
-
-    def _count(self) -> None:
-        self.calls += 1
 
     def put(self, *, delay: float = 0.0, tenant: str | None = None, **asked: Any) -> Job:
         self._last_seq += 1

@@ -13,18 +13,20 @@ from multidict import CIMultiDictProxy
 from yarl import URL
 
 from erelong.clock.instants import Instant
-from erelong.handlers.registry import make_handlers
-from erelong.main import Parts
+from erelong.handlers.kinds import Kinds
+from erelong.handlers.registry import make_kinds
+from erelong.main import Node
 from erelong.model.job import Job
 from erelong.model.submission import Memo, Offer, Receipt
-from erelong.settings.kinds import Kind
+from erelong.monitoring.tracing import Tracing
+from erelong.settings.kinds import KindSettings
 from erelong.settings.sections import Config
 from erelong.stores.base import Override
 from erelong.web.listener import listen
-from erelong.web.server import Connections
+from erelong.web.server import Server
 from tests.support.contract import NDJSON, Contract
 from tests.support.faults import FaultyStore
-from tests.support.kinds import FakeHandler, for_ever
+from tests.support.kinds import FakeRunner, for_ever
 from tests.support.virtual import VirtualClock
 
 Serve = Callable[..., Awaitable["Served"]]
@@ -90,33 +92,42 @@ class Served:
         *,
         clock: VirtualClock,
         store: ServedStore | None = None,
-        kinds: Mapping[str, FakeHandler] | None = None,
-        declared: dict[str, Kind] | None = None,
+        kinds: Mapping[str, FakeRunner] | None = None,
+        declared: dict[str, KindSettings] | None = None,
+        tracing: Tracing | None = None,
         **sections: Any,
     ) -> None:
         config = Config(kinds=declared or {}, **sections)
-        handlers = {"endless": FakeHandler(for_ever), **make_handlers(config, now=clock.now), **(kinds or {})}
+        fakes = {"endless": FakeRunner(for_ever), **(kinds or {})}
+        known = make_kinds(config, now=clock.now) | {name: fake.kind(name) for name, fake in fakes.items()}
         self.clock = clock
         self.store = store or ServedStore()
-        self.parts = Parts(config=config, store=self.store, handlers=handlers, now=clock.now)
+        every = Kinds(*known.values())
+        self.node = Node(
+            config=config,
+            store=self.store,
+            kinds=every if tracing is None else tracing.wrap(every),
+            now=clock.now,
+            tracing=tracing,
+        )
         self.port = 0
         self.key: str | None = None
-        self._connections = Connections(limits=config.server, metrics=self.parts.metrics)
+        self._connections = Server(limits=config.server, metrics=self.node.metrics)
         self._session = aiohttp.ClientSession()
         self._contract: Contract
 
     async def __aenter__(self) -> Self:
-        await self.parts.start()
+        await self.node.start()
         door = listen("127.0.0.1", 0)
         self.port = door.getsockname()[1]
-        await self._connections.open(self.parts.router, door)
+        await self._connections.open(self.node.router, door)
         self._contract = await self._get_contract()
         return self
 
     async def _get_contract(self) -> Contract:
         """The document as a judge: to make it takes longer than most tests, so those of the same kinds share it."""
-        kinds = orjson.dumps({name: handler.params_schema for name, handler in self.parts.handlers.items()})
-        kinds += b" %d" % self.parts.config.auth.open_metrics
+        kinds = orjson.dumps({name: handler.params_schema for name, handler in self.node.kinds.items()})
+        kinds += b" %d" % self.node.config.auth.open_metrics
         if kinds not in _contracts:
             async with self._session.get(f"http://127.0.0.1:{self.port}/openapi.json") as response:
                 _contracts[kinds] = Contract(orjson.loads(await response.read()))
@@ -127,7 +138,7 @@ class Served:
         for event in self.store.held.values():
             event.set()
         await self._session.close()
-        await self.parts.stop()
+        await self.node.stop()
         await self._connections.close()
 
     async def call(

@@ -38,7 +38,7 @@ def test_count_without_labels_is_there_from_the_start() -> None:
 def test_level_is_read_when_the_page_is() -> None:
     metrics = Metrics()
     running: dict[tuple[str, ...], float] = {(): 1.0}
-    metrics.running.read = lambda: running
+    metrics.running.values = running
     assert values(metrics, "erelong_attempts_running") == {(): 1}
 
     running[()] = 5

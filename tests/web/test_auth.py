@@ -123,7 +123,7 @@ def wrong_headers(keyed: Keyed) -> Iterator[str]:
     yield f"Bearer {'x' * 4_000}"
 
 
-async def walk(keyed: Keyed, name: str, decision: Decision) -> None:
+async def assert_decided(keyed: Keyed, name: str, decision: Decision) -> None:
     world = await make_world(keyed, name, decision)
     before = await state_of(keyed, world)
     if decision.scope is None:
@@ -160,7 +160,7 @@ async def walk(keyed: Keyed, name: str, decision: Decision) -> None:
 
 def names(*, of: Keyed) -> set[str]:
     """The routes that serve."""
-    return set(of.service.parts.router.names())
+    return set(of.service.node.router.routes())
 
 
 async def test_every_route_has_a_decision(keyed: Keyed) -> None:
@@ -171,12 +171,12 @@ async def test_every_route_has_a_decision(keyed: Keyed) -> None:
 
 @pytest.mark.parametrize("name", DECISIONS)
 async def test_route_answers_those_who_may_ask_and_only_them(keyed: Keyed, name: str) -> None:
-    await walk(keyed, name, DECISIONS[name])
+    await assert_decided(keyed, name, DECISIONS[name])
 
 
 @pytest.mark.parametrize("name", [name for name in DECISIONS if name.startswith("GET")])
 async def test_head_is_guarded_as_get_is(keyed: Keyed, name: str) -> None:
-    await walk(keyed, name.replace("GET", "HEAD"), DECISIONS[name])
+    await assert_decided(keyed, name.replace("GET", "HEAD"), DECISIONS[name])
 
 
 async def test_document_says_what_each_route_needs(keyed: Keyed) -> None:
@@ -199,7 +199,7 @@ async def test_metrics_can_be_closed(serve: Serve, method: str) -> None:
     keys = Keys().add("root").add("other", queues=["other"]).add("read", READ).add("no-read", SUBMIT)
     keyed = await serve_keyed(serve, keys, open_metrics=False)
 
-    await walk(keyed, f"{method} /metrics", CLOSED_METRICS)
+    await assert_decided(keyed, f"{method} /metrics", CLOSED_METRICS)
 
 
 # how a key is sent

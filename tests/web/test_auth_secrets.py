@@ -19,14 +19,14 @@ from erelong.errors import StoreUnavailable
 from erelong.settings.api_keys import fingerprint_of, new_key
 from erelong.telemetry import log
 from tests.support.keyed import Keyed, Keys, serve_keyed
-from tests.support.kinds import FakeHandler
+from tests.support.kinds import FakeRunner
 from tests.support.process import ServiceProcess
 from tests.support.served import Serve
 
 JOB = {"kind": "echo", "delay": 1_000}
 
 
-class BrokenHandler(FakeHandler):
+class BrokenHandler(FakeRunner):
     """Has a bug where params are checked."""
 
     def check(self, params: bytes) -> None:

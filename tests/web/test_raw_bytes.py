@@ -32,7 +32,7 @@ async def test_body_is_not_taken_for_the_next_request(service: Served) -> None:
     (answer,) = answers_in(await service.raw(CORPUS["length and chunks"]))
 
     assert answer.status == 400
-    assert not any(route == "none" and status == "404" for _, route, status in service.parts.metrics.requests.values)
+    assert not any(route == "none" and status == "404" for _, route, status in service.node.metrics.requests.values)
 
 
 async def test_mutated_requests_are_answered_as_well(service: Served, caplog: pytest.LogCaptureFixture) -> None:

@@ -11,7 +11,7 @@ import orjson
 import pytest
 import pytest_asyncio
 
-from erelong.settings.kinds import Kind
+from erelong.settings.kinds import KindSettings
 from erelong.settings.queues import QueueSettings
 from erelong.settings.sections import ServerSection
 from erelong.web.server import MAX_DOORSTEP
@@ -173,7 +173,7 @@ async def test_answer_that_nobody_reads_is_given_up(service: Served, connect: Co
     line.reader._transport.resume_reading()  # type: ignore[attr-defined]
     with suppress(ConnectionResetError):
         await line.seconds_until_closed()
-    assert service.parts.metrics.requests.values["GET", "/v1/jobs", "200"] < 20
+    assert service.node.metrics.requests.values["GET", "/v1/jobs", "200"] < 20
 
 
 STREAM = (
@@ -193,7 +193,7 @@ async def test_next_request_waits_until_the_last_answer_is_taken(
     line.writer.write(before + f"GET /v1/jobs/{job['id']} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() * 400)
     await asyncio.sleep(60)
 
-    assert 0 < service.parts.metrics.requests.values["GET", "/v1/jobs/{id}", "200"] < 300
+    assert 0 < service.node.metrics.requests.values["GET", "/v1/jobs/{id}", "200"] < 300
 
 
 async def test_body_that_was_refused_is_not_waited_for_long(service: Served, connect: Connect) -> None:
@@ -236,7 +236,7 @@ async def test_long_poll_of_a_client_that_left_gives_its_place_back(serve: Serve
 
 
 async def test_lease_requests_share_the_places_of_long_polls(serve: Serve) -> None:
-    service = await serve(server=ServerSection(max_waiters=2), declared={"resize": Kind(pull=True)})
+    service = await serve(server=ServerSection(max_waiters=2), declared={"resize": KindSettings(pull=True)})
     job = await service.submit(delay=1_000)
     ask = {"kinds": ["resize"], "wait": 60}
     held = [
@@ -254,7 +254,7 @@ async def test_lease_requests_share_the_places_of_long_polls(serve: Serve) -> No
 
 
 async def test_lease_request_of_a_worker_that_left_gives_its_place_back(serve: Serve, connect: Connect) -> None:
-    service = await serve(server=ServerSection(max_waiters=1), declared={"resize": Kind(pull=True)})
+    service = await serve(server=ServerSection(max_waiters=1), declared={"resize": KindSettings(pull=True)})
     body = b'{"kinds":["resize"],"wait":60}'
     head = b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
     line = await connect(service, head + body)
@@ -270,7 +270,7 @@ async def test_lease_request_of_a_worker_that_left_gives_its_place_back(serve: S
 
 
 async def test_job_lent_to_a_worker_that_has_left_goes_to_the_next(serve: Serve, connect: Connect) -> None:
-    service = await serve(declared={"resize": Kind(pull=True)})
+    service = await serve(declared={"resize": KindSettings(pull=True)})
     await service.submit(kind="resize")
     held = service.store.hold("claim")
     body = b'{"kinds":["resize"],"lease":600}'
@@ -323,5 +323,5 @@ async def test_methods_that_nobody_knows_are_counted_as_one(service: Served) -> 
     for method in ("BREW", "PURGE", "MKCOL", "LOCK"):
         await service.raw(f"{method} /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
 
-    counted = {method for method, _, _ in service.parts.metrics.requests.values}
+    counted = {method for method, _, _ in service.node.metrics.requests.values}
     assert counted <= {"GET", "other"}

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from erelong.api.jobs import JobRoutes
-    from erelong.api.submit_parser import Offers
+    from erelong.api.submit_parser import SubmitParser
     from erelong.clock.instants import Instant, Now
     from erelong.duties.waiters import Client
     from erelong.model.caller import Caller
-    from erelong.service.jobs import Service
+    from erelong.service.services import Services
     from erelong.settings.sections import ServerSection
     from erelong.web.body import Bodies
 
@@ -56,17 +56,24 @@ class BatchRoutes:
     """What `/v1/jobs/batch` answers."""
 
     def __init__(
-        self, *, service: Service, offers: Offers, bodies: Bodies, jobs: JobRoutes, limits: ServerSection, now: Now
+        self,
+        *,
+        services: Services,
+        parser: SubmitParser,
+        bodies: Bodies,
+        jobs: JobRoutes,
+        limits: ServerSection,
+        now: Now,
     ) -> None:
-        self._service = service
-        self._offers = offers
+        self._services = services
+        self._parser = parser
         self._bodies = bodies
         self._jobs = jobs
         self._limits = limits
         self._now = now
 
     async def create(self, request: web.Request) -> AnyReply:
-        self._service.refuse_when_draining()
+        self._services.lifecycle.refuse_work()
         if request.content_type == NDJSON:
             return await self._stream(request)
         limit = self._limits.max_batch_body
@@ -76,7 +83,7 @@ class BatchRoutes:
         memo = conditions.idempotency_memo(request, body, caller)
         try:
             client = client_of(request)
-            receipt = await self._service.add(offers, now=now, is_whole=True, memo=memo, client=client)
+            receipt = await self._services.jobs.add(offers, now=now, is_whole=True, memo=memo, client=client)
         except BacklogFull as problem:
             raise BacklogFull(problem.detail, faults=_full(offers, problem), queue=problem.queue) from None
         entries = [entry for entry in receipt.entries if entry is not None]
@@ -105,7 +112,7 @@ class BatchRoutes:
         for index, item in enumerate(asked.jobs):
             try:
                 self._refuse_large(item)
-                offers.append(self._offers.read(item, now, caller))
+                offers.append(self._parser.read(item, now, caller))
             except (Invalid, Forbidden) as problem:
                 refusal = Forbidden if isinstance(problem, Forbidden) else refusal
                 told = problem.faults if len(faults) < MANY_FAULTS else problem.faults[:1]
@@ -172,7 +179,7 @@ class BatchRoutes:
     def _read_some(
         self, texts: Sequence[bytes | None], caller: Caller, tell: Tell, offers: list[Offer], told: Told
     ) -> None:
-        now, parse, read = self._now(), self._bodies.parse, self._offers.read
+        now, parse, read = self._now(), self._bodies.parse, self._parser.read
         for text in texts:
             try:
                 if text is None:
@@ -191,7 +198,7 @@ class BatchRoutes:
 
     async def _add(self, offers: list[Offer], client: Client) -> Sequence[Added | Problem | None]:
         try:
-            return (await self._service.add(offers, now=self._now(), client=client)).entries
+            return (await self._services.jobs.add(offers, now=self._now(), client=client)).entries
         except BacklogFull as problem:
             return [problem] if len(offers) == 1 else await self._add_each(offers, client)
         except Problem as problem:

@@ -23,10 +23,10 @@ from erelong.web.response import Reply, json_reply
 from erelong.web.router import name_in
 
 if TYPE_CHECKING:
-    from erelong.api.submit_parser import Offers
+    from erelong.api.submit_parser import SubmitParser
     from erelong.clock.instants import Now
     from erelong.model.job import Job
-    from erelong.service.jobs import Service
+    from erelong.service.services import Services
     from erelong.settings.sections import Config
     from erelong.web.body import Bodies
 
@@ -37,20 +37,20 @@ B = TypeVar("B", CancelIn, EmptyIn)
 class JobRoutes:
     """What `/v1/jobs` answers."""
 
-    def __init__(self, *, service: Service, offers: Offers, bodies: Bodies, config: Config, now: Now) -> None:
-        self._service = service
-        self._offers = offers
+    def __init__(self, *, services: Services, parser: SubmitParser, bodies: Bodies, config: Config, now: Now) -> None:
+        self._services = services
+        self._parser = parser
         self._bodies = bodies
         self._max_wait, self._max_horizon = config.server.max_wait, config.jobs.max_horizon
         self._now = now
 
     async def create(self, request: web.Request) -> Reply:
-        self._service.refuse_when_draining()
+        self._services.lifecycle.refuse_work()
         body = await self._bodies.json(request)
         now, caller = self._now(), caller_of(request)
         memo = conditions.idempotency_memo(request, body, caller)
-        offer = self._offers.read(body, now, caller)
-        receipt = await self._service.add([offer], now=now, memo=memo, client=client_of(request))
+        offer = self._parser.read(body, now, caller)
+        receipt = await self._services.jobs.add([offer], now=now, memo=memo, client=client_of(request))
         (entry,) = receipt.entries
         if entry is None:
             raise JobNotFound("the job that this Idempotency-Key made has been deleted; take a new key to make another")
@@ -69,9 +69,9 @@ class JobRoutes:
         asked = conditions.read_query(request, ReadIn).wait if request.query_string else None
         seconds = min(preferred or 0.0 if asked is None else asked, self._max_wait)
         if seconds:
-            job = await self._service.wait(id, seconds, known, client_of(request))
+            job = await self._services.jobs.wait(id, seconds, known, client_of(request))
         else:
-            job = await self._service.get(id)
+            job = await self._services.jobs.get(id)
         is_same = known is not None and job.version in known
         response = Reply(status=304, headers=_tag(job)) if is_same else self.answer(job)
         if preferred is not None and asked in (None, preferred):
@@ -99,12 +99,12 @@ class JobRoutes:
             after=conditions.read_cursor(asked.cursor, filters) if asked.cursor else None,
             limit=asked.limit + 1,
         )
-        found = await self._service.list(query)
+        found = await self._services.jobs.list(query)
         page = found[: asked.limit]
-        shown, taken = await self._service.whole(page) if is_full else (page, len(page))
+        shown, taken = await self._services.jobs.whole(page) if is_full else (page, len(page))
         last = page[taken - 1] if taken < len(found) else None
         cursor = conditions.write_cursor(filters, (last.due_at or 0, last.seq)) if last else None
-        views = [job_view(job, self._service.waiting_for(job, now), is_full=is_full) for job in shown]
+        views = [job_view(job, self._services.jobs.waiting_for(job, now), is_full=is_full) for job in shown]
         response = json_reply({"jobs": views, "next": cursor})
         if cursor:
             url = request.rel_url.update_query(cursor=cursor)
@@ -118,30 +118,30 @@ class JobRoutes:
             change = read_change(body, self._now(), self._max_horizon)
         except ValidationError as error:
             raise invalid(error, PatchIn, "the job cannot be changed so") from None
-        return self.answer(await self._service.patch(name_in(request), change, expect))
+        return self.answer(await self._services.jobs.patch(name_in(request), change, expect))
 
     async def cancel(self, request: web.Request) -> Reply:
         expect = conditions.expected_versions(request)
         asked = read_body(CancelIn, await self._bodies.json_if_any(request))
-        job = await self._service.cancel(name_in(request), asked.reason, expect)
+        job = await self._services.jobs.cancel(name_in(request), asked.reason, expect)
         return self.answer(job, status=200 if job.state is State.CANCELLED else 202)
 
     async def run(self, request: web.Request) -> Reply:
         expect = conditions.expected_versions(request)
         read_body(EmptyIn, await self._bodies.json_if_any(request))
-        return self.answer(await self._service.run(name_in(request), expect))
+        return self.answer(await self._services.jobs.run(name_in(request), expect))
 
     async def retry(self, request: web.Request) -> Reply:
         expect = conditions.expected_versions(request)
         read_body(EmptyIn, await self._bodies.json_if_any(request))
-        return self.answer(await self._service.retry(name_in(request), expect))
+        return self.answer(await self._services.jobs.retry(name_in(request), expect))
 
     async def delete(self, request: web.Request) -> Reply:
-        await self._service.delete(name_in(request), conditions.expected_versions(request))
+        await self._services.jobs.delete(name_in(request), conditions.expected_versions(request))
         return Reply(status=204)
 
     def view(self, job: Job) -> dict[str, Any]:
-        return job_view(job, self._service.waiting_for(job, self._now()))
+        return job_view(job, self._services.jobs.waiting_for(job, self._now()))
 
     def answer(self, job: Job, *, status: int = 200) -> Reply:
         headers = {"Content-Type": JSON, **_tag(job)}

@@ -9,8 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from erelong.api.schemas import EmptyIn, ExtendIn, FailIn, FinishIn, LeaseIn
 from erelong.clock.instants import format_instant
-from erelong.engine.verdicts import succeeded
-from erelong.lanes.pollers import Ask
+from erelong.lanes.pollers import LeaseRequest
 from erelong.model.outcome import Error
 from erelong.web.auth import caller_of, refuse_strange
 from erelong.web.connection import client_of
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from erelong.api.jobs import JobRoutes
-    from erelong.service.leases import Leases
+    from erelong.service.services import Services
     from erelong.settings.sections import ServerSection
     from erelong.web.body import Bodies
     from erelong.web.response import Reply
@@ -33,8 +32,8 @@ M = TypeVar("M", bound=BaseModel)
 class LeaseRoutes:
     """What `/v1/leases` answers."""
 
-    def __init__(self, *, leases: Leases, bodies: Bodies, jobs: JobRoutes, limits: ServerSection) -> None:
-        self._leases = leases
+    def __init__(self, *, services: Services, bodies: Bodies, jobs: JobRoutes, limits: ServerSection) -> None:
+        self._services = services
         self._bodies = bodies
         self._limits = limits
         self._jobs = jobs
@@ -43,9 +42,9 @@ class LeaseRoutes:
         asked = await self._read(request, LeaseIn)
         caller = caller_of(request)
         refuse_strange(caller, "/queues", *(asked.queues or ()))
-        ask = Ask(frozenset(asked.kinds), frozenset(asked.queues or caller.queues), asked.max, asked.lease)
+        wanted = LeaseRequest(frozenset(asked.kinds), frozenset(asked.queues or caller.queues), asked.max, asked.lease)
         wait = min(asked.wait, self._limits.max_wait)
-        leased = await self._leases.lend(ask, wait, client_of(request))
+        leased = await self._services.leases.lease(wanted, wait, client_of(request))
         views = [
             {"token": token, "lease_until": format_instant(until), "job": self._jobs.view(job)}
             for token, until, job in leased
@@ -54,23 +53,22 @@ class LeaseRoutes:
 
     async def extend(self, request: web.Request) -> Reply:
         asked = await self._read(request, ExtendIn)
-        _, until, job = await self._leases.extend(name_in(request), asked.lease)
+        _, until, job = await self._services.leases.extend(name_in(request), asked.lease)
         return json_reply({"lease_until": format_instant(until), "cancel_requested": job.cancel_requested})
 
     async def finish(self, request: web.Request) -> Reply:
         asked = await self._read(request, FinishIn, self._limits.max_batch_body)
         result = orjson.dumps(asked.result) if asked.result is not None else None
-        outcome = succeeded(result, self._limits.max_result)
-        return self._jobs.answer(await self._leases.finish(name_in(request), outcome))
+        return self._jobs.answer(await self._services.leases.finish(name_in(request), result))
 
     async def fail(self, request: web.Request) -> Reply:
         asked = await self._read(request, FailIn)
         error = Error(asked.error.type, asked.error.message, asked.retryable)
-        return self._jobs.answer(await self._leases.fail(name_in(request), error, asked.delay))
+        return self._jobs.answer(await self._services.leases.fail(name_in(request), error, asked.delay))
 
     async def release(self, request: web.Request) -> Reply:
         await self._read(request, EmptyIn)
-        return self._jobs.answer(await self._leases.release(name_in(request)))
+        return self._jobs.answer(await self._services.leases.release(name_in(request)))
 
     async def _read(self, request: web.Request, model: type[M], max_size: int | None = None) -> M:
         try:

@@ -6,6 +6,7 @@ import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Literal
 
+import orjson
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
@@ -41,11 +42,11 @@ from erelong.web.body import JSON, MERGE_PATCH, NDJSON
 from erelong.web.problems import CONTENT_TYPE as PROBLEM
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from erelong.api.route import Route
     from erelong.errors import Problem
-    from erelong.handlers.base import Handler
+    from erelong.handlers.kinds import Kind, Kinds
 
 Schema = dict[str, Any]
 
@@ -88,7 +89,24 @@ _RESPONSE_HEADERS = {
 }
 
 
-def document(routes: Sequence[Route], handlers: Mapping[str, Handler]) -> dict[str, Any]:
+class Document:
+    """The OpenAPI document, made of the routes and kinds that serve; made again when the kinds have changed."""
+
+    def __init__(self, *, kinds: Kinds) -> None:
+        self._kinds = kinds
+        self._text = b""
+        self._of: tuple[Kind, ...] = ()
+        self.routes: Sequence[Route] = ()
+
+    def text(self) -> bytes:
+        kinds = tuple(self._kinds.values())
+        if kinds != self._of:
+            self._text, self._of = orjson.dumps(describe(self.routes, self._kinds)), kinds
+        return self._text
+
+
+def describe(routes: Sequence[Route], kinds: Kinds) -> dict[str, Any]:
+    """Return the document as an object."""
     paths: dict[str, Schema] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
@@ -100,7 +118,7 @@ def document(routes: Sequence[Route], handlers: Mapping[str, Handler]) -> dict[s
         "paths": paths,
         "components": {
             "securitySchemes": {"key": _KEY},
-            "schemas": _schemas(routes, handlers),
+            "schemas": _schemas(routes, kinds),
             "parameters": {name: _header_parameter(name) for name in _REQUEST_HEADERS},
             "headers": {
                 name: {"description": about, "schema": {"type": "string"}} for name, about in _RESPONSE_HEADERS.items()
@@ -271,7 +289,7 @@ class _Generator(GenerateJsonSchema):
         return made if made.get("default") is not None else {k: v for k, v in made.items() if k != "default"}
 
 
-def _schemas(routes: Sequence[Route], handlers: Mapping[str, Handler]) -> dict[str, Schema]:
+def _schemas(routes: Sequence[Route], kinds: Kinds) -> dict[str, Schema]:
     bodies = [route.body for route in routes if route.body is not None and route.body is not EmptyIn]
     shapes: list[tuple[str, Literal["validation"], TypeAdapter[Any]]] = [
         (shape.__name__, "validation", TypeAdapter(shape)) for shape in dict.fromkeys([*bodies, Retry])
@@ -279,13 +297,13 @@ def _schemas(routes: Sequence[Route], handlers: Mapping[str, Handler]) -> dict[s
     _, made = TypeAdapter.json_schemas(shapes, ref_template=f"{SCHEMA}{{model}}", schema_generator=_Generator)
     schemas: dict[str, Schema] = made["$defs"]
     schemas["BatchIn"]["properties"]["jobs"]["items"] = {"$ref": f"{SCHEMA}JobIn"}
-    schemas["JobIn"]["properties"]["kind"] |= {"enum": list(handlers)}
-    schemas["JobIn"]["allOf"] = [_params_of(kind) for kind in handlers]
+    schemas["JobIn"]["properties"]["kind"] |= {"enum": list(kinds)}
+    schemas["JobIn"]["allOf"] = [_params_of(kind) for kind in kinds]
     problems = {problem for route in routes for problem in _refusals(route)} | {NoSuchRoute, MethodNotAllowed}
     return {
         **SCHEMAS,
         **schemas,
-        **{_params_name(kind): _moved(handler.params_schema, kind) for kind, handler in handlers.items()},
+        **{_params_name(name): _moved(kind.params_schema, name) for name, kind in kinds.items()},
         "Problem": _problem_schema(sorted(problem.code for problem in problems)),
     }
 

@@ -4,73 +4,72 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from aiohttp import web
-
 from erelong.api.docs_page import read_page
 from erelong.errors import Forbidden
+from erelong.model.caller import Scope
 from erelong.telemetry.metrics import CONTENT_TYPE
 from erelong.web.auth import caller_of
 from erelong.web.body import JSON
 from erelong.web.response import Reply, json_reply
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from aiohttp import web
 
-    from erelong.handlers.base import Handler
+    from erelong.api.openapi import Document
+    from erelong.handlers.kinds import Kind
+    from erelong.monitoring.gauges import Gauges
+    from erelong.monitoring.health import Health
+    from erelong.service.services import Services
     from erelong.telemetry.metrics import Metrics
+    from erelong.web.auth import KeyGate
 
 
 class OpsRoutes:
-    """`checks` names each part of the service with "ok" or what ails it; `may_see` says whether who asks is told."""
+    """What operators and machines ask."""
 
     def __init__(
-        self,
-        *,
-        handlers: Mapping[str, Handler],
-        metrics: Metrics,
-        checks: Callable[[], dict[str, str]],
-        document: Callable[[], bytes],
-        may_see: Callable[[web.Request], bool],
+        self, *, services: Services, health: Health, gauges: Gauges, metrics: Metrics, document: Document, gate: KeyGate
     ) -> None:
-        self._handlers = handlers
+        self._services = services
+        self._health = health
+        self._gauges = gauges
         self._metrics = metrics
-        self._checks = checks
         self._document = document
-        self._may_see = may_see
+        self._gate = gate
 
     async def kinds(self, _: web.Request) -> Reply:
-        return json_reply({"kinds": [_kind_view(name, handler) for name, handler in self._handlers.items()]})
+        return json_reply({"kinds": [_kind_view(kind) for kind in self._services.engine.kinds.values()]})
 
     async def livez(self, _: web.Request) -> Reply:
         return json_reply({"live": True})
 
     async def readyz(self, request: web.Request) -> Reply:
-        checks = self._checks()
+        checks = self._health.checks()
         is_ready = all(state.startswith("ok") for state in checks.values())
-        detail = {"checks": checks} if self._may_see(request) else {}
+        detail = {"checks": checks} if self._gate.has_scope(request, Scope.READ) else {}
         return json_reply({"ready": is_ready, **detail}, status=200 if is_ready else 503)
 
     async def metrics(self, request: web.Request) -> Reply:
         caller = caller_of(request)
         if caller.queues:
             raise Forbidden(f"metrics are of all queues, and key {caller.name!r} is limited to some")
-        await self._metrics.refresh()
+        await self._gauges.refresh()
         return Reply(body=self._metrics.page(), headers={"Content-Type": CONTENT_TYPE})
 
     async def openapi(self, _: web.Request) -> Reply:
-        return Reply(body=self._document(), headers={"Content-Type": JSON})
+        return Reply(body=self._document.text(), headers={"Content-Type": JSON})
 
     async def docs(self, _: web.Request) -> Reply:
         page, headers = read_page()
         return Reply(body=page, headers={**headers})
 
 
-def _kind_view(name: str, handler: Handler) -> dict[str, Any]:
+def _kind_view(kind: Kind) -> dict[str, Any]:
     return {
-        "name": name,
-        "type": handler.type,
-        "isolation": handler.isolation,
-        "stop": handler.stop,
-        "params_schema": handler.params_schema,
-        "result_schema": handler.result_schema,
+        "name": kind.name,
+        "type": kind.type,
+        "isolation": kind.isolation,
+        "stop": kind.stop,
+        "params_schema": kind.params_schema,
+        "result_schema": kind.result_schema,
     }

@@ -20,7 +20,7 @@ from erelong.web.response import Reply, json_reply
 from erelong.web.router import name_in
 
 if TYPE_CHECKING:
-    from erelong.service.queues import Queues
+    from erelong.service.services import Services
     from erelong.settings.sections import Config
     from erelong.web.body import Bodies
 
@@ -30,16 +30,18 @@ _NAME = re.compile(NAME)
 class QueueRoutes:
     """What `/v1/queues` answers."""
 
-    def __init__(self, *, queues: Queues, bodies: Bodies, config: Config) -> None:
-        self._queues = queues
+    def __init__(self, *, services: Services, bodies: Bodies, config: Config) -> None:
+        self._services = services
         self._bodies = bodies
         self._config = config
 
     async def list(self, request: web.Request) -> Reply:
-        return json_reply({"queues": [queue_view(queue) for queue in await self._queues.all(caller_of(request))]})
+        return json_reply(
+            {"queues": [queue_view(queue) for queue in await self._services.queues.all(caller_of(request))]}
+        )
 
     async def read(self, request: web.Request) -> Reply:
-        return json_reply(queue_view(await self._queues.get(name_in(request))))
+        return json_reply(queue_view(await self._services.queues.get(name_in(request))))
 
     async def put(self, request: web.Request) -> Reply:
         name = _new_name(request)
@@ -52,10 +54,10 @@ class QueueRoutes:
         if settings.timeout is not None and settings.timeout > limit:
             fault = Fault("/timeout", f"{settings.timeout:g} s; at most {limit:g} s")
             raise Invalid("these settings cannot be taken", faults=[fault])
-        return json_reply(queue_view(await self._queues.put(name, settings)))
+        return json_reply(queue_view(await self._services.queues.put(name, settings)))
 
     async def drop(self, request: web.Request) -> Reply:
-        await self._queues.drop(name_in(request))
+        await self._services.queues.drop(name_in(request))
         return Reply(status=204)
 
     async def pause(self, request: web.Request) -> Reply:
@@ -66,12 +68,12 @@ class QueueRoutes:
 
     async def purge(self, request: web.Request) -> Reply:
         read_body(EmptyIn, await self._bodies.json_if_any(request))
-        return json_reply({"cancelled": await self._queues.purge(name_in(request))})
+        return json_reply({"cancelled": await self._services.queues.purge(name_in(request))})
 
     async def _pause(self, request: web.Request, *, is_paused: bool) -> Reply:
         name = _new_name(request)
         read_body(EmptyIn, await self._bodies.json_if_any(request))
-        return json_reply(queue_view(await self._queues.pause(name, is_paused)))
+        return json_reply(queue_view(await self._services.queues.pause(name, is_paused)))
 
 
 def _without_nulls(body: Any) -> Any:

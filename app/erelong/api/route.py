@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from erelong.web import face as web
+
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from erelong.errors import Problem
     from erelong.model.caller import Scope
-    from erelong.web.router import Answer
+    from erelong.web.face import Answer
 
 
 class Route(NamedTuple):
@@ -26,3 +28,8 @@ class Route(NamedTuple):
     refuses: tuple[type[Problem], ...] = ()
     body: type | None = None
     query: type[BaseModel] | None = None
+
+    def served(self) -> web.Route:
+        """Return what the router needs of it."""
+        takes_query = self.query is not None or not self.path.startswith("/v1/")
+        return web.Route(self.method, self.path, self.scope, self.answer, takes_query)

@@ -1,18 +1,13 @@
-"""The whole HTTP surface on one screen, and the one boundary that every request passes."""
+"""The whole of version 1 on one screen: every route, with the scope that it needs."""
 
 from __future__ import annotations
 
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import orjson
-from aiohttp import web
-
-from erelong.api import conditions
 from erelong.api.batches import BatchRoutes
 from erelong.api.jobs import JobRoutes
 from erelong.api.leases import LeaseRoutes
-from erelong.api.openapi import document
+from erelong.api.openapi import Document
 from erelong.api.ops import OpsRoutes
 from erelong.api.queues import QueueRoutes
 from erelong.api.route import Route
@@ -29,19 +24,17 @@ from erelong.api.schemas import (
     PatchIn,
     ReadIn,
 )
-from erelong.api.submit_parser import Offers
+from erelong.api.submit_parser import SubmitParser
 from erelong.errors import (
     BacklogFull,
     BadCursor,
     BadHeader,
     Draining,
     IdempotencyMismatch,
-    Internal,
     JobNotFound,
     KeyTaken,
     LeaseLost,
     LeaseNotFound,
-    Problem,
     QueueInUse,
     QueueNotFound,
     StorageFull,
@@ -51,30 +44,18 @@ from erelong.errors import (
 )
 from erelong.model.caller import Scope
 from erelong.settings.queues import QueueSettings
-from erelong.telemetry.log import current_request, get_logger
-from erelong.web.auth import Gate
+from erelong.web.auth import KeyGate
 from erelong.web.body import Bodies
-from erelong.web.problems import REQUEST_ID, STREAM, problem_line, problem_reply, request_id_of, stamp
-from erelong.web.response import AnyReply, Reply
-from erelong.web.router import Answer, Router, Way
+from erelong.web.face import Face
+from erelong.web.problems import ProblemRenderer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from erelong.clock.instants import Now
-    from erelong.handlers.base import Handler
-    from erelong.model.job import Job
-    from erelong.service.factory import Drafts
-    from erelong.service.jobs import Service
-    from erelong.service.leases import Leases
-    from erelong.service.queues import Queues
+    from erelong.clock.instants import Now, Tick
+    from erelong.monitoring.gauges import Gauges
+    from erelong.monitoring.health import Health
+    from erelong.service.services import Services
     from erelong.settings.sections import Config
     from erelong.telemetry.metrics import Metrics
-
-CLIENT_GONE = 499  # nobody reads it; the metrics show it
-
-log = get_logger(__name__)
-
 
 READ, SUBMIT, CANCEL, WORK, ADMIN = Scope.READ, Scope.SUBMIT, Scope.CANCEL, Scope.WORK, Scope.ADMIN
 OPEN = None
@@ -134,94 +115,21 @@ def routes(
     ]
 
 
-def make_router(
-    *,
-    service: Service,
-    drafts: Drafts,
-    queues: Queues,
-    leases: Leases,
-    handlers: Mapping[str, Handler],
-    config: Config,
-    metrics: Metrics,
-    checks: Callable[[], dict[str, str]],
-    now: Now,
-    tick: Callable[[], float],
-) -> Router:
+def make_face(
+    *, services: Services, config: Config, health: Health, gauges: Gauges, metrics: Metrics, now: Now, tick: Tick
+) -> Face:
     bodies = Bodies(limits=config.server)
-    offers = Offers(drafts=drafts, max_horizon=config.jobs.max_horizon)
-    jobs = JobRoutes(service=service, offers=offers, bodies=bodies, config=config, now=now)
-    batches = BatchRoutes(service=service, offers=offers, bodies=bodies, jobs=jobs, limits=config.server, now=now)
-    queue_routes = QueueRoutes(queues=queues, bodies=bodies, config=config)
-    text = cache(lambda: orjson.dumps(document(table, handlers)))
-    gate = Gate(service=service, queues=queues, leases=leases, config=config, tick=tick)
-    ops = OpsRoutes(
-        handlers=handlers,
-        metrics=metrics,
-        checks=checks,
-        document=text,
-        may_see=lambda request: gate.knows(request, READ),
-    )
-    lease_routes = LeaseRoutes(leases=leases, bodies=bodies, jobs=jobs, limits=config.server)
-    table = routes(
+    parser = SubmitParser(services=services, max_horizon=config.jobs.max_horizon)
+    jobs = JobRoutes(services=services, parser=parser, bodies=bodies, config=config, now=now)
+    gate = KeyGate(services=services, config=config, tick=tick)
+    document = Document(kinds=services.engine.kinds)
+    document.routes = routes(
         jobs=jobs,
-        batches=batches,
-        queues=queue_routes,
-        leases=lease_routes,
-        ops=ops,
+        batches=BatchRoutes(services=services, parser=parser, bodies=bodies, jobs=jobs, limits=config.server, now=now),
+        queues=QueueRoutes(services=services, bodies=bodies, config=config),
+        leases=LeaseRoutes(services=services, bodies=bodies, jobs=jobs, limits=config.server),
+        ops=OpsRoutes(services=services, health=health, gauges=gauges, metrics=metrics, document=document, gate=gate),
         open_metrics=config.auth.open_metrics,
     )
-    return _routed(table, gate, metrics, jobs.view)
-
-
-def _routed(table: Sequence[Route], gate: Gate, metrics: Metrics, show: Callable[[Job], dict[str, Any]]) -> Router:
-    router = Router(metrics=metrics)
-    for route in table:
-        methods = ("GET", "HEAD") if route.method == "GET" else (route.method,)
-        router.add(methods, Way(route.path, _bounded(route, gate, metrics, show), gate.greet(route.scope)))
-    return router
-
-
-def _bounded(route: Route, gate: Gate, metrics: Metrics, show: Callable[[Job], dict[str, Any]]) -> Answer:
-    """The boundary that every request passes: an id, leave, and an answer, whatever happens."""
-    requests, path = metrics.requests.values, route.path
-    takes_query = route.query is not None or not path.startswith("/v1/")
-
-    async def answer(request: web.Request) -> AnyReply:
-        request_id = request[REQUEST_ID] = request_id_of(request)
-        token = current_request.set(request_id)
-        try:
-            if route.scope is not None:
-                await gate.admit(request, path, route.scope)
-            if not takes_query and request.query_string:
-                conditions.read_query(request, EmptyIn)
-            reply = await route.answer(request)
-        except Exception as error:  # noqa: BLE001 - told apart, answered and logged there
-            reply = await _refuse(request, error, show)
-        if isinstance(reply, Reply):  # a stream has begun
-            stamp(reply, request_id)
-        requests[request.method, path, str(reply.status)] += 1
-        if log.has_debug:
-            log.debug("request", request=request_id, method=request.method, path=request.path, status=reply.status)
-        current_request.reset(token)
-        return reply
-
-    return answer
-
-
-async def _refuse(request: web.Request, error: Exception, show: Callable[[Job], dict[str, Any]]) -> AnyReply:
-    match error:
-        case Problem():
-            problem = error
-        case OSError() if request.transport is None or request.transport.is_closing():
-            return Reply(status=CLIENT_GONE)
-        case _:
-            request_id = request[REQUEST_ID]
-            fields = {"request": request_id, "method": request.method, "path": request.path}
-            log.error("request_failed", exc_info=error, **fields)
-            problem = Internal(f"something failed; the log has it as {request_id}")
-    stream: web.StreamResponse | None = request.get(STREAM)
-    if stream is None:
-        return problem_reply(problem, request[REQUEST_ID], show)
-    stream.force_close()
-    await stream.write(problem_line(problem, request[REQUEST_ID], show))
-    return stream
+    served = [route.served() for route in document.routes]
+    return Face(prefix="", routes=served, gate=gate, renderer=ProblemRenderer(jobs=jobs))

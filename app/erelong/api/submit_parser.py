@@ -18,24 +18,25 @@ if TYPE_CHECKING:
     from erelong.clock.instants import Instant
     from erelong.model.caller import Caller
     from erelong.model.job import Job
-    from erelong.service.factory import Drafts, Mould
+    from erelong.service.factory import Template
+    from erelong.service.services import Services
 
-MAX_MOULDS = 1_000  # 1 KB each
+MAX_TEMPLATES = 1_000  # 1 KB each
 _REJECT = OnConflict.REJECT  # an enum looks its members up in Python: 50 ns
 
 
-class Offers:
+class SubmitParser:
     """Reads bodies as `schemas.JobIn` says, most of them by what was read before.
 
     Bodies that are the same but for their params and their time are the same by the text of all else, written anew by
-    one hand: of the first of them all is checked and a mould kept, of the others params and time alone. Whatever is odd
-    about a body has it read as a whole, which finds the words for what is wrong.
+    one hand: of the first of them all is checked and a template kept, of the others params and time alone. Whatever is
+    odd about a body has it read as a whole, which finds the words for what is wrong.
     """
 
-    def __init__(self, *, drafts: Drafts, max_horizon: float) -> None:
-        self._drafts = drafts
+    def __init__(self, *, services: Services, max_horizon: float) -> None:
+        self._services = services
         self._max_horizon = max_horizon
-        self._moulds: dict[bytes, Mould] = {}
+        self._templates: dict[bytes, Template] = {}
 
     def read(self, body: Any, now: Instant, caller: Caller) -> Offer:
         """The job that a body asks for, if the caller may have it made."""
@@ -48,9 +49,9 @@ class Offers:
         except ValueError:
             return self._read_whole(body, now, caller)
         text = orjson.dumps(rest)
-        mould = self._moulds.get(text)
-        if mould is not None and (params is None or isinstance(params, dict)) and caller.may_use(mould.job.queue):
-            job = self._drafts.cast(mould, params, execute_at, now)
+        template = self._templates.get(text)
+        if template is not None and (params is None or isinstance(params, dict)) and caller.may_use(template.job.queue):
+            job = self._services.factory.from_template(template, params, execute_at, now)
             if job is not None:
                 return tuple.__new__(Offer, (job, _REJECT))
         offer = self._read_whole(body, now, caller)
@@ -65,10 +66,10 @@ class Offers:
         if caller.queues:
             refuse_strange(caller, "/queue", queue_of(asked))
         on_conflict = asked.get("on_conflict")
-        job = self._drafts.make(asked, now)
+        job = self._services.factory.make(asked, now)
         return Offer(job, OnConflict(on_conflict)) if on_conflict else Offer(job)
 
     def _keep(self, text: bytes, job: Job) -> None:
-        if len(self._moulds) >= MAX_MOULDS:
-            self._moulds.clear()
-        self._moulds[text] = self._drafts.mould(job)
+        if len(self._templates) >= MAX_TEMPLATES:
+            self._templates.clear()
+        self._templates[text] = self._services.factory.template(job)

@@ -26,13 +26,13 @@ def serve(asked: argparse.Namespace) -> int:
 
 
 def check_config(asked: argparse.Namespace) -> int:
-    from erelong.handlers.registry import make_handlers
+    from erelong.handlers.registry import make_kinds
     from erelong.web.listener import refuse_open_door
 
     settings = load_settings(asked)
     refuse_open_door(settings)
-    handlers = make_handlers(settings, folders=folders(asked))
-    print(f"the settings can be used; kinds: {', '.join(handlers)}")
+    kinds = make_kinds(settings, folders=folders(asked))
+    print(f"the settings can be used; kinds: {', '.join(kinds)}")
     return 0
 
 

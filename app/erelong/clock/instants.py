@@ -14,6 +14,8 @@ from typing import Final, TypeAlias
 
 Instant: TypeAlias = int
 Now: TypeAlias = Callable[[], Instant]
+Tick: TypeAlias = Callable[[], float]
+"""The monotonic clock, in seconds."""
 
 SECOND: Final = 1_000_000
 LONGEST_DURATION: Final = 36_525 * 86_400.0  # 100 years: beyond it somebody sent milliseconds or a mistake

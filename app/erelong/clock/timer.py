@@ -1,4 +1,4 @@
-"""The alarm the scheduler sleeps on: until an instant of the wall clock, a ring, or a step of that clock."""
+"""What the scheduler sleeps on: until an instant of the wall clock, a wake-up, or a step of that clock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable
 from typing import Final, Literal, NoReturn, Protocol
 
 from erelong.clock import instants as clock
@@ -21,12 +20,12 @@ _FAR: Final = 86_400 * clock.SECOND  # where a timer without an instant stands, 
 
 class Wake(enum.Enum):
     DUE = enum.auto()
-    RUNG = enum.auto()
+    SET = enum.auto()
     STEPPED = enum.auto()
 
 
-class Alarm:
-    """Wakes one sleeper, never before its instant unless rung or the wall clock was stepped.
+class Timer:
+    """Wakes one sleeper, never before its instant unless set or the wall clock was stepped.
 
     `kind` is "timerfd" (Linux), "timer" (any loop), or None to choose: a clock that is not the real one needs "timer",
     which looks for a step every `max_sleep` seconds (inf: never). `jump` is the last step in seconds, signed.
@@ -40,55 +39,55 @@ class Alarm:
         self._kind = kind
         self._max_sleep = max_sleep
         self._sleep: asyncio.Future[None] | None = None
-        self._bell: _Bell | None = None
+        self._backend: _Backend | None = None
         self._monotonic = time.monotonic
         self._apart = 0.0
-        self._is_rung = self._is_stepped = self._is_closed = False
+        self._is_set = self._is_stepped = self._is_closed = False
 
-    def ring(self) -> None:
+    def set(self) -> None:
         """Wake the sleeper, or the next one at once; for the thread of the loop."""
-        self._is_rung = True
-        self._stir()
+        self._is_set = True
+        self.stir()
 
     async def wait(self, until: clock.Instant | None) -> Wake:
-        """Sleep until the instant (None: for good), a ring or a step, and say which it was."""
+        """Sleep until the instant (None: for good), until it is set, or until a step; return which it was."""
         if self._sleep is not None:
-            raise RuntimeError("somebody sleeps on this alarm already: give each sleeper an alarm of its own")
-        bell = self._bell or self._open()
+            raise RuntimeError("somebody sleeps on this timer already: give each sleeper a timer of its own")
+        backend = self._backend or self._open()
         while True:
             now = self._now()
             self._look_for_step(now)
             if self._is_closed:
-                raise RuntimeError("the alarm is closed: nothing would wake the sleeper")
+                raise RuntimeError("the timer is closed: nothing would wake the sleeper")
             if self._is_stepped:
                 self._is_stepped = False
                 return Wake.STEPPED
-            if self._is_rung:
-                self._is_rung = False
-                return Wake.RUNG
+            if self._is_set:
+                self._is_set = False
+                return Wake.SET
             if until is not None and now >= until:
                 return Wake.DUE
             self._sleep = asyncio.get_running_loop().create_future()
             try:
-                bell.arm(now, until)
+                backend.arm(now, until)
                 await self._sleep
             finally:
                 self._sleep = None
 
     def close(self) -> None:
-        """Let go of the timer; a sleeper that is still there gets a RuntimeError."""
+        """Let go of the backend; a sleeper that is still there gets a RuntimeError."""
         self._is_closed = True
-        if self._bell is not None:
-            self._bell.close()
-        self._stir()
+        if self._backend is not None:
+            self._backend.close()
+        self.stir()
 
-    def _stir(self) -> None:
+    def stir(self) -> None:
         if self._sleep is not None and not self._sleep.done():
             self._sleep.set_result(None)
 
-    def _step(self) -> None:
+    def stepped(self) -> None:
         self._is_stepped = True
-        self._stir()
+        self.stir()
 
     def _look_for_step(self, now: clock.Instant) -> None:
         apart = now / clock.SECOND - self._monotonic()
@@ -97,37 +96,37 @@ class Alarm:
             self.jump = apart - self._apart
         self._apart = apart
 
-    def _open(self) -> _Bell:
+    def _open(self) -> _Backend:
         loop = asyncio.get_running_loop()
         if self._now is not clock.now:
             self._monotonic = loop.time  # a made-up wall clock goes with the loop's; uvloop's lags when it is busy
         self._apart = self._now() / clock.SECOND - self._monotonic()
-        self._bell = self._timerfd(loop) or _Timer(loop=loop, stir=self._stir, max_sleep=self._max_sleep)
-        return self._bell
+        self._backend = self._timerfd(loop) or _LoopTimer(loop=loop, timer=self, max_sleep=self._max_sleep)
+        return self._backend
 
     def _timerfd(self, loop: asyncio.AbstractEventLoop) -> _Timerfd | None:
         is_wanted = self._kind == "timerfd" or (self._kind is None and self._now is clock.now)
         if not is_wanted:
             return None
         try:
-            return _Timerfd(loop=loop, stir=self._stir, step=self._step)
+            return _Timerfd(loop=loop, timer=self)
         except (OSError, NotImplementedError):  # not Linux, or a sandbox or loop without it
             if self._kind == "timerfd":
                 raise
             return None
 
 
-class _Bell(Protocol):
+class _Backend(Protocol):
     def arm(self, now: clock.Instant, until: clock.Instant | None) -> None: ...
     def close(self) -> None: ...
 
 
-class _Timer:
+class _LoopTimer:
     """A timer of the loop: short sleeps, the sleeper looks at the clock after each."""
 
-    def __init__(self, *, loop: asyncio.AbstractEventLoop, stir: Callable[[], None], max_sleep: float) -> None:
+    def __init__(self, *, loop: asyncio.AbstractEventLoop, timer: Timer, max_sleep: float) -> None:
         self._loop = loop
-        self._stir = stir
+        self._timer = timer
         self._max_sleep = max_sleep
         self._handle: asyncio.TimerHandle | None = None
 
@@ -136,7 +135,7 @@ class _Timer:
         # Up to whole milliseconds: uvloop rounds to the nearest and fires early, and what is left then must not spin.
         delay = self._max_sleep if until is None else min(self._max_sleep, -((now - until) // 1000) / 1000)
         if delay < math.inf:
-            self._handle = self._loop.call_later(delay, self._stir)
+            self._handle = self._loop.call_later(delay, self._timer.stir)
 
     def close(self) -> None:
         if self._handle is not None:
@@ -146,10 +145,9 @@ class _Timer:
 class _Timerfd:
     """The kernel's timer on the wall clock: microseconds sharp, and it tells when that clock is stepped."""
 
-    def __init__(self, *, loop: asyncio.AbstractEventLoop, stir: Callable[[], None], step: Callable[[], None]) -> None:
+    def __init__(self, *, loop: asyncio.AbstractEventLoop, timer: Timer) -> None:
         self._loop = loop
-        self._stir = stir
-        self._step = step
+        self._timer = timer
         self._armed: clock.Instant | None = None
         self._fd = _create()
         try:
@@ -182,13 +180,13 @@ class _Timerfd:
         except OSError as error:
             self._after(error)
         self._armed = None
-        self._stir()
+        self._timer.stir()
 
     def _after(self, error: OSError) -> None:
         if error.errno != errno.ECANCELED:
             raise error
         self._armed = None
-        self._step()
+        self._timer.stepped()
 
 
 if sys.version_info >= (3, 13) and sys.platform == "linux":

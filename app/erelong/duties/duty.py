@@ -143,15 +143,12 @@ class SetAside(Generic[K]):
     def __init__(self, *, name: str, metrics: Metrics) -> None:
         self._name = name
         self._metrics = metrics
-        self._failures: dict[K, int] = {}
+        self.failures: dict[K, int] = {}  # by item, in a row
         self._last_error = ""
-
-    def __len__(self) -> int:
-        return len(self._failures)
 
     def add(self, item: K, error: Exception) -> float:
         """Note that an item failed; return the seconds until it should be tried again."""
-        failures = self._failures[item] = self._failures.get(item, 0) + 1
+        failures = self.failures[item] = self.failures.get(item, 0) + 1
         self._last_error = f"{item}: {error}"
         self._metrics.set_aside.values[self._name,] += 1
         if failures == 1:
@@ -161,13 +158,13 @@ class SetAside(Generic[K]):
 
     def remove(self, items: Iterable[K]) -> None:
         """Forget items that worked, or that are gone."""
-        for item in items if self._failures else ():
-            self._failures.pop(item, None)
+        for item in items if self.failures else ():
+            self.failures.pop(item, None)
 
     def status(self) -> str:
-        if not self._failures:
+        if not self.failures:
             return "ok"
-        return f"ok, but {len(self._failures)} set aside, the last {self._last_error}; see item_set_aside in the log"
+        return f"ok, but {len(self.failures)} set aside, the last {self._last_error}; see item_set_aside in the log"
 
 
 async def in_halves(items: Sequence[T], do: Callable[[Sequence[T]], Awaitable[object]]) -> list[tuple[T, Exception]]:

@@ -1,14 +1,19 @@
-"""Requests that are held until something happens: bounded in number, told of every change, let go at a drain."""
+"""Requests that are held until something happens: bounded in number, woken by topic, let go at a drain."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Hashable
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterable, Iterator
     from contextlib import AbstractContextManager
+
+    from erelong.duties.lifecycle import Lifecycle
+
+K = TypeVar("K", bound=Hashable)
 
 
 class Client(Protocol):
@@ -22,8 +27,8 @@ class Client(Protocol):
         ...
 
 
-class _Stays:
-    """Who asks from within, and never leaves."""
+class _NeverLeaves:
+    """Who asks from within."""
 
     is_gone = False
 
@@ -31,65 +36,84 @@ class _Stays:
         return nullcontext()
 
 
-STAYS: Final[Client] = _Stays()
+NEVER_LEAVES: Final[Client] = _NeverLeaves()
 
 
-class Places:
-    """How many requests may be held at once, whatever they wait for."""
+class Waiter:
+    """One held request. `has_slot`: whether there was room for it; if not, it must not wait."""
 
-    def __init__(self, number: int) -> None:
-        self._left = number
+    __slots__ = ("event", "has_slot", "number")
 
-    @contextmanager
-    def take(self) -> Iterator[bool]:
-        """A place, given back afterwards; whether there was one left."""
-        has_place = self._left > 0
-        self._left -= has_place
-        try:
-            yield has_place
-        finally:
-            self._left += has_place
+    def __init__(self, number: int, has_slot: bool) -> None:
+        self.event = asyncio.Event()
+        self.has_slot = has_slot
+        self.number = number
 
 
-class Watchers:
-    """Wakes those who watch a job; they look for themselves at what it has become."""
+class Topic(Generic[K]):
+    """Who waits for news about what, by key; `held` is empty when nobody does."""
 
-    def __init__(self, *, places: Places) -> None:
-        self._places = places
-        self._events: dict[int, list[asyncio.Event]] = {}
-        self.is_closed = False
-
-    def __bool__(self) -> bool:
-        """Whether anybody watches: asked for all that begins or ends, so it is not counted."""
-        return bool(self._events)
+    def __init__(self) -> None:
+        self.held: dict[K, list[Waiter]] = {}
 
     def __len__(self) -> int:
-        return sum(len(events) for events in self._events.values())
+        return len({waiter for waiters in self.held.values() for waiter in waiters})
+
+    def add(self, waiter: Waiter, keys: Collection[K]) -> None:
+        for key in keys:
+            self.held.setdefault(key, []).append(waiter)
+
+    def remove(self, waiter: Waiter, keys: Collection[K]) -> None:
+        for key in keys:
+            waiters = self.held[key]
+            waiters.remove(waiter)
+            if not waiters:
+                del self.held[key]
+
+    def wake(self, keys: Iterable[K]) -> None:
+        """Wake all who wait for one of these."""
+        for key in keys if self.held else ():
+            for waiter in self.held.get(key, ()):
+                waiter.event.set()
+
+    def wake_first(self, *keys: K) -> None:
+        """Wake the one that has waited longest for any of these and has not been woken yet."""
+        waiting = [waiter for key in keys for waiter in self.held.get(key, ()) if not waiter.event.is_set()]
+        if waiting:
+            min(waiting, key=lambda waiter: waiter.number).event.set()
+
+    def wake_all(self) -> None:
+        self.wake(list(self.held))
+
+
+class Waiters:
+    """All held requests, at most `limit` at once whatever they wait for: changes of jobs by `seq`, room in queues by
+    name, and jobs of pull kinds by kind and queue (None: any queue).
+    """
+
+    def __init__(self, *, limit: int, lifecycle: Lifecycle) -> None:
+        self._left = limit
+        self._lifecycle = lifecycle
+        self._number = 0
+        self.jobs: Topic[int] = Topic()
+        self.rooms: Topic[str] = Topic()
+        self.polls: Topic[tuple[str, str | None]] = Topic()
 
     @contextmanager
-    def watch(self, seq: int, client: Client = STAYS) -> Iterator[asyncio.Event | None]:
-        """An event set at every change of the job, and when the client leaves; None when too many are held already."""
-        with self._places.take() as has_place:
-            if self.is_closed or not has_place:
-                yield None
-                return
-            event = asyncio.Event()
-            self._events.setdefault(seq, []).append(event)
-            try:
-                with client.wakes(event):
-                    yield event
-            finally:
-                events = self._events[seq]
-                events.remove(event)
-                if not events:
-                    del self._events[seq]
+    def hold(self, topic: Topic[K], keys: Collection[K], client: Client = NEVER_LEAVES) -> Iterator[Waiter]:
+        """Hold a request: its event is set at news about the keys, when its client leaves, and at a drain."""
+        self._number += 1
+        waiter = Waiter(self._number, self._left > 0 and not self._lifecycle.is_draining)
+        self._left -= waiter.has_slot
+        topic.add(waiter, keys)
+        try:
+            with client.wakes(waiter.event):
+                yield waiter
+        finally:
+            topic.remove(waiter, keys)
+            self._left += waiter.has_slot
 
-    def tell(self, *seqs: int) -> None:
-        for seq in seqs if self._events else ():
-            for event in self._events.get(seq, ()):
-                event.set()
-
-    def close(self) -> None:
-        """Let everybody go, and nobody in any more."""
-        self.is_closed = True
-        self.tell(*self._events)
+    def let_go(self) -> None:
+        """Wake everybody: the service drains."""
+        for topic in (self.jobs, self.rooms, self.polls):
+            topic.wake_all()

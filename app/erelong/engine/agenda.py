@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import itemgetter, le
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 _PIECES = 16  # of an overfull slot: with fewer an entry moves more often, with more the slots get small
 _NEVER = 2**63 - 1
 
 _due, _seq = itemgetter(0), itemgetter(1)
+
+
+class Settable(Protocol):
+    """A signal, or a timer that can be woken like one."""
+
+    def set(self) -> None: ...
 
 
 class Agenda:
@@ -39,9 +45,9 @@ class Agenda:
     * `_earliest` is the least due of all.
     """
 
-    def __init__(self, *, on_earlier: Callable[[], None] = lambda: None, slot_size: int = 4096) -> None:
-        """Begin empty; `on_earlier` is called after an entry has come in that is due before all others."""
-        self._on_earlier = on_earlier
+    def __init__(self, *, earlier: Settable | None = None, slot_size: int = 4096) -> None:
+        """Begin empty; `earlier` is set after an entry has come in that is due before all others."""
+        self._earlier = earlier
         self._slot_size = slot_size
         self._front: list[tuple[int, int]] = []
         self._starts = [0]
@@ -70,10 +76,11 @@ class Agenda:
         self._size += 1
         if due < self._earliest:
             self._earliest = due
-            self._on_earlier()
+            if self._earlier is not None:
+                self._earlier.set()
 
     def extend(self, pairs: Iterable[tuple[int, int]]) -> None:
-        """Put in many entries, quicker than one by one unless thinly strewn; calls `on_earlier` at most once."""
+        """Put in many entries, quicker than one by one unless thinly strewn; sets `earlier` at most once."""
         batch = sorted(pairs, key=_due)
         dues, seqs = array("q", map(_due, batch)), array("q", map(_seq, batch))
         done = 0
@@ -82,7 +89,8 @@ class Agenda:
         self._size += len(batch)
         if batch and dues[0] < self._earliest:
             self._earliest = dues[0]
-            self._on_earlier()
+            if self._earlier is not None:
+                self._earlier.set()
 
     def pop(self, now: int, limit: int) -> list[tuple[int, int]]:
         """Take out what is due at or before `now`, the earliest first, at most `limit` entries."""

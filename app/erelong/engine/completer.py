@@ -5,23 +5,22 @@ from __future__ import annotations
 import asyncio
 import random
 from contextlib import suppress
-from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from erelong.duties.duty import SetAside, in_halves
-from erelong.engine.job_log import fields_of, report_end
+from erelong.duties.signal import Signal
+from erelong.engine.job_log import fields_of
 from erelong.model import retry
-from erelong.model.job import PLACES, State
+from erelong.model.job import State
 from erelong.model.outcome import End
-from erelong.model.runs import counted
 from erelong.stores.base import FINISHED, Ending
 from erelong.telemetry.log import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from erelong.clock.instants import Now
-    from erelong.engine.agenda import Agenda
+    from erelong.engine.changes import Changes
     from erelong.model.job import Job
     from erelong.stores.base import Store, Verdicts
     from erelong.telemetry.metrics import Metrics
@@ -32,51 +31,41 @@ RUSH = 50  # outcomes of one commit; when they come so fast, the next ones gathe
 RUSH_TIME = 0.02
 FLUSH_TIME = 5.0
 
-_WELL = End.SUCCEEDED  # by its class it costs 0.05 µs
-_kind_of = itemgetter(PLACES["kind"])
+_WELL = End.SUCCEEDED
 
 log = get_logger(__name__)
 
 
-class Outcomes:
-    """Stores what outcomes make of their jobs. A bounded number may wait for the disk:
-
-    when it is full nothing more should begin, and `on_room` is called when that has passed. `on_change` hears of every
-    job whose attempt is stored as over, as it was while it ran.
+class Completer:
+    """Stores what outcomes make of their jobs. A bounded number may wait for the disk: when it is full, nothing more
+    should begin, and `room` is set when that has passed.
     """
 
     name = "completer"
 
     def __init__(
-        self,
-        *,
-        store: Store,
-        agenda: Agenda,
-        max_unsaved: int,
-        metrics: Metrics,
-        now: Now,
-        on_change: Callable[[*tuple[Job, ...]], None],
+        self, *, store: Store, changes: Changes, max_unsaved: int, room: Signal, metrics: Metrics, now: Now
     ) -> None:
         self._store = store
-        self._agenda = agenda
+        self._changes = changes
         self._max_unsaved = max_unsaved
+        self._room = room
         self._metrics = metrics
         self._now = now
-        self._on_change = on_change
         self._unsaved: list[Ending] = []
         self.aside: SetAside[int] = SetAside(name=self.name, metrics=metrics)
-        self._has_some = asyncio.Event()
+        self._has_some = Signal()
+        self.ready = self._has_some.wait
         self._is_clear = asyncio.Event()
         self._is_clear.set()
         self._is_hurried = False
-        self.on_room: Callable[[], None] = lambda: None
 
     def __len__(self) -> int:
-        return len(self._unsaved) + len(self.aside)
+        return len(self._unsaved) + len(self.aside.failures)
 
     @property
     def is_full(self) -> bool:
-        return len(self) >= self._max_unsaved
+        return len(self._unsaved) + len(self.aside.failures) >= self._max_unsaved
 
     def add(self, *endings: Ending) -> None:
         """Take running jobs' attempts that are over; how long the next ones must wait is found here."""
@@ -85,53 +74,43 @@ class Outcomes:
             self._has_some.set()
             self._is_clear.clear()
 
-    async def ready(self) -> None:
-        await self._has_some.wait()
-
     async def lap(self) -> None:
-        """Save what has come; what could not be saved stays for the next lap."""
+        """Save what has come, the oldest first; what could not be saved stays in line for the next lap."""
         while self._unsaved:
-            saved = await self._save_some()
+            batch, was_full = self._unsaved[:MAX_SAVE], self.is_full
+            for ending, error in await in_halves(batch, self._save):
+                self._set_aside(ending, error)
+            if was_full:
+                self._room.set()
+            saved = len(batch)
+            del batch  # or its jobs would stay in memory while this sleeps
             if not self._is_hurried and len(self._unsaved) < MAX_SAVE:
                 await asyncio.sleep(GATHER_TIME if saved < RUSH else RUSH_TIME)
-        self._has_some.clear()
         self._is_clear.set()
 
     async def flush(self, within: float = FLUSH_TIME) -> int:
-        """Wait until all is on the disk, within reason; how many are not comes back."""
+        """Wait up to `within` seconds for all outcomes to be saved; return how many were not."""
         self._is_hurried = True
         with suppress(TimeoutError):
             await asyncio.wait_for(self._is_clear.wait(), within)
         return len(self)
 
-    async def _save_some(self) -> int:
-        """Save the oldest, and return how many; they stay in line until they are on the disk."""
-        batch = self._unsaved[:MAX_SAVE]
-        for ending, error in await in_halves(batch, self._save):
-            self._unsaved.remove(ending)
-            asyncio.get_running_loop().call_later(self.aside.add(ending.seq, error), self._try_again, ending)
-        return len(batch)
-
     async def _save(self, endings: Sequence[Ending]) -> None:
         verdicts = await self._store.finish(endings)
-        was_full = self.is_full
         self._forget(endings)
-        self._note_saved(endings if verdicts.count(FINISHED) == len(endings) else self._saved(endings, verdicts))
-        if was_full and not self.is_full:
-            self.on_room()
+        self._changes.ended(endings if verdicts.count(FINISHED) == len(endings) else self._saved(endings, verdicts))
 
     def _forget(self, saved: Sequence[Ending]) -> None:
-        """Take off what is saved: the first in line, except after one that was set aside."""
-        self.aside.remove([ending.seq for ending in saved] if self.aside else ())
-        first = next((index for index, ending in enumerate(self._unsaved) if ending is saved[0]), 0)
+        """Take off what is saved: the first in line, except after one that will be set aside."""
+        first = 0
+        while self._unsaved[first] is not saved[0]:
+            first += 1
         del self._unsaved[first : first + len(saved)]
-
-    def _try_again(self, ending: Ending) -> None:
-        self._unsaved.append(ending)
-        self._has_some.set()
+        if self.aside.failures:
+            self.aside.remove([ending.seq for ending in saved])
 
     def _saved(self, endings: Sequence[Ending], verdicts: Verdicts) -> Sequence[Ending]:
-        """Those that are stored; somebody was before the others."""
+        """Return those that are stored; another change was before the others."""
         saved = []
         for ending, verdict in zip(endings, verdicts, strict=True):
             if verdict.is_saved or verdict.job == ending.after:  # or done before, when it seemed to fail
@@ -140,26 +119,8 @@ class Outcomes:
                 self._lost_race(ending, verdict.job)
         return saved
 
-    def _note_saved(self, endings: Sequence[Ending]) -> None:
-        well = [job for job, outcome, _, _ in endings if outcome.end is _WELL]
-        for kind, jobs in counted(map(_kind_of, well)).items():
-            self._metrics.finished.values[kind, State.SUCCEEDED.word] += jobs
-        tells_all = log.has_debug
-        for ending in endings if tells_all or len(well) < len(endings) else ():
-            if tells_all or ending.outcome.end is not _WELL:
-                self._note_end(ending)
-        self._on_change(*(well if len(well) == len(endings) else [ending.job for ending in endings]))
-
-    def _note_end(self, ending: Ending) -> None:
-        after = ending.after
-        report_end(ending.job, ending.outcome, after)
-        if (wakes_at := after.wakes_at) is not None:
-            self._agenda.add(wakes_at, after.seq)
-        if after.is_final and ending.outcome.end is not _WELL:
-            self._metrics.finished.values[after.kind, after.state.word] += 1
-
     def _lost_race(self, ending: Ending, stored: Job | None) -> None:
-        """Somebody changed the job meanwhile: if only to ask for its end, the outcome counts on top of that."""
+        """Another change came first: if it only asked for the end of the job, the outcome counts on top of that."""
         running, outcome, _, _ = ending
         if stored is not None and stored.state is State.RUNNING and stored.started_at == running.started_at:
             self.add(Ending(stored, outcome, self._now()))
@@ -167,6 +128,14 @@ class Outcomes:
         self._metrics.outdated.values[()] += 1
         state = stored.state.word if stored else "gone"
         log.warning("outcome_dropped", **fields_of(running), outcome=outcome.end, state=state)
+
+    def _set_aside(self, ending: Ending, error: Exception) -> None:
+        self._unsaved.remove(ending)
+        asyncio.get_running_loop().call_later(self.aside.add(ending.seq, error), self._try_again, ending)
+
+    def _try_again(self, ending: Ending) -> None:
+        self._unsaved.append(ending)
+        self._has_some.set()
 
 
 def _with_backoff(ending: Ending) -> Ending:

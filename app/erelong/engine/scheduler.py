@@ -14,11 +14,12 @@ from erelong.model.job import SECOND, Job, State
 from erelong.telemetry.log import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from erelong.clock.instants import Instant, Now
-    from erelong.clock.timer import Alarm
+    from erelong.clock.timer import Timer
     from erelong.engine.agenda import Agenda
+    from erelong.engine.changes import Changes
     from erelong.lanes.lanes import Lanes
     from erelong.stores.base import Glance, Store
     from erelong.telemetry.metrics import Metrics
@@ -36,28 +37,20 @@ log = get_logger(__name__)
 
 
 class Scheduler:
-    """Moves jobs from the agenda into their lanes, on the dot. `on_change` hears of the jobs that expire."""
+    """Moves jobs from the agenda into their lanes, on the dot."""
 
     name = "scheduler"
 
     def __init__(
-        self,
-        *,
-        agenda: Agenda,
-        store: Store,
-        lanes: Lanes,
-        alarm: Alarm,
-        metrics: Metrics,
-        now: Now,
-        on_change: Callable[[*tuple[Job, ...]], None],
+        self, *, agenda: Agenda, store: Store, lanes: Lanes, timer: Timer, changes: Changes, metrics: Metrics, now: Now
     ) -> None:
         self._agenda = agenda
         self._store = store
         self._lanes = lanes
-        self._alarm = alarm
+        self._timer = timer
+        self._changes = changes
         self._metrics = metrics
         self._now = now
-        self._on_change = on_change
         self._last_lap = -math.inf
         self._between_laps = 10 * BUSY_LAP
         self.aside: SetAside[int] = SetAside(name=self.name, metrics=metrics)
@@ -79,7 +72,7 @@ class Scheduler:
         """Wait until something is due, or a change or a step of the clock makes another look worth it."""
         self.looked_at = asyncio.get_running_loop().time()
         next_due = self._agenda.next_due()
-        if (next_due is None or next_due > self._now()) and await self._alarm.wait(next_due) is Wake.STEPPED:
+        if (next_due is None or next_due > self._now()) and await self._timer.wait(next_due) is Wake.STEPPED:
             self._note_jump()
 
     async def lap(self) -> None:
@@ -105,15 +98,19 @@ class Scheduler:
             expired.extend(self._sort_out(await self._store.glance(seqs), now))
 
         try:
-            self._put_aside(await in_halves(list(dict.fromkeys(map(_seq_of, popped))), sort_out))
+            failed = await in_halves(list(dict.fromkeys(map(_seq_of, popped))), sort_out)
         except BaseException:
             self._agenda.extend(popped)
             raise
         try:
-            self._put_aside(await in_halves(expired, self._expire) if expired else [])
+            if expired:
+                failed += await in_halves(expired, self._expire)
         except BaseException:
             self._agenda.extend([(now, seq) for seq in expired])
             raise
+        finally:
+            if failed:
+                self._put_aside(failed)
 
     def _sort_out(self, waiting: Sequence[Glance], now: Instant) -> list[int]:
         """Put what may start into its lane; return the numbers of those that have expired.
@@ -134,13 +131,11 @@ class Scheduler:
     async def _expire(self, seqs: Sequence[int]) -> None:
         now = self._now()
         jobs = await self._store.get(seqs)
-        expired = [job.expire(now) for job in jobs.values() if job.state is State.SCHEDULED and _is_over(job, now)]
-        for verdict in await self._store.save(expired):
-            job = verdict.job
-            if verdict.is_saved and job is not None:
-                self._lanes.discard(job.queue, job.seq)
-                self._metrics.finished.values[job.kind, job.state.word] += 1
-                self._on_change(job)
+        over = [job for job in jobs.values() if job.state is State.SCHEDULED and _is_over(job, now)]
+        expired = [job.expire(now) for job in over]
+        for before, after, verdict in zip(over, expired, await self._store.save(expired), strict=True):
+            if verdict.is_saved:
+                self._changes.changed(before, after)
         if len(jobs) < len(seqs) > 1:
             raise StoreRefused("some of these jobs cannot be read")  # asked alone, each says why
         self.aside.remove(seqs)
@@ -151,7 +146,7 @@ class Scheduler:
         self._agenda.extend([(now + round(self.aside.add(seq, error) * SECOND), seq) for seq, error in failed])
 
     def _note_jump(self) -> None:
-        jump = self._alarm.jump
+        jump = self._timer.jump
         if abs(jump) < 1:
             return
         self.last_jump, self.jumped_at = jump, asyncio.get_running_loop().time()

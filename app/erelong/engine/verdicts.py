@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from enum import StrEnum
 from typing import TYPE_CHECKING, assert_never
 
 import orjson
 
 from erelong.attempt import GiveUp
-from erelong.handlers.base import AttemptFailed, Result, Stop
+from erelong.handlers.base import AttemptFailed, Result
+from erelong.lanes.crew import Reason
 from erelong.model.outcome import End, Error, Outcome, storable
 
 if TYPE_CHECKING:
@@ -18,14 +18,6 @@ if TYPE_CHECKING:
 MAX_DELAY = 86_400.0  # seconds a handler may put off the next attempt
 _WELL = Outcome(End.SUCCEEDED)
 ENDS = {"timeout": End.TIMEOUT, "crashed": End.CRASHED}
-
-
-class Reason(StrEnum):
-    """Why an attempt is told to stop."""
-
-    TIMEOUT = "timeout"
-    CANCEL = "cancel"
-    DRAIN = "drain"
 
 
 def succeeded(result: bytes | Result | None, max_result: int) -> Outcome:
@@ -38,19 +30,6 @@ def succeeded(result: bytes | Result | None, max_result: int) -> Outcome:
         return Outcome(End.SUCCEEDED, result)
     text = result[:max_result].decode(errors="ignore")
     return Outcome(End.SUCCEEDED, orjson.dumps(text), result_truncated=True)
-
-
-class UnknownKind:
-    """Runs the jobs whose kind is not declared any more: they fail."""
-
-    stop = Stop.COOPERATIVE
-
-    async def run(self, job: Job) -> None:
-        message = f"no kind {job.kind!r} is declared; declare it in [kinds] and restart"
-        raise AttemptFailed("exception", message)
-
-
-UNKNOWN_KIND = UnknownKind()
 
 
 def raised(error: BaseException) -> Outcome:

@@ -4,43 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import defaultdict
+from collections import defaultdict, deque
 from contextlib import suppress
 from contextvars import Context
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from erelong.duties.duty import Duty
-from erelong.engine.dispatcher import Claims
 from erelong.engine.job_log import fields_of
-from erelong.engine.verdicts import UNKNOWN_KIND, Reason, raised, stopped, succeeded
+from erelong.engine.verdicts import raised, stopped, succeeded
 from erelong.handlers.base import Stop
+from erelong.lanes.crew import Reason
 from erelong.stores.base import Ending
 from erelong.telemetry.log import current_job, get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Iterable
 
     from erelong.clock.instants import Now
-    from erelong.engine.agenda import Agenda
-    from erelong.engine.completer import Outcomes
-    from erelong.handlers.base import Handler
+    from erelong.duties.signal import Signal
+    from erelong.engine.completer import Completer
+    from erelong.handlers.kinds import Kinds
     from erelong.lanes.lane import Slot
     from erelong.lanes.lanes import Lanes
     from erelong.model.job import Job
     from erelong.model.outcome import End, Outcome
     from erelong.settings.sections import WorkersSection
-    from erelong.stores.base import Store
     from erelong.telemetry.metrics import Metrics
 
 TURNS_BEFORE_YIELD = 200
 MAX_WAKING = 32  # at once, for the loop's sake
 RELEASE_GRACE = 0.4
 
-_KILL = Stop.KILL  # no deadline here, as it is sure to end what it runs by itself; by its class it costs 0.05 µs
+_KILL = Stop.KILL  # no deadline here, as it is sure to end what it runs by itself
 
-_MAKE_ENDING = partial(tuple.__new__, Ending)  # a named tuple's own way is a call of Python
+_MAKE_ENDING = partial(tuple.__new__, Ending)
 
 log = get_logger(__name__)
 
@@ -62,32 +60,33 @@ class Worker:
 
 
 class Workers:
-    """Runs at most `concurrency` attempts at once. `on_change` hears of every job that was stored differently."""
+    """Runs at most `concurrency` attempts at once; jobs that were started wait in line until a worker takes them.
+
+    `room` is set when an attempt is over.
+    """
 
     def __init__(
         self,
         *,
-        store: Store,
         lanes: Lanes,
-        agenda: Agenda,
-        outcomes: Outcomes,
-        handlers: Mapping[str, Handler],
+        completer: Completer,
+        kinds: Kinds,
         config: WorkersSection,
         max_result: int,
+        room: Signal,
         metrics: Metrics,
         now: Now,
-        on_change: Callable[[*tuple[Job, ...]], None],
     ) -> None:
         self._lanes = lanes
-        self._outcomes = outcomes
-        self._handlers = handlers
+        self._completer = completer
+        self._kinds = kinds
         self._config = config
         self._max_result = max_result
+        self._room = room
         self._metrics = metrics
         self._now = now
-        self._claims = self._make_claims(store, agenda, on_change)
-        self.duty = Duty(work=self._claims, metrics=metrics)
-        self.aside = self._claims.aside
+        self._loop = asyncio.get_running_loop()
+        self._line: deque[tuple[Job, Slot]] = deque()
         self._idle: list[Worker] = []
         self._busy: dict[int, Worker] = {}
         self._lost: set[Worker] = set()
@@ -104,38 +103,24 @@ class Workers:
         self._look: asyncio.TimerHandle | None = None
         self._next_look = math.inf
 
-    def _make_claims(self, store: Store, agenda: Agenda, on_change: Callable[[*tuple[Job, ...]], None]) -> Claims:
-        return Claims(
-            store=store,
-            lanes=self._lanes,
-            agenda=agenda,
-            metrics=self._metrics,
-            now=self._now,
-            room=self._free,
-            on_line=self._on_line,
-            on_unwanted=lambda job, slot, reason: self._end(job, slot, stopped(reason, job)),
-            on_change=on_change,
-        )
-
     # life
 
-    async def start(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._outcomes.on_room = self._claims.look
-        self.duty.start()
+    def release_line(self) -> int:
+        """Release the jobs that no worker has taken yet; return their number."""
+        released = len(self._line)
+        while self._line:
+            self._refuse(*self._line.popleft(), Reason.DRAIN)
+        return released
 
-    async def stop(self, drain_timeout: float) -> int:
-        """Begin nothing more, let what runs run on for a while, release the rest; how many comes back."""
+    async def drain(self, timeout: float) -> int:
+        """Give running attempts `timeout` seconds, release the rest; return their number."""
         self._is_stopping = True
-        released = len(self._claims.line)
-        self._claims.end()
         self._settle()
         with suppress(TimeoutError):
-            async with asyncio.timeout(drain_timeout):
+            async with asyncio.timeout(timeout):
                 await self._is_still.wait()
-        released += len(self._busy)
+        released = len(self._busy)
         await self._release_all()
-        await self.duty.stop()
         tasks = [worker.task for worker in self._workers]
         for task in tasks:
             task.cancel()
@@ -161,43 +146,46 @@ class Workers:
 
     @property
     def abandoned(self) -> int:
-        return len(self._lost) + sum(handler.abandoned for handler in self._handlers.values())
+        return len(self._lost) + self._kinds.abandoned
+
+    # the crew
 
     @property
-    def is_full(self) -> bool:
-        return self._free() <= 0
+    def free(self) -> int:
+        return self._config.concurrency - len(self._busy) - len(self._line)
 
-    def cancel(self, seq: int) -> None:
-        """Stop a running attempt as its kind allows; one that is claimed but not begun never begins."""
-        worker = self._busy.get(seq)
-        if worker is not None and worker.job is not None:
-            handler = self._handlers.get(worker.job.kind, UNKNOWN_KIND)
-            if handler.stop is not Stop.NONE:
-                self._stop_attempt(worker, Reason.CANCEL)
-        else:
-            self._claims.withdraw(seq)
-
-    # from the line to a worker
-
-    def _free(self) -> int:
-        if self._outcomes.is_full:
-            return 0
-        return self._config.concurrency - len(self._busy) - len(self._claims)
-
-    def _on_line(self) -> None:
+    def start(self, claimed: Iterable[tuple[Job, Slot]]) -> None:
+        """Run these jobs, each as soon as a worker takes it."""
+        self._line.extend(claimed)
         self._to_wake = 1  # no-ops that are due together need one worker, attempts that wait one each
         self._wake_some()
-        self._check_still()
+
+    def stop(self, seq: int, reason: Reason) -> None:
+        """Stop a running attempt as its kind allows; a job that is still in line never begins."""
+        worker = self._busy.get(seq)
+        if worker is not None and worker.job is not None:
+            kind = self._kinds[worker.job.kind]
+            if kind.stop is not Stop.NONE:
+                self._stop_attempt(worker, reason)
+            return
+        for entry in [entry for entry in self._line if entry[0].seq == seq]:
+            self._line.remove(entry)
+            self._refuse(*entry, reason)
+
+    def _refuse(self, job: Job, slot: Slot, reason: Reason) -> None:
+        self._end(job, slot, stopped(reason, job))
+
+    # from the line to a worker
 
     def _look_on(self) -> None:
         """If there is still something to do, the attempts of those that were woken take their time."""
         self._will_look_on = False
-        if self._claims.line:
+        if self._line:
             self._to_wake = min(2 * self._to_wake, MAX_WAKING)
             self._wake_some()
 
     def _wake_some(self) -> None:
-        line = self._claims.line
+        line = self._line
         for _ in range(min(self._to_wake - self._waking, len(line))):
             if self._idle:
                 worker = self._idle.pop()
@@ -219,7 +207,7 @@ class Workers:
 
     async def _work(self, worker: Worker) -> None:
         """Run one attempt after another; whatever a handler does, an outcome comes of it."""
-        line, busy, turns = self._claims.line, self._busy, 0
+        line, busy, turns = self._line, self._busy, 0
         self._note_awake(worker)
         while True:
             if not line:
@@ -227,10 +215,11 @@ class Workers:
                 turns = 0
                 continue
             job, slot = line.popleft()
-            handler = self._handlers.get(job.kind, UNKNOWN_KIND)
-            self._begin(worker, job, slot, handler.stop)
+            kind = self._kinds[job.kind]
+            assert kind.runner is not None  # jobs of pull kinds are leased
+            self._begin(worker, job, slot, kind.stop)
             try:
-                outcome = succeeded(await handler.run(job), self._max_result)
+                outcome = succeeded(await kind.runner.run(job), self._max_result)
             except BaseException as error:  # SystemExit in a task would end the loop
                 if isinstance(error, GeneratorExit) and asyncio.current_task(self._loop) is not worker.task:
                     raise  # nobody raised it: the coroutine is being thrown away
@@ -287,15 +276,16 @@ class Workers:
     def _settle(self) -> None:
         """Give back the slots of the attempts that are over, and send their outcomes to the disk."""
         ended, self._ended = self._ended, []
-        self._outcomes.add(*ended)  # before anything that could raise, or their jobs would be running for ever
+        self._completer.add(*ended)  # before anything that could raise, or their jobs would be running for ever
         slots, self._slots = self._slots, []
         self._lanes.release(*slots)
         for (kind, end), seconds in self._lasted.items():
             self._metrics.ended.values[kind, end] += len(seconds)
             self._metrics.duration.note(kind, *seconds)
         self._lasted.clear()
-        self._claims.look()
-        self._check_still()
+        self._room.set()
+        if self._is_stopping and not (self._busy or self._line):
+            self._is_still.set()
 
     # stopping attempts
 
@@ -324,8 +314,8 @@ class Workers:
         if worker.reason is not None or worker.job is None:
             return
         worker.reason = reason
-        handler = self._handlers.get(worker.job.kind, UNKNOWN_KIND)
-        worker.deadline = self._loop.time() + (math.inf if handler.stop is _KILL else self._config.grace)
+        kind = self._kinds[worker.job.kind]
+        worker.deadline = self._loop.time() + (math.inf if kind.stop is _KILL else self._config.grace)
         worker.task.cancel()
         if worker.deadline < self._next_look:
             self._arm_look(worker.deadline)
@@ -343,7 +333,3 @@ class Workers:
         worker.task.add_done_callback(lambda _: self._lost.discard(worker))
         del self._busy[job.seq]
         self._end(job, slot, stopped(reason, job), monotonic() - worker.began_at)
-
-    def _check_still(self) -> None:
-        if self._is_stopping and not (self._busy or self._claims):
-            self._is_still.set()

@@ -1,10 +1,10 @@
-"""What a kind of work is to the rest of the service: check its params, run one attempt, say how it stops."""
+"""What a kind of work is to the rest of the service: check params, run one attempt, say how it ended."""
 
 from __future__ import annotations
 
 from contextvars import ContextVar
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from erelong.model.job import Job
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class Stop(StrEnum):
     """What a timeout or a cancel can do to an attempt of this kind.
 
-    A handler that kills is sure to end what it runs, and keeps the time of its attempts itself: the workers leave to it
+    A runner that kills is sure to end what it runs, and keeps the time of its attempts itself: the workers leave to it
     when an attempt has begun, when it is over its timeout, and how long it may take to end then or after a cancel.
     """
 
@@ -59,34 +59,24 @@ class AttemptFailed(Exception):
         self.output = output
 
 
-class Handler(Protocol):
-    """A kind of work. `run` is cancelled at its timeout and may be given up on if it does not end then.
+class Params(Protocol):
+    """Knows which params a kind takes."""
 
-    If it can kill, it is cancelled only for other reasons, and never given up on but at the end of the service.
+    def check(self, params: bytes) -> None:
+        """Refuse what cannot run: raise `errors.Invalid` with faults relative to the params."""
+        ...
+
+
+class Runner(Protocol):
+    """Runs attempts. `run` is cancelled at its timeout and may be given up on if it does not end then.
+
+    If its kind can be killed, it is cancelled only for other reasons, and never given up on but at the end of the
+    service.
     """
-
-    @property
-    def type(self) -> str: ...
-
-    @property
-    def isolation(self) -> str | None: ...
-
-    @property
-    def stop(self) -> Stop: ...
-
-    @property
-    def params_schema(self) -> dict[str, Any]: ...
-
-    @property
-    def result_schema(self) -> dict[str, Any] | None: ...
 
     @property
     def abandoned(self) -> int:
         """Attempts that still run although they were given up on, beside those the workers know of."""
-        ...
-
-    def check(self, params: bytes) -> None:
-        """Refuse what cannot run: raises `errors.Invalid` with faults relative to the params."""
         ...
 
     async def open(self) -> None: ...
@@ -94,5 +84,17 @@ class Handler(Protocol):
     async def close(self) -> None: ...
 
     async def run(self, job: Job) -> bytes | Result | None:
-        """Do the work of a running job; the JSON text of its result, or None for none. Any exception is a failure."""
+        """Do the work of a running job; return the JSON text of its result, or None. Any exception is a failure."""
         ...
+
+
+class PlainRunner:
+    """What a runner is that has nothing to open and abandons nothing."""
+
+    abandoned = 0
+
+    async def open(self) -> None:
+        """There is nothing to open."""
+
+    async def close(self) -> None:
+        """There is nothing to close."""

@@ -1,4 +1,4 @@
-"""The kinds that the settings declare: what each says becomes the handler that runs it."""
+"""The kinds that the settings declare: what each says becomes a kind that runs."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from erelong.handlers.command.runner import make_command_handler
+from erelong.handlers.command.runner import make_command_kind
 from erelong.handlers.process.pool import ProcessPool
-from erelong.handlers.process.runner import make_process_handler
+from erelong.handlers.process.runner import make_process_kind
 from erelong.handlers.process.supervisor_client import IS_POSSIBLE, Processes, Surroundings
-from erelong.handlers.pull import make_pull_handler
-from erelong.handlers.python.runner import make_python_handler
+from erelong.handlers.pull import make_pull_kind
+from erelong.handlers.python.runner import make_python_kind
 from erelong.handlers.python.signature import Unfit
 
 if TYPE_CHECKING:
-    from erelong.handlers.base import Handler
-    from erelong.settings.kinds import Kind
+    from erelong.handlers.kinds import Kind
+    from erelong.settings.kinds import KindSettings
     from erelong.settings.sections import Config
 
 
 class DeclaredKinds:
-    """Makes handlers. All processes have one keeper, and kinds with the same surroundings one pool of processes."""
+    """Makes kinds. All processes have one keeper, and kinds with the same surroundings one pool of processes."""
 
     def __init__(self, *, config: Config) -> None:
         self._config = config
         self._processes = Processes()
         self._pools: dict[tuple[object, ...], ProcessPool] = {}
 
-    def make(self, name: str, kind: Kind) -> Handler:
-        """Make the handler of a kind; raise Unfit when it cannot be."""
+    def make(self, name: str, kind: KindSettings) -> Kind:
+        """Make one kind; raise Unfit when it cannot be."""
         if kind.pull:
-            return make_pull_handler(name=name, schema=kind.params_schema)
+            return make_pull_kind(name=name, schema=kind.params_schema)
         if kind.python is not None and kind.isolation != "process":
-            return make_python_handler(name=name, path=kind.python, isolation=kind.isolation)
+            return make_python_kind(name=name, path=kind.python, isolation=kind.isolation)
         if not IS_POSSIBLE:
             raise Unfit(f"processes are kept by means of Linux, and this is {sys.platform}: use another isolation")
         surroundings = Surroundings(
@@ -42,7 +42,7 @@ class DeclaredKinds:
             memory=kind.memory,
         )
         if kind.command is not None:
-            return make_command_handler(
+            return make_command_kind(
                 name=name,
                 command=kind.command,
                 patterns=kind.params,
@@ -51,7 +51,7 @@ class DeclaredKinds:
                 grace=self._config.workers.grace,
             )
         assert kind.python is not None
-        return make_process_handler(name=name, path=kind.python, pool=self._pool(surroundings))
+        return make_process_kind(name=name, path=kind.python, pool=self._pool(surroundings))
 
     def _pool(self, surroundings: Surroundings) -> ProcessPool:
         key = (*sorted(surroundings.environment.items()), surroundings.memory)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
 from erelong.errors import Fault
-from erelong.handlers.base import AttemptFailed, Stop
+from erelong.handlers.base import AttemptFailed, PlainRunner, Stop
+from erelong.handlers.kinds import Kind
 from erelong.handlers.param_errors import invalid
 from erelong.model.faults import shown
 
@@ -17,30 +18,27 @@ if TYPE_CHECKING:
     from erelong.model.job import Job
 
 
-class EchoHandler:
-    type = "echo"
-    isolation = None
-    stop = Stop.COOPERATIVE
-    abandoned = 0
-    result_schema = None
-    params_schema: dict[str, Any] = {  # noqa: RUF012 - a constant, written so by the Handler protocol
-        "type": "object",
-        "properties": {
-            "sleep": {"type": ["number", "null"], "minimum": 0, "description": "Seconds to take."},
-            "fail": {"type": ["string", "null"], "description": "Fail with this message."},
-        },
-    }
+PARAMS_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "sleep": {"type": ["number", "null"], "minimum": 0, "description": "Seconds to take."},
+        "fail": {"type": ["string", "null"], "description": "Fail with this message."},
+    },
+}
+
+
+def make_echo() -> Kind:
+    echo = Echo()
+    return Kind(name="echo", type="echo", stop=Stop.COOPERATIVE, params_schema=PARAMS_SCHEMA, params=echo, runner=echo)
+
+
+class Echo(PlainRunner):
+    """Returns the params."""
 
     def check(self, params: bytes) -> None:
         faults = _faults(orjson.loads(params))
         if faults:
             raise invalid("echo", faults)
-
-    async def open(self) -> None:
-        pass
-
-    async def close(self) -> None:
-        pass
 
     async def run(self, job: Job) -> bytes:
         wishes = orjson.loads(job.params)

@@ -14,9 +14,12 @@ from erelong.model.runs import counted
 from erelong.settings.queues import layered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection, Mapping
 
-    from erelong.clock.instants import Instant
+    from erelong.clock.instants import Instant, Tick
+    from erelong.duties.signal import Signal
+    from erelong.handlers.kinds import Kinds
+    from erelong.lanes.pollers import Pollers
     from erelong.model.job import Job
     from erelong.model.spec import Asked
     from erelong.settings.queues import QueueSettings
@@ -28,10 +31,8 @@ STRICT = 1 << 53  # more than any instant: without aging a point of priority out
 
 class Lanes:
     """All queues. A job ranks by its time, lifted by its priority: a point is worth `aging` seconds of waiting,
-    so ranks never change while jobs wait. `tick` is the monotonic clock.
-
-    `on_ready` is called when a job may start here, `on_pull` when one of a pull kind may; `is_asked_for` says whether
-    anybody outside would take jobs of a kind. They are set by those who take.
+    so ranks never change while jobs wait. `ready` is set when a job may start here, and a poller is woken when one of a
+    pull kind may.
     """
 
     def __init__(
@@ -39,22 +40,23 @@ class Lanes:
         *,
         config: Mapping[str, QueueSettings],
         aging: float,
-        tick: Callable[[], float],
-        pull_kinds: Collection[str] = (),
+        kinds: Kinds,
+        pollers: Pollers,
+        ready: Signal,
+        tick: Tick,
     ) -> None:
         self._plain = layered(None, None)
         self._config = config
         self._given = {queue: layered(settings, None) for queue, settings in config.items()}
         self._lift = max(1, round(aging * SECOND)) if aging else STRICT
         self._tick = tick
-        self._pull_kinds = frozenset(pull_kinds)
+        self._kinds = kinds
+        self._pollers = pollers
+        self._is_ready = ready
         self._lanes: dict[str, Lane] = {}
         self._ready: deque[Lane] = deque()
-        self._rated: set[Lane] = set()
-        self._lent: dict[str, dict[str, Lane]] = {kind: {} for kind in pull_kinds}  # lanes with due jobs, by queue
-        self.on_ready: Callable[[], None] = lambda: None
-        self.on_pull: Callable[[str, str], None] = lambda _kind, _queue: None
-        self.is_asked_for: Callable[[str], bool] = lambda _: False
+        self.rated: set[Lane] = set()
+        self._lent: dict[str, dict[str, Lane]] = {}  # lanes with due jobs of each pull kind, by queue
 
     # settings
 
@@ -98,11 +100,11 @@ class Lanes:
         for asked, alike in groupby(jobs, key=_asked_of):
             groups[asked] += alike
         for asked, group in groups.items():
-            taker = asked.kind if asked.kind in self._pull_kinds else INSIDE
+            taker = asked.kind if self._kinds[asked.kind].is_pull else INSIDE
             lane = self._lane(asked.queue)
             lane.put(taker, group, asked.priority * self._lift)
             if taker != INSIDE:
-                self._lent[taker][asked.queue] = lane
+                self._lent.setdefault(taker, {})[asked.queue] = lane
             if taker != INSIDE or not lane.is_listed:
                 self._list(lane)
 
@@ -164,19 +166,19 @@ class Lanes:
     def token_in(self) -> float | None:
         """Seconds until the next queue that only its rate holds back may start a job."""
         tick = self._tick()
-        waits = [lane.token_in(tick) for lane in self._rated if _is_thirsty(lane)]
+        waits = [lane.token_in(tick) for lane in self.rated if _is_thirsty(lane)]
         return min(waits, default=None)
 
     def token_in_for(self, kinds: Collection[str], queues: Collection[str]) -> float | None:
         """The same for jobs of pull kinds in these queues (none named: in all)."""
         tick = self._tick()
         lanes = {lane.name: lane for kind in kinds for lane in self._lenders(kind, queues)}
-        waits = [lane.token_in(tick) for lane in lanes.values() if lane in self._rated and _is_thirsty(lane)]
+        waits = [lane.token_in(tick) for lane in lanes.values() if lane in self.rated and _is_thirsty(lane)]
         return min(waits, default=None)
 
     def wake(self) -> None:
         """Look again at the queues that their rate held back."""
-        for lane in self._rated:
+        for lane in self.rated:
             if _is_thirsty(lane):
                 self._list(lane)
 
@@ -203,9 +205,6 @@ class Lanes:
         """The queues, of these (none named: of all), in which jobs of a pull kind are due."""
         return [lane.name for lane in self._lenders(kind, queues)]
 
-    def is_pull(self, kind: str) -> bool:
-        return kind in self._pull_kinds
-
     def all_due(self) -> dict[str, int]:
         return {name: lane.due for name, lane in self._lanes.items()}
 
@@ -217,13 +216,13 @@ class Lanes:
         return lane.recent.p99(self._tick()) if lane else None
 
     def waiting_for(self, job: Job) -> str | None:
-        """Why a due job does not start: the first that holds of pause, worker, rate, label and slot."""
+        """Return why a due job does not start: the first that holds of pause, worker, rate, label and slot."""
         lane = self._lanes.get(job.queue)
         if lane is None:
             return None
         if lane.is_paused:
             return "pause"
-        if job.kind in self._pull_kinds and not self.is_asked_for(job.kind):
+        if self._kinds[job.kind].is_pull and not self._pollers.is_polled(job.kind):
             return "worker"
         if lane.token_in(self._tick()) > 0:
             return "rate"
@@ -240,7 +239,7 @@ class Lanes:
 
     def _lenders(self, kind: str, queues: Collection[str]) -> list[Lane]:
         """The lanes that have due jobs of a pull kind; those that have none left are forgotten here."""
-        lent = self._lent[kind]
+        lent = self._lent.get(kind, {})
         names = [name for name in queues if name in lent] if queues else list(lent)
         for name in names:
             if kind not in lent[name].due_for:
@@ -253,17 +252,17 @@ class Lanes:
             if not lane.may_start(taker):
                 continue
             if taker != INSIDE:
-                self.on_pull(taker, lane.name)
+                self._pollers.wake(taker, lane.name)
             elif not lane.is_listed:
                 lane.is_listed = True
                 self._ready.append(lane)
-                self.on_ready()
+                self._is_ready.set()
 
     def _note_rate(self, lane: Lane) -> None:
         if lane.settings.rate is None:
-            self._rated.discard(lane)
+            self.rated.discard(lane)
         else:
-            self._rated.add(lane)
+            self.rated.add(lane)
 
 
 def _is_thirsty(lane: Lane) -> bool:

@@ -1,4 +1,4 @@
-"""What the metrics page reads off the running parts, when it is asked for."""
+"""Levels that the metrics page shows, read off the running parts when it is asked for."""
 
 from __future__ import annotations
 
@@ -14,17 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from erelong.clock.instants import Now
-    from erelong.duties.waiters import Watchers
-    from erelong.engine.agenda import Agenda
-    from erelong.engine.completer import Outcomes
-    from erelong.engine.workers import Workers
-    from erelong.lanes.backlog import Backlog
-    from erelong.lanes.lanes import Lanes
-    from erelong.lanes.pollers import Askers
-    from erelong.service.leases import Leases
-    from erelong.service.queues import Queues
-    from erelong.stores.base import Store
+    from erelong.service.services import Services
     from erelong.telemetry.metrics import Labels, Metrics
 
 MAX_QUEUES = 500  # queues that stand on the page by name: clients make up names, and a page must stay readable
@@ -33,47 +23,35 @@ MAX_AGES = 100
 STORE_PATIENCE = 1.0
 
 
-class Readings:
-    """Sets what `metrics` reads: levels of parts that know them at once, and ages that the store must be asked for."""
+class Gauges:
+    """Sets the levels of `metrics`: of parts that know them at once, and ages that the store must be asked for."""
 
-    def __init__(
-        self,
-        *,
-        metrics: Metrics,
-        store: Store,
-        agenda: Agenda,
-        lanes: Lanes,
-        workers: Workers,
-        leases: Leases,
-        askers: Askers,
-        backlog: Backlog,
-        outcomes: Outcomes,
-        watchers: Watchers,
-        queues: Queues,
-        path: Path | None,
-        now: Now,
-    ) -> None:
-        self._store = store
-        self._lanes = lanes
-        self._queues = queues
+    def __init__(self, *, services: Services, metrics: Metrics, path: Path | None) -> None:
+        self._services = services
+        self._metrics = metrics
         self._path = path
-        self._now = now
-        self._ages: dict[Labels, float] = {}
-        metrics.pending.read = lambda: {(): len(agenda)}
-        metrics.running.read = lambda: {(): workers.running + leases.held}
-        metrics.abandoned.read = lambda: {(): workers.abandoned}
-        metrics.unsaved.read = lambda: {(): len(outcomes)}
-        metrics.waiting.read = lambda: {("job",): len(watchers), ("lease",): len(askers), ("room",): len(backlog)}
-        metrics.jobs.read = self._jobs
-        metrics.due.read = self._due
-        metrics.oldest_due.read = lambda: self._ages
-        metrics.store_size.read = self._sizes
-        metrics.log_lost.read = lambda: {(reason,): lines for reason, lines in log.lost().items()}
-        metrics.refresh = self._ask_ages
+
+    async def refresh(self) -> None:
+        """Read every level; a store that does not answer leaves out the ages."""
+        engine, metrics = self._services.engine, self._metrics
+        metrics.oldest_due.values = await self._ages()
+        metrics.pending.values = {(): len(engine.agenda)}
+        metrics.running.values = {(): engine.workers.running + len(engine.leases)}
+        metrics.abandoned.values = {(): engine.workers.abandoned}
+        metrics.unsaved.values = {(): len(engine.completer)}
+        metrics.waiting.values = {
+            ("job",): len(engine.waiters.jobs),
+            ("lease",): len(engine.pollers),
+            ("room",): len(engine.waiters.rooms),
+        }
+        metrics.jobs.values = self._jobs()
+        metrics.due.values = self._due()
+        metrics.store_size.values = self._sizes()
+        metrics.log_lost.values = {(reason,): lines for reason, lines in log.lost().items()}
 
     def _jobs(self) -> dict[Labels, float]:
         levels: dict[Labels, float] = {}
-        groups = {group: jobs for group, jobs in self._store.counts().items() if jobs}
+        groups = {group: jobs for group, jobs in self._services.engine.store.counts().items() if jobs}
         sizes: dict[str, float] = {}
         for (queue, _, _), jobs in groups.items():
             sizes[queue] = sizes.get(queue, 0) + jobs
@@ -84,24 +62,22 @@ class Readings:
         return levels
 
     def _due(self) -> dict[Labels, float]:
-        due = self._lanes.all_due()
+        due = self._services.engine.lanes.all_due()
         named = _largest(due, MAX_QUEUES)
         levels: dict[Labels, float] = {(queue,): due[queue] for queue in named}
         if len(named) < len(due):
             levels[OTHERS,] = sum(jobs for queue, jobs in due.items() if queue not in named)
         return levels
 
-    async def _ask_ages(self) -> None:
-        """Ask for the queues with most due jobs; a store that does not answer leaves the page without them."""
-        self._ages = {}
-        now, names = (
-            self._now(),
-            sorted(_largest({q: due for q, due in self._lanes.all_due().items() if due}, MAX_AGES)),
-        )
+    async def _ages(self) -> dict[Labels, float]:
+        """Ask for the queues with most due jobs."""
+        now, due = self._services.engine.now(), self._services.engine.lanes.all_due()
+        names = sorted(_largest({queue: jobs for queue, jobs in due.items() if jobs}, MAX_AGES))
         with suppress(TimeoutError, Problem):
             async with asyncio.timeout(STORE_PATIENCE):
-                ages = await asyncio.gather(*(self._queues.oldest_due_age(name, now) for name in names))
-                self._ages = {(name,): age for name, age in zip(names, ages, strict=True) if age is not None}
+                ages = await asyncio.gather(*(self._services.queues.oldest_due_age(name, now) for name in names))
+                return {(name,): age for name, age in zip(names, ages, strict=True) if age is not None}
+        return {}
 
     def _sizes(self) -> dict[Labels, float]:
         if self._path is None:

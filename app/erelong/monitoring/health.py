@@ -1,56 +1,31 @@
-"""What ails the service, part by part, and what to do about it: the answer of `/readyz`."""
+"""What is wrong with the service, part by part, and what to do about it: the answer of `/readyz`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from erelong.model.job import SECOND
+from erelong.clock.instants import SECOND
+from erelong.duties.lifecycle import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from erelong.clock.instants import Now
-    from erelong.duties.duty import Duty, SetAside
-    from erelong.engine.agenda import Agenda
-    from erelong.engine.completer import Outcomes
-    from erelong.engine.scheduler import Scheduler
-    from erelong.service.jobs import Service
-    from erelong.stores.base import Store
-    from erelong.telemetry.metrics import GroupTimer
+    from erelong.engine.engine import Engine
+    from erelong.monitoring.watchdog import Watchdog
+    from erelong.service.services import Services
 
 OVERDUE = 5.0  # seconds that a commit, or a lap of the scheduler, may take before it is told
 SHOWN = 600.0  # seconds for which a step of the clock, or a loop that stood still, is shown after it is over
 
 
 class Health:
-    """Names each part with "ok", perhaps with something to know, or what ails it. `tick` is the monotonic clock."""
+    """Names each part with "ok", perhaps with something to know, or with what is wrong."""
 
-    def __init__(
-        self,
-        *,
-        service: Service,
-        scheduler: Scheduler,
-        agenda: Agenda,
-        outcomes: Outcomes,
-        store: Store,
-        duties: Mapping[str, Duty],
-        asides: Mapping[str, SetAside[Any]],
-        commits: GroupTimer,
-        tick: Callable[[], float],
-        now: Now,
-    ) -> None:
-        self._service = service
-        self._scheduler = scheduler
-        self._agenda = agenda
-        self._outcomes = outcomes
-        self._store = store
-        self._duties = duties
-        self._asides = asides
-        self._commits = commits
-        self._tick = tick
-        self._now = now
-        self.is_started = False
-        self.loop: Callable[[], str] = lambda: "ok"
+    def __init__(self, *, services: Services, watchdog: Watchdog | None = None) -> None:
+        self._services = services
+        self._watchdog = watchdog
+
+    @property
+    def _engine(self) -> Engine:
+        return self._services.engine
 
     def checks(self) -> dict[str, str]:
         """Return the state of each part: "ok" if it is fit, perhaps with something to know, or what is wrong."""
@@ -58,50 +33,57 @@ class Health:
             "service": self._of_service(),
             "store": self._of_store(),
             "outcomes": self._of_outcomes(),
-            "loop": self.loop(),
+            "loop": self._watchdog.state() if self._watchdog else "ok",
             "clock": self._of_clock(),
         }
-        return checks | {name: self._of_duty(name) for name in self._duties}
+        return checks | {name: self._of_duty(name) for name in self._engine.duties}
 
     def _of_duty(self, name: str) -> str:
-        status = self._duties[name].status()
-        if status == "ok" and name == self._scheduler.name:
+        engine = self._engine
+        status = engine.duties[name].status()
+        if status == "ok" and name == engine.scheduler.name:
             status = self._of_scheduler()
-        if status == "ok" and name in self._asides:
-            status = self._asides[name].status()
+        if status == "ok" and name in engine.asides:
+            status = engine.asides[name].status()
         return status
 
     def _of_service(self) -> str:
-        if self._service.is_draining:
-            return "draining"
-        return "ok" if self.is_started else "starting"
+        match self._engine.lifecycle.phase:
+            case Phase.RUNNING:
+                return "ok"
+            case phase:
+                return phase.name.lower()
 
     def _of_scheduler(self) -> str:
-        began_at = self._duties[self._scheduler.name].lap_began_at
-        if began_at is not None and (takes := self._tick() - began_at) >= OVERDUE:
+        engine = self._engine
+        began_at = engine.duties[engine.scheduler.name].lap_began_at
+        if began_at is not None and (takes := engine.tick() - began_at) >= OVERDUE:
             return f"a lap has been running for {takes:.0f} s: the store does not answer its reads; check the disk"
-        since, next_due = self._tick() - self._scheduler.looked_at, self._agenda.next_due()
+        since, next_due = engine.tick() - engine.scheduler.looked_at, engine.agenda.next_due()
         if since < OVERDUE or began_at is not None:
             return "ok"
-        late = 0.0 if next_due is None else (self._now() - next_due) / SECOND
-        return (
-            "ok" if late < OVERDUE else f"asleep although a job has been due for {late:.0f} s; restart, and report it"
-        )
+        late = 0.0 if next_due is None else (engine.now() - next_due) / SECOND
+        if late < OVERDUE:
+            return "ok"
+        return f"asleep although a job has been due for {late:.0f} s; restart, and report it"
 
     def _of_store(self) -> str:
-        ailment, under_way = self._store.ailment() or "ok", self._commits.under_way
-        if under_way < OVERDUE or not ailment.startswith("ok"):
-            return ailment
-        return f"a commit takes {under_way:.0f} s already: look at the disk (dmesg, iostat) and who else writes to it"
+        state, under_way = self._engine.store.ailment() or "ok", self._engine.metrics.commits.under_way
+        if under_way < OVERDUE or not state.startswith("ok"):
+            return state
+        running = f"a commit has been running for {under_way:.0f} s"
+        return f"{running}: check the disk (dmesg, iostat) and what else writes to it"
 
     def _of_outcomes(self) -> str:
-        if not self._outcomes.is_full:
+        completer = self._engine.completer
+        if not completer.is_full:
             return "ok"
-        return f"{len(self._outcomes)} wait for the disk and nothing new begins; look for duty_failed in the log"
+        return f"{len(completer)} wait for the disk and nothing new begins; look for duty_failed in the log"
 
     def _of_clock(self) -> str:
-        jump, jumped_at = self._scheduler.last_jump, self._scheduler.jumped_at
-        if jump is None or self._tick() - jumped_at > SHOWN:
+        scheduler, tick = self._engine.scheduler, self._engine.tick()
+        jump, ago = scheduler.last_jump, tick - scheduler.jumped_at
+        if jump is None or ago > SHOWN:
             return "ok"
-        effect = "what waits is due sooner" if jump > 0 else "what waits, waits longer"
-        return f"ok, stepped by {jump:+.1f} s {self._tick() - jumped_at:.0f} s ago: {effect}"
+        effect = "waiting jobs are due sooner" if jump > 0 else "waiting jobs wait longer"
+        return f"ok, stepped by {jump:+.1f} s {ago:.0f} s ago: {effect}"

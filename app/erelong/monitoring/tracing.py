@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from aiohttp import web
 
-from erelong.handlers.base import AttemptFailed, Handler, Result, current_traceparent
+from erelong.handlers.base import AttemptFailed, Result, Runner, current_traceparent
+from erelong.handlers.kinds import Kind, Kinds
 from erelong.settings.section import ConfigError
 from erelong.telemetry.redact import redacted
 from erelong.version import VERSION
@@ -72,12 +74,12 @@ class Tracing:
         self._propagator = TraceContextTextMapPropagator()
         self._origins: dict[str, SpanContext] = {}
 
-    def wrap(self, handlers: Mapping[str, Handler]) -> dict[str, Handler]:
-        """The same handlers, each of whose attempts is a span; those of pull kinds do not run here."""
-        return {
-            name: handler if handler.type == "pull" else cast("Handler", TracedHandler(handler=handler, tracing=self))
-            for name, handler in handlers.items()
-        }
+    def wrap(self, kinds: Kinds) -> Kinds:
+        """Return the same kinds, each of whose attempts is a span; those of pull kinds do not run here."""
+        return Kinds(*(kind if kind.runner is None else self._wrapped(kind, kind.runner) for kind in kinds.values()))
+
+    def _wrapped(self, kind: Kind, runner: Runner) -> Kind:
+        return replace(kind, runner=TracedRunner(kind=kind, runner=runner, tracing=self))
 
     def close(self) -> None:
         """Send what is left, within reason."""
@@ -109,20 +111,20 @@ class Tracing:
         location = answer.headers.get("Location")
         if location is not None and answer.status == 201:
             id = location.rpartition("/")[2]
-            span.set_attribute("erelong.model.job", id)
+            span.set_attribute("erelong.job", id)
             if len(self._origins) >= MAX_ORIGINS:
                 del self._origins[next(iter(self._origins))]
             self._origins[id] = span.get_span_context()
 
-    async def run(self, handler: Handler, job: Job) -> bytes | Result | None:
+    async def run(self, kind: Kind, runner: Runner, job: Job) -> bytes | Result | None:
         """Run an attempt as a span; what it calls, and whom it calls over HTTP, may go on with the trace."""
         origin = self._origins.get(job.id)
         with self._tracer.start_as_current_span(
             f"run {job.kind}",
-            kind=self._otel.SpanKind.CLIENT if handler.type == "http" else self._otel.SpanKind.CONSUMER,
+            kind=self._otel.SpanKind.CLIENT if kind.type == "http" else self._otel.SpanKind.CONSUMER,
             links=[self._otel.Link(origin)] if origin else [],
             attributes={
-                "erelong.model.job": job.id,
+                "erelong.job": job.id,
                 "erelong.kind": job.kind,
                 "erelong.queue": job.queue,
                 "erelong.attempt": job.attempt,
@@ -133,7 +135,7 @@ class Tracing:
         ) as span:
             told = current_traceparent.set(_traceparent(span))
             try:
-                return await handler.run(job)
+                return await runner.run(job)
             except BaseException as error:
                 reason = error.type if isinstance(error, AttemptFailed) else type(error).__name__
                 span.set_status(self._otel.StatusCode.ERROR, reason)
@@ -142,18 +144,21 @@ class Tracing:
                 current_traceparent.reset(told)
 
 
-class TracedHandler:
-    """A handler in all but that its attempts are spans."""
+class TracedRunner:
+    """A runner whose attempts are spans."""
 
-    def __init__(self, *, handler: Handler, tracing: Tracing) -> None:
-        self._handler = handler
+    def __init__(self, *, kind: Kind, runner: Runner, tracing: Tracing) -> None:
+        self._kind = kind
+        self._runner = runner
         self._tracing = tracing
+        self.open, self.close = runner.open, runner.close
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._handler, name)
+    @property
+    def abandoned(self) -> int:
+        return self._runner.abandoned
 
     async def run(self, job: Job) -> bytes | Result | None:
-        return await self._tracing.run(self._handler, job)
+        return await self._tracing.run(self._kind, self._runner, job)
 
 
 def _traceparent(span: Span) -> str:

@@ -16,10 +16,8 @@ from erelong.model.retry import read_policy
 from erelong.settings.queues import merged
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from erelong.clock.instants import Instant
-    from erelong.handlers.base import Handler
+    from erelong.handlers.kinds import Kind, Kinds
     from erelong.lanes.lanes import Lanes
     from erelong.settings.queues import QueueSettings, RetryPatch
     from erelong.settings.sections import Config
@@ -67,20 +65,20 @@ class Terms(NamedTuple):
     retry: bytes
 
 
-class Mould(NamedTuple):
+class Template(NamedTuple):
     """A job of which others differ in params and time alone; good for as long as these settings hold."""
 
     job: Job
-    handler: Handler
+    kind: Kind
     settings: QueueSettings
 
 
-class Drafts:
+class JobFactory:
     """Makes jobs of what is asked, or raises `Invalid` naming each field that cannot be."""
 
-    def __init__(self, *, lanes: Lanes, handlers: Mapping[str, Handler], config: Config) -> None:
+    def __init__(self, *, lanes: Lanes, kinds: Kinds, config: Config) -> None:
         self._lanes = lanes
-        self._handlers = handlers
+        self._kinds = kinds
         self._config = config
         self._max_params = config.server.max_params
         self._made_terms: dict[tuple[str, int], Terms] = {}
@@ -88,11 +86,11 @@ class Drafts:
 
     def make(self, asked: Submission, now: Instant) -> Job:
         kind, queue = asked["kind"], queue_of(asked)
-        handler = self._handlers.get(kind)
-        if handler is None:
+        declared = self._kinds.get(kind)
+        if declared is None:
             raise Invalid("the job cannot be taken", faults=[Fault("/kind", self._no_kind(kind))])
         params = orjson.dumps(asked["params"]) if asked.get("params") else jobs.NOTHING
-        self._check_params(handler, params)
+        self._check_params(declared, params)
         terms = self._terms(kind, self._lanes.settings(queue))
         delay, timeout = asked.get("delay"), asked.get("timeout")
         retry, labels = asked.get("retry"), asked.get("labels")
@@ -111,18 +109,20 @@ class Drafts:
             token=next(self._tokens),
         )
 
-    def mould(self, job: Job) -> Mould:
-        """What it takes to `cast` others like a new job."""
-        return Mould(job._replace(params=jobs.NOTHING), self._handlers[job.kind], self._lanes.settings(job.queue))
+    def template(self, job: Job) -> Template:
+        """Return what it takes to make others like a new job."""
+        return Template(job._replace(params=jobs.NOTHING), self._kinds[job.kind], self._lanes.settings(job.queue))
 
-    def cast(self, mould: Mould, params: dict[str, Any] | None, execute_at: Instant, now: Instant) -> Job | None:
-        """Make a job like another; None if the mould is not good any more, or the params do not fit."""
-        job, handler, settings = mould
+    def from_template(
+        self, template: Template, params: dict[str, Any] | None, execute_at: Instant, now: Instant
+    ) -> Job | None:
+        """Make a job like another; return None if the template is outdated or the params do not fit."""
+        job, kind, settings = template
         text = orjson.dumps(params) if params else jobs.NOTHING
         if len(text) > self._max_params or self._lanes.settings(job.queue) is not settings:
             return None
         try:
-            handler.check(text)
+            kind.params.check(text)
         except Invalid:
             return None
         return job.alike(params=text, execute_at=execute_at, now=now, token=next(self._tokens))
@@ -145,7 +145,7 @@ class Drafts:
     def _rewritten(self, job: Job, change: Change) -> dict[str, Any]:
         given, terms = change.given, self._terms(job.kind, self._lanes.settings(job.queue))
         if "params" in given:
-            self._check_params(self._handlers.get(job.kind), change.params)
+            self._check_params(self._kinds.get(job.kind), change.params)
         timeout = terms.timeout if change.timeout is None else self._timeout(change.timeout)
         return {
             "params": change.params if "params" in given else job.params,
@@ -155,23 +155,23 @@ class Drafts:
             "retry": _changed_policy(job, terms, change.retry) if "retry" in given else job.retry,
         }
 
-    def _check_params(self, handler: Handler | None, params: bytes) -> None:
+    def _check_params(self, kind: Kind | None, params: bytes) -> None:
         limit = self._max_params
         if len(params) > limit:
             detail = (
                 f"{len(params)} bytes of JSON; at most {limit} are taken. Store large data elsewhere and pass its name"
             )
             raise Invalid("params are too large", faults=[Fault("/params", detail)])
-        if handler is None:
+        if kind is None:
             return
         try:
-            handler.check(params)
+            kind.params.check(params)
         except Invalid as invalid:
             raise Invalid(invalid.detail, faults=[fault.under("/params") for fault in invalid.faults]) from None
 
     def _no_kind(self, kind: str) -> str:
-        known = ", ".join(self._handlers)
-        close = difflib.get_close_matches(kind, self._handlers, n=1)
+        known = ", ".join(self._kinds)
+        close = difflib.get_close_matches(kind, self._kinds, n=1)
         return f"no kind {kind!r}; known kinds: {known}" + (f". Did you mean {close[0]!r}?" if close else "")
 
     def _terms(self, kind: str, settings: QueueSettings) -> Terms:

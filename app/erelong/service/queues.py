@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
+from erelong.clock.instants import SECOND
 from erelong.errors import QueueInUse, QueueNotFound
 from erelong.model.caller import ANYBODY, Caller
-from erelong.model.job import SECOND, WORDS, Job, State
+from erelong.model.job import WORDS, State
 from erelong.model.query import Order, Query
-from erelong.settings.queues import QueueSettings
-from erelong.stores.base import Override
-from erelong.telemetry.log import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from erelong.clock.instants import Instant, Now
-    from erelong.engine.agenda import Agenda
-    from erelong.lanes.lanes import Lanes
-    from erelong.stores.base import Store
+    from erelong.clock.instants import Instant
+    from erelong.engine.engine import Engine
+    from erelong.settings.queues import QueueSettings
 
 PURGE_SLICE = 500
-NO_OVERRIDE = Override()
-
-log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,51 +35,15 @@ class Queue:
 
 
 class Queues:
-    """The one door to queues. `on_cancel` hears of each job that a purge ends, as it was and as it is; `on_set` of each
-    queue whose settings have changed.
-    """
+    """The one door to queues."""
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        agenda: Agenda,
-        lanes: Lanes,
-        config: Mapping[str, QueueSettings],
-        now: Now,
-        on_cancel: Callable[[Job, Job], None],
-        on_set: Callable[[str], None],
-    ) -> None:
-        self._store = store
-        self._agenda = agenda
-        self._lanes = lanes
-        self._config = config
-        self._now = now
-        self._on_cancel = on_cancel
-        self._on_set = on_set
-        self._overrides: dict[str, Override] = {}
-        self._writing = asyncio.Lock()
-
-    async def load(self) -> None:
-        """Take over what was set before the last stop."""
-        for queue, override in (await self._store.overrides()).items():
-            self._take_over(queue, override)
-
-    async def read_anew(self, name: str) -> None:
-        """Go by what is stored for a queue; not in the middle of a change, or what is read may be what was before."""
-        async with self._writing:
-            self._take_over(name, (await self._store.overrides()).get(name))
-
-    def _take_over(self, queue: str, override: Override | None) -> None:
-        settings = None
-        try:
-            if override is not None and override.settings:
-                settings = QueueSettings.model_validate_json(override.settings)
-        except ValidationError as error:
-            log.error("queue_settings_unreadable", queue=queue, problem=str(error))
-        self._remember(queue, override)
-        self._configure(queue, settings)
-        self._lanes.pause(queue, override is not None and override.paused)
+    def __init__(self, *, engine: Engine) -> None:
+        self._engine = engine
+        self._store = engine.store
+        self._lanes = engine.lanes
+        self._overrides = engine.overrides
+        self._config = engine.config.queues
+        self._now = engine.now
 
     async def all(self, caller: Caller = ANYBODY) -> list[Queue]:
         """Those that the caller may use."""
@@ -96,7 +51,7 @@ class Queues:
         for (queue, _, state), jobs in self._groups().items():
             if jobs:
                 counted[queue][state.word] += jobs
-        names = [name for name in sorted({*counted, *self._config, *self._overrides}) if caller.may_use(name)]
+        names = [name for name in sorted({*counted, *self._config, *self._overrides.names}) if caller.may_use(name)]
         return [await self._queue(name, counted.get(name, Counter())) for name in names]
 
     async def get(self, name: str) -> Queue:
@@ -105,10 +60,7 @@ class Queues:
 
     async def put(self, name: str, settings: QueueSettings) -> Queue:
         """Replace what overrides the configuration; what is not given falls back to it."""
-        text = settings.model_dump_json(exclude_unset=True).encode()
-        async with self._writing:
-            await self._store_override(name, self._override(name)._replace(settings=text))
-            self._configure(name, settings)
+        await self._overrides.set(name, settings)
         return await self._count(name)
 
     async def drop(self, name: str) -> None:
@@ -117,21 +69,17 @@ class Queues:
         busy = queue.counts["scheduled"] + queue.counts["running"]
         if busy:
             raise QueueInUse(f"{busy} jobs wait or run in queue {name!r}; purge it or let them finish first")
-        async with self._writing:
-            await self._store_override(name, None)
-            self._configure(name, None)
-            self._lanes.pause(name, False)
+        await self._overrides.drop(name)
 
     async def pause(self, name: str, is_paused: bool) -> Queue:
+        """Stop the jobs of a queue from starting, or let them start again."""
         if not is_paused:
             self._check(name)
-        async with self._writing:
-            await self._store_override(name, self._override(name)._replace(paused=is_paused))
-            self._lanes.pause(name, is_paused)
+        await self._overrides.pause(name, is_paused)
         return await self._count(name)
 
     async def purge(self, name: str) -> int:
-        """Cancel all waiting jobs, in slices; how many comes back."""
+        """Cancel all waiting jobs, in slices; return how many."""
         self._check(name)
         cancelled = 0
         query = Query(states=frozenset({State.SCHEDULED}), queues=frozenset({name}), limit=PURGE_SLICE, is_full=True)
@@ -139,10 +87,10 @@ class Queues:
         while newest:
             now = self._now()
             ended = [job.cancel(now, "its queue was purged") for job in newest]
-            for before, verdict in zip(newest, await self._store.save(ended), strict=True):
-                if verdict.is_saved and verdict.job is not None:
+            for before, job, verdict in zip(newest, ended, await self._store.save(ended), strict=True):
+                if verdict.is_saved:
                     cancelled += 1
-                    self._on_cancel(before, verdict.job)
+                    self._engine.changes.changed(before, job)
             after = (0, newest[-1].seq)
             newest = await self._store.list(
                 Query(states=query.states, queues=query.queues, limit=PURGE_SLICE, is_full=True, after=after)
@@ -166,7 +114,7 @@ class Queues:
         return (now - due_at) / SECOND if due_at is not None and due_at <= now else None
 
     def _check(self, name: str) -> None:
-        is_known = name in self._config or name in self._overrides
+        is_known = name in self._config or name in self._overrides.names
         if not is_known and not any(jobs and name == queue for (queue, _, _), jobs in self._groups().items()):
             raise _unknown(name)
 
@@ -191,25 +139,6 @@ class Queues:
             oldest_due_age=await self.oldest_due_age(name, now) if counts["scheduled"] else None,
             late_p99=self._lanes.late_p99(name),
         )
-
-    def _override(self, name: str) -> Override:
-        return self._overrides.get(name, NO_OVERRIDE)
-
-    async def _store_override(self, name: str, override: Override | None) -> None:
-        await self._store.override(name, override)
-        self._remember(name, override)
-
-    def _remember(self, name: str, override: Override | None) -> None:
-        if override is None:
-            self._overrides.pop(name, None)
-        else:
-            self._overrides[name] = override
-
-    def _configure(self, name: str, settings: QueueSettings | None) -> None:
-        """Let the scheduler read those anew whose place in the queue has changed."""
-        now = self._now()
-        self._agenda.extend([(now, seq) for seq in self._lanes.configure(name, settings)])
-        self._on_set(name)
 
 
 def _unknown(name: str) -> QueueNotFound:

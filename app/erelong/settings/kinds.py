@@ -17,7 +17,7 @@ from erelong.settings.types import PositiveDuration
 BUILT_IN_KINDS: Final = frozenset({"echo", "http"})
 
 
-class Kind(Section):
+class KindSettings(Section):
     """How jobs of one kind are run; which key is given says by what."""
 
     python: str | None = Field(None, pattern=FUNCTION)
@@ -33,7 +33,7 @@ class Kind(Section):
     retry: RetryPatch | None = None
 
 
-def kind_faults(kinds: Mapping[str, Kind]) -> Iterator[InitErrorDetails]:
+def kind_faults(kinds: Mapping[str, KindSettings]) -> Iterator[InitErrorDetails]:
     for name, kind in kinds.items():
         given = {key for key in kind.model_fields_set if getattr(kind, key) is not None}
         for key, reason in _reserved(name, given) if name in BUILT_IN_KINDS else _unclear(kind, given):
@@ -45,7 +45,7 @@ def _reserved(name: str, given: set[str]) -> Iterator[tuple[str, str]]:
         yield key, f"{name} is built in and takes only timeout and retry"
 
 
-def _unclear(kind: Kind, given: set[str]) -> Iterator[tuple[str, str]]:
+def _unclear(kind: KindSettings, given: set[str]) -> Iterator[tuple[str, str]]:
     runs = [key for key in ("python", "command", "pull") if key in given]
     if not runs:
         what = 'python = "module:function", command = ["/path/to/program"] or pull = true'
@@ -56,7 +56,7 @@ def _unclear(kind: Kind, given: set[str]) -> Iterator[tuple[str, str]]:
         yield from _misplaced(kind, given)
 
 
-def _misplaced(kind: Kind, given: set[str]) -> Iterator[tuple[str, str]]:
+def _misplaced(kind: KindSettings, given: set[str]) -> Iterator[tuple[str, str]]:
     if kind.pull is False:
         yield "pull", "false is what a kind is without it: leave it out"
     for key in sorted(given & {"params_schema"} if kind.pull is None else ()):

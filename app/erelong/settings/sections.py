@@ -11,7 +11,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from erelong.model.caller import Caller, Scope
 from erelong.settings.api_keys import is_fingerprint
-from erelong.settings.kinds import Kind, kind_faults
+from erelong.settings.kinds import KindSettings, kind_faults
 from erelong.settings.queues import QueueSettings, Rate, Retry
 from erelong.settings.section import Count, Name, Section, setting_fault
 from erelong.settings.types import Duration, NetworkSetting, Origin, PositiveDuration, Proxy, SecretText, SigningSecrets
@@ -119,7 +119,7 @@ class Config(Section):
     workers: WorkersSection = WorkersSection()
     http: HttpSection = HttpSection()
     log: LogSection = LogSection()
-    kinds: dict[Name, Kind] = Field({})
+    kinds: dict[Name, KindSettings] = Field({})
     queues: dict[Name, QueueSettings] = Field({})
 
     @model_validator(mode="after")

@@ -169,6 +169,10 @@ class Store(Protocol):
         """How many jobs there are of each group; one that is empty may be there, at 0, or not."""
         ...
 
+    def waiting(self, queue: str) -> int:
+        """Return how many jobs of a queue are scheduled."""
+        ...
+
     async def overrides(self) -> dict[str, Override]: ...
 
     async def override(self, queue: str, override: Override | None) -> None:

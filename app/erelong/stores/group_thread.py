@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from erelong.errors import Problem, StoreUnavailable
 from erelong.telemetry.log import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from erelong.telemetry.metrics import GroupTimer
 
 MAX_GROUP = 1_000
@@ -34,25 +34,16 @@ class Split(NamedTuple):
     spare: Any
 
 
+@dataclass(slots=True, eq=False)
 class Call:
     """One call on its way through the thread, with its answer or its error."""
 
-    __slots__ = ("arguments", "error", "function", "future", "result", "split")
-
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        arguments: tuple[Any, ...],
-        future: asyncio.Future[Any],
-        *,
-        split: Split | None,
-    ) -> None:
-        self.function = function
-        self.arguments = arguments
-        self.future = future
-        self.split = split
-        self.result: Any = None
-        self.error: BaseException | None = None
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    future: asyncio.Future[Any]
+    split: Split | None
+    result: Any = None
+    error: BaseException | None = None
 
     def run(self) -> None:
         """Take the function's answer; a problem that it raises is one too, anything else is raised."""
@@ -80,7 +71,7 @@ class Call:
         return True
 
     def _part(self, things: Sequence[Any], others: Sequence[Any]) -> Call:
-        return Call(self.function, (things, *others), self.future, split=self.split)
+        return Call(self.function, (things, *others), self.future, self.split)
 
     def answer(self) -> None:
         if self.future.done():
@@ -91,25 +82,29 @@ class Call:
             self.future.set_result(self.result)
 
 
-class GroupThread:
-    """Runs calls in one thread of its own; `run_group` sets each call's result or error.
+class GroupWork(Protocol):
+    """What a thread does."""
 
-    No timer gathers a group: while one runs (say, waits for its fsync) the next one collects. `rest` is what the thread
-    does at first, when a group has been answered, and by itself after as many seconds as it answers (None: it need
-    not). A call that is not answered within `timeout` seconds is refused; the thread may still carry it out.
+    def run(self, group: Sequence[Call]) -> None:
+        """Set the result or the error of each call."""
+        ...
+
+    def rest(self) -> float | None:
+        """Called at first, when a group has been answered, and again after as many seconds as it returns (None: when
+        the next group has been answered).
+        """
+        ...
+
+
+class GroupThread:
+    """Runs calls in one thread of its own, in groups.
+
+    No timer gathers a group: while one runs (say, waits for its fsync) the next one collects. A call that is not
+    answered within `timeout` seconds is refused; the thread may still carry it out.
     """
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        run_group: Callable[[Sequence[Call]], None],
-        rest: Callable[[], float | None] = lambda: None,
-        timer: GroupTimer | None = None,
-        timeout: float,
-    ) -> None:
-        self._run_group = run_group
-        self._rest = rest
+    def __init__(self, *, name: str, work: GroupWork, timer: GroupTimer | None = None, timeout: float) -> None:
+        self._group_work = work
         self._timer = timer
         self._timeout = timeout
         self._asked: deque[tuple[float, list[Call]]] = deque()  # with the time at which each must have an answer
@@ -129,7 +124,7 @@ class GroupThread:
         if self._thread is None:
             raise StoreUnavailable("the store is closed")
         future = self._loop.create_future()
-        call = Call(function, arguments, future, split=split)
+        call = Call(function, arguments, future, split)
         self._fresh.append(call)
         if len(self._fresh) == 1:
             self._loop.call_soon(self._hand_over)
@@ -178,33 +173,35 @@ class GroupThread:
         self._check = None if upcoming is None else self._loop.call_at(upcoming, self._refuse_late)
 
     def _work(self, loop: asyncio.AbstractEventLoop) -> None:
-        is_last, patience = False, self._guarded_rest()
+        """Take group after group until there are no more; the thread survives whatever its work meets."""
+        work, timer, is_last = self._group_work, self._timer, False
+        patience: float | None = 0.0
+        group: list[Call] = []
         while not is_last:
             lists, is_last = self._gather(patience)
-            if lists:
-                group = [call for calls in lists for call in calls]
-                self._run(group)
-                loop.call_soon_threadsafe(self._answer, group, len(lists))
-            patience = self._guarded_rest()
+            try:
+                if lists:
+                    group = lists[0] if len(lists) == 1 else [call for calls in lists for call in calls]
+                    if timer is not None:
+                        timer.begin()
+                    work.run(group)
+                    if timer is not None:
+                        timer.end(len(group))
+                    loop.call_soon_threadsafe(self._answer, lists)
+                    lists, group = [], []
+                patience = work.rest()
+            except BaseException as error:
+                log.error("store_thread_failed", thread=self._name, exc_info=error)
+                if lists:
+                    self._refuse(lists, error)
+                    loop.call_soon_threadsafe(self._answer, lists)
+                patience = GUARD_PAUSE
 
-    def _run(self, group: list[Call]) -> None:
+    def _refuse(self, lists: list[list[Call]], error: BaseException) -> None:
+        for call in (call for calls in lists for call in calls):
+            call.error = StoreUnavailable(f"the store failed: {type(error).__name__}")
         if self._timer is not None:
-            self._timer.begin()
-        try:
-            self._run_group(group)
-        except BaseException as error:
-            log.error("store_thread_failed", thread=self._name, exc_info=error)
-            for call in group:
-                call.error = StoreUnavailable(f"the store failed: {type(error).__name__}")
-        if self._timer is not None:
-            self._timer.end(len(group))
-
-    def _guarded_rest(self) -> float | None:
-        try:
-            return self._rest()
-        except BaseException as error:
-            log.error("store_thread_failed", thread=self._name, exc_info=error)
-            return GUARD_PAUSE
+            self._timer.end(0)
 
     def _gather(self, patience: float | None) -> tuple[list[list[Call]], bool]:
         """Take the lists of calls that wait, and say whether they are the last."""
@@ -222,8 +219,8 @@ class GroupThread:
             calls = self._calls.get()
         return lists, True
 
-    def _answer(self, group: list[Call], lists: int) -> None:
-        for call in group:
-            call.answer()
-        for _ in range(lists):
+    def _answer(self, lists: list[list[Call]]) -> None:
+        for calls in lists:
+            for call in calls:
+                call.answer()
             self._asked.popleft()

@@ -142,6 +142,11 @@ class MemoryStore:
     def counts(self) -> Mapping[Group, int]:
         return self._counts
 
+    def waiting(self, queue: str) -> int:
+        return sum(
+            jobs for (name, _, state), jobs in self._counts.items() if name == queue and state is State.SCHEDULED
+        )
+
     async def overrides(self) -> dict[str, Override]:
         return self._overrides.copy()
 

@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from erelong.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from prometheus_client.core import Metric
 
@@ -84,16 +84,16 @@ class Spread:
 
 
 class Level:
-    """A value read when the page is asked for; `read` is set by the one who knows it. `only_grows`: counted there."""
+    """A value that is set when the page is asked for, by the one who knows it. `only_grows`: counted there."""
 
     def __init__(self, name: str, help: str, *labels: str, only_grows: bool = False) -> None:
         self.name, self.help, self.labels = name, help, labels
-        self.read: Callable[[], Mapping[Labels, float]] = dict
+        self.values: Mapping[Labels, float] = {}
         self._family = CounterMetricFamily if only_grows else GaugeMetricFamily
 
     def collect(self) -> Metric:
         family = self._family(self.name, self.help, labels=self.labels)
-        for values, level in self.read().items():
+        for values, level in self.values.items():
             family.add_metric(values, level)
         return family
 
@@ -123,17 +123,13 @@ class GroupTimer:
 
 
 class Metrics(Collector):
-    """All that is counted; one object, made in `main` and handed to those who count.
-
-    `refresh` is awaited before the page is written: for levels that must be asked of the store.
-    """
+    """All that is counted; one object, made in `main` and handed to those who count."""
 
     def __init__(self) -> None:
         self._declare_jobs()
         self._declare_parts()
         self._declare_process()
         self.commits = GroupTimer(seconds=self.commit_time, calls=self.commit_calls)
-        self.refresh: Callable[[], Awaitable[None]] = _nothing
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
@@ -182,14 +178,10 @@ class Metrics(Collector):
         self.blocked = Tally("erelong_loop_blocked_seconds", "How long it did not turn in all of these.")
         self.log_lost = Level("erelong_log_lines_lost", "Log lines not written, by why.", "reason", only_grows=True)
         self.build = Level("erelong_build_info", "What runs here; always 1.", "version", "python")
-        self.build.read = lambda: {(VERSION, platform.python_version()): 1}
+        self.build.values = {(VERSION, platform.python_version()): 1}
 
     def collect(self) -> Iterable[Metric]:
         return [item.collect() for item in vars(self).values() if isinstance(item, Tally | Spread | Level)]
 
     def page(self) -> bytes:
         return generate_latest(self._registry)
-
-
-async def _nothing() -> None:
-    """Most have nothing to ask of others."""

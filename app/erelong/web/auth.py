@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aiohttp import HttpVersion11, hdrs, web
+from aiohttp import hdrs, web
 
 from erelong.errors import Fault, Forbidden, RateLimited, Unauthenticated
 from erelong.model.caller import ANYBODY, Caller
@@ -17,13 +17,11 @@ from erelong.web.problems import REQUEST_ID
 from erelong.web.router import name_in
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
+    from erelong.clock.instants import Tick
     from erelong.model.caller import Scope
-    from erelong.service.jobs import Service
-    from erelong.service.leases import Leases
-    from erelong.service.queues import Queues
+    from erelong.service.services import Services
     from erelong.settings.sections import Config
+    from erelong.web.face import Route
 
 CALLER = web.RequestKey("caller", Caller)
 SCHEME = "bearer"
@@ -32,18 +30,14 @@ SEND = 'send "Authorization: Bearer <key>"'
 log = get_logger(__name__)
 
 
-class Gate:
+class KeyGate:
     """Lets in who may ask. Without keys that is everybody but pages of elsewhere; `allow_anonymous` lets in those
     without a key beside those with one. `tick` is the monotonic clock.
     """
 
-    def __init__(
-        self, *, service: Service, queues: Queues, leases: Leases, config: Config, tick: Callable[[], float]
-    ) -> None:
+    def __init__(self, *, services: Services, config: Config, tick: Tick) -> None:
         settings = config.auth
-        self._service = service
-        self._queues = queues
-        self._leases = leases
+        self._services = services
         self._is_local = is_loopback(config.server.host)  # only this machine reaches the service
         self._tick = tick
         self._has_keys = bool(settings.keys)
@@ -58,25 +52,19 @@ class Gate:
         self._lines = Bucket(per_second=10 / 60, burst=10)
         self._unlogged = 0
 
-    async def admit(self, request: web.Request, path: str, scope: Scope) -> None:
-        """Let in only those whose key has the scope, and only to what is of queues of theirs."""
-        caller = request[CALLER] = self._admit(request, scope)
+    async def admit(self, request: web.Request, route: Route) -> None:
+        """Let in only those whose key has the scope, and only to what is in queues of theirs."""
+        assert route.scope is not None
+        caller = request[CALLER] = self._admit(request, route.scope)
         if caller.queues:
-            await self._confine(request, path, caller)
+            await self._confine(request, route.path, caller)
 
-    def greet(self, scope: Scope | None) -> Callable[[web.Request], Awaitable[None]]:
-        """What `Expect: 100-continue` meets: who will be refused is not told to send the body."""
+    def knows(self, request: web.Request, route: Route) -> bool:
+        """Return whether a request would be let in; nobody is refused or counted."""
+        return route.scope is None or self.has_scope(request, route.scope)
 
-        async def greet(request: web.Request) -> None:
-            is_asked = request.version == HttpVersion11 and request.headers[hdrs.EXPECT].lower() == "100-continue"
-            if is_asked and (scope is None or self.knows(request, scope)):
-                await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-                request.writer.output_size = 0  # or the answer would seem to have begun
-
-        return greet
-
-    def knows(self, request: web.Request, scope: Scope) -> bool:
-        """Whether a request would be let in; nobody is refused or counted."""
+    def has_scope(self, request: web.Request, scope: Scope) -> bool:
+        """Return whether a request comes with a key, or from somebody, that has a scope."""
         try:
             header = self._meet(request)
         except (Forbidden, Unauthenticated):
@@ -122,11 +110,11 @@ class Gate:
     async def _confine(self, request: web.Request, path: str, caller: Caller) -> None:
         """What is of another queue does not exist for a key that is limited to some."""
         if "{id}" in path:
-            await self._service.get(name_in(request), caller)
+            await self._services.jobs.get(name_in(request), caller)
         elif "{token}" in path:
-            await self._leases.get(name_in(request), caller)
+            await self._services.leases.get(name_in(request), caller)
         elif "{queue}" in path:
-            self._queues.refuse_strange(name_in(request), caller)
+            self._services.queues.refuse_strange(name_in(request), caller)
 
     def _note_failure(self, request: web.Request, reason: str) -> None:
         if self._lines.take(self._tick()) > 0:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from erelong.settings.sections import ServerSection
     from erelong.web.response import Reply
-    from erelong.web.server import Connections
+    from erelong.web.server import Server
 
 NOWHERE = URL("/")
 VERSIONS = (HttpVersion10, HttpVersion11)
@@ -47,7 +47,7 @@ class Connection(web.RequestHandler):
 
     __slots__ = ("_connections", "_head_size", "_head_timer", "_limits", "_make_request", "_unread_timer", "_waiting")
 
-    def __init__(self, server: web.Server, *, connections: Connections, limits: ServerSection) -> None:
+    def __init__(self, server: web.Server, *, connections: Server, limits: ServerSection) -> None:
         super().__init__(
             server,
             loop=asyncio.get_running_loop(),
@@ -81,7 +81,7 @@ class Connection(web.RequestHandler):
             event.set()
 
     def turn_away(self) -> None:
-        """Answer the one request that is taken as `Connections` answers those who are too many."""
+        """Answer the one request that is taken as `Server` answers those who are too many."""
         self._request_handler = self._connections.turn_away  # type: ignore[assignment]  # as in `handle_error`
 
     def abort(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 from aiohttp import web
@@ -82,6 +82,25 @@ def problem_reply(problem: Problem, request_id: str, show: Show | None = None) -
 def problem_line(problem: Problem, request_id: str, show: Show) -> bytes:
     """A problem as one line of a stream."""
     return orjson.dumps({"problem": problem_body(problem, request_id, show)}, option=orjson.OPT_APPEND_NEWLINE)
+
+
+class ShowsJobs(Protocol):
+    """Who knows how a face shows a job."""
+
+    def view(self, job: Job) -> dict[str, Any]: ...
+
+
+class ProblemRenderer:
+    """Shows problems as RFC 9457 says, with the job that stood in the way."""
+
+    def __init__(self, *, jobs: ShowsJobs) -> None:
+        self._jobs = jobs
+
+    def reply(self, problem: Problem, request_id: str) -> Reply:
+        return problem_reply(problem, request_id, self._jobs.view)
+
+    def line(self, problem: Problem, request_id: str) -> bytes:
+        return problem_line(problem, request_id, self._jobs.view)
 
 
 def invalid(error: ValidationError, shape: type, what: str = "the request cannot be taken") -> Invalid:

@@ -35,7 +35,7 @@ QUIET = 10.0  # seconds between two lines of the log about the same want
 log = get_logger(__name__)
 
 
-class Connections:
+class Server:
     """Lets clients in, `max_connections` at once.
 
     A newcomer beyond that takes the place of one that is between two requests. When all are busy, it is answered 503
@@ -49,7 +49,6 @@ class Connections:
         self._inside: dict[Connection, None] = {}
         self._doorstep: dict[Connection, None] = {}
         self._warned_at = -QUIET
-        metrics.connections.read = lambda: {(): len(self._inside) + len(self._doorstep)}
 
     async def open(self, router: Router, door: socket.socket) -> None:
         """Let clients in to the routes."""
@@ -73,10 +72,15 @@ class Connections:
                 self._keep_out(newcomer)
                 return
         self._inside[newcomer] = None
+        self._note()
 
     def left(self, connection: Connection) -> None:
         self._inside.pop(connection, None)
         self._doorstep.pop(connection, None)
+        self._note()
+
+    def _note(self) -> None:
+        self._metrics.connections.values = {(): len(self._inside) + len(self._doorstep)}
 
     async def turn_away(self, request: BaseRequest) -> AnyReply:
         """Answer a request for which there is no place."""

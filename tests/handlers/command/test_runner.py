@@ -13,8 +13,8 @@ import pytest
 
 from erelong.errors import Invalid
 from erelong.handlers.base import Result, Stop
-from erelong.handlers.registry import make_handlers
-from erelong.settings.kinds import Kind
+from erelong.handlers.registry import make_kinds
+from erelong.settings.kinds import KindSettings
 from erelong.settings.section import ConfigError
 from erelong.settings.sections import Config
 from tests.handlers.attempts import ID, make_attempt
@@ -260,21 +260,21 @@ async def test_many_commands_run_beside_one_another_and_leave_no_descriptors(ope
 
 
 def test_command_says_how_it_stops_and_what_it_takes() -> None:
-    handler = make_handlers(Config(kinds={"call": Kind(command=["true", "{x}"], params=ANY)}))["call"]
+    kind = make_kinds(Config(kinds={"call": KindSettings(command=["true", "{x}"], params=ANY)}))["call"]
 
-    assert (handler.type, handler.isolation, handler.stop, handler.abandoned) == ("command", None, Stop.KILL, 0)
-    assert handler.params_schema["required"] == ["x"]
-    assert handler.result_schema is None
-    handler.check(b'{"x": "y"}')
+    assert (kind.type, kind.isolation, kind.stop) == ("command", None, Stop.KILL)
+    assert kind.params_schema["required"] == ["x"]
+    assert kind.result_schema is None
+    kind.params.check(b'{"x": "y"}')
     with pytest.raises(Invalid, match='the params do not fit kind "call": /x is required'):
-        handler.check(b"{}")
+        kind.params.check(b"{}")
 
 
 def test_command_that_cannot_be_run_stops_the_start() -> None:
-    kinds = {"a": Kind(command=["/no/such"]), "b": Kind(command=["true"], directory=Path("/no/such"))}
+    kinds = {"a": KindSettings(command=["/no/such"]), "b": KindSettings(command=["true"], directory=Path("/no/such"))}
 
     with pytest.raises(ConfigError) as refused:
-        make_handlers(Config(kinds=kinds))
+        make_kinds(Config(kinds=kinds))
 
     assert refused.value.problems == (
         'kinds.a.command: "/no/such" is not there, or not a program that may be run',

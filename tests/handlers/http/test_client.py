@@ -20,7 +20,7 @@ from erelong import __version__
 from erelong.clock import instants as clock
 from erelong.handlers.base import AttemptFailed
 from erelong.handlers.http.client import Call, HttpClient
-from erelong.handlers.http.runner import HttpHandler
+from erelong.handlers.http.runner import Webhooks
 from erelong.settings.sections import HttpSection
 from tests.handlers.attempts import ID, make_attempt
 from tests.handlers.receiver import LOOPBACK, raw_server
@@ -71,14 +71,14 @@ async def serving(script: Script, ssl: ssl.SSLContext | None = None) -> AsyncIte
 
 
 @asynccontextmanager
-async def opened(**settings: Any) -> AsyncIterator[HttpHandler]:
-    handler = HttpHandler(config=HttpSection(allow_networks=list(LOOPBACK), **settings), now=clock.now)
+async def opened(**settings: Any) -> AsyncIterator[Webhooks]:
+    handler = Webhooks(config=HttpSection(allow_networks=list(LOOPBACK), **settings), now=clock.now)
     await handler.open()
     yield handler
     await handler.close()
 
 
-async def call(http: HttpHandler, url: str, **params: Any) -> dict[str, Any]:
+async def call(http: Webhooks, url: str, **params: Any) -> dict[str, Any]:
     result: dict[str, Any] = orjson.loads(await http.run(make_attempt(orjson.dumps({"url": url, **params}))))
     return result
 

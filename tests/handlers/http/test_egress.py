@@ -21,7 +21,7 @@ from erelong.clock import instants as clock
 from erelong.errors import Invalid
 from erelong.handlers.base import AttemptFailed
 from erelong.handlers.http import egress
-from erelong.handlers.http.runner import HttpHandler
+from erelong.handlers.http.runner import Webhooks
 from erelong.settings.sections import HttpSection
 from tests.handlers.attempts import make_attempt
 from tests.handlers.receiver import LOOPBACK, Receiver
@@ -32,14 +32,14 @@ pytestmark = pytest.mark.real_loop("asyncio", "uvloop")
 
 
 @asynccontextmanager
-async def opened(config: HttpSection) -> AsyncIterator[HttpHandler]:
-    handler = HttpHandler(config=config, now=clock.now)
+async def opened(config: HttpSection) -> AsyncIterator[Webhooks]:
+    handler = Webhooks(config=config, now=clock.now)
     await handler.open()
     yield handler
     await handler.close()
 
 
-async def failure_of(http: HttpHandler, url: str) -> AttemptFailed:
+async def failure_of(http: Webhooks, url: str) -> AttemptFailed:
     with pytest.raises(AttemptFailed) as failure:
         await http.run(make_attempt(orjson.dumps({"url": url})))
     return failure.value

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from erelong.handlers.base import AttemptFailed
-from erelong.handlers.http.runner import HttpHandler
+from erelong.handlers.http.runner import Webhooks
 from tests.handlers.attempts import make_attempt
 from tests.handlers.http.test_client import opened, serving
 from tests.handlers.receiver import raw_server
@@ -24,7 +24,7 @@ TOO_LONG = "a line of its headers is too long"
 MALFORMED = "its headers, or the chunks of its body, are malformed or too many"
 
 
-async def message_of(http: HttpHandler, url: str) -> str:
+async def message_of(http: Webhooks, url: str) -> str:
     with pytest.raises(AttemptFailed) as failure:
         await http.run(make_attempt(orjson.dumps({"url": url})))
     assert (failure.value.type, failure.value.retryable) == ("connection", True)

@@ -9,18 +9,19 @@ import pytest
 
 from erelong.clock import instants as clock
 from erelong.errors import Invalid
-from erelong.handlers.http.runner import HttpHandler
+from erelong.handlers.http.params import PARAMS_SCHEMA, read_params
+from erelong.handlers.http.runner import Webhooks
 from erelong.settings.sections import HttpSection
 
 URL = "https://app.example/hook"
 
 
 @pytest.fixture
-def http() -> HttpHandler:  # checking needs no session
-    return HttpHandler(config=HttpSection(), now=clock.now)
+def http() -> Webhooks:  # checking needs no session
+    return Webhooks(config=HttpSection(), now=clock.now)
 
 
-def faults_of(http: HttpHandler, **params: Any) -> list[str]:
+def faults_of(http: Webhooks, **params: Any) -> list[str]:
     with pytest.raises(Invalid) as refusal:
         http.check(orjson.dumps(params))
     return [repr(fault) for fault in refusal.value.faults]
@@ -41,8 +42,10 @@ def faults_of(http: HttpHandler, **params: Any) -> list[str]:
         {"url": URL, "body_base64": "AAE="},
     ],
 )
-def test_what_can_be_sent_is_taken(http: HttpHandler, params: dict[str, Any]) -> None:
+def test_what_can_be_sent_is_taken(http: Webhooks, params: dict[str, Any]) -> None:
     http.check(orjson.dumps(params))
+
+    assert read_params(orjson.dumps(params)).keys() == params.keys()
 
 
 @pytest.mark.parametrize(
@@ -69,11 +72,11 @@ def test_what_can_be_sent_is_taken(http: HttpHandler, params: dict[str, Any]) ->
         (7, "should be text such as https://app.example/hook, not 7"),
     ],
 )
-def test_url_that_cannot_be_called_is_refused(http: HttpHandler, url: object, detail: str) -> None:
+def test_url_that_cannot_be_called_is_refused(http: Webhooks, url: object, detail: str) -> None:
     assert faults_of(http, url=url) == [f"/url: {detail}"]
 
 
-def test_refused_password_is_not_repeated(http: HttpHandler) -> None:
+def test_refused_password_is_not_repeated(http: Webhooks) -> None:
     with pytest.raises(Invalid) as refusal:
         http.check(b'{"url": "http://u:hunter2@h/"}')
 
@@ -99,18 +102,18 @@ def test_refused_password_is_not_repeated(http: HttpHandler) -> None:
         "Accept-Encoding",
     ],
 )
-def test_header_that_the_service_sets_is_refused(http: HttpHandler, name: str) -> None:
+def test_header_that_the_service_sets_is_refused(http: Webhooks, name: str) -> None:
     assert faults_of(http, url=URL, headers={name: "1"}) == [
         f'/headers/{name}: is set by the service: leave "{name}" out'
     ]
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a:b", "a\r\nb", "ä", "x" * 101])
-def test_header_name_that_is_none_is_refused(http: HttpHandler, name: str) -> None:
+def test_header_name_that_is_none_is_refused(http: Webhooks, name: str) -> None:
     assert "is not a header name" in faults_of(http, url=URL, headers={name: "1"})[0]
 
 
-def test_headers_are_bounded_in_number_and_size(http: HttpHandler) -> None:
+def test_headers_are_bounded_in_number_and_size(http: Webhooks) -> None:
     http.check(orjson.dumps({"url": URL, "headers": {f"X-{number}": "" for number in range(64)}}))
     http.check(orjson.dumps({"url": URL, "headers": {"X": "ä" * 4_095, "Y": ""}}))
 
@@ -122,7 +125,7 @@ def test_headers_are_bounded_in_number_and_size(http: HttpHandler) -> None:
 
 
 @pytest.mark.parametrize("value", ["a\r\nX: 1", "a\nb", "a\x00", "\x7f"])
-def test_header_value_that_would_break_the_line_is_refused(http: HttpHandler, value: str) -> None:
+def test_header_value_that_would_break_the_line_is_refused(http: Webhooks, value: str) -> None:
     (fault,) = faults_of(http, url=URL, headers={"X-Mine": value})
 
     assert fault.startswith("/headers/X-Mine: has a line break or control character")
@@ -147,18 +150,18 @@ def test_header_value_that_would_break_the_line_is_refused(http: HttpHandler, va
         ({"url": URL, "body_base64": "", "body": ""}, ": has more than one of json, body and body_base64: send one"),
     ],
 )
-def test_params_that_cannot_be_sent_are_refused(http: HttpHandler, params: dict[str, Any], fault: str) -> None:
+def test_params_that_cannot_be_sent_are_refused(http: Webhooks, params: dict[str, Any], fault: str) -> None:
     assert faults_of(http, **params)[0].startswith(fault)
 
 
-def test_all_that_is_wrong_is_said_at_once(http: HttpHandler) -> None:
+def test_all_that_is_wrong_is_said_at_once(http: Webhooks) -> None:
     faults = faults_of(http, url="x", method="x", headers={"Host": "x", "X": "\n"}, json=1, extra=1)
 
     assert [fault.split(":")[0] for fault in faults] == ["/url", "/method", "/headers/Host", "/headers/X", "/extra"]
 
 
-def test_schema_names_what_can_be_sent(http: HttpHandler) -> None:
-    schema = http.params_schema
+def test_schema_names_what_can_be_sent() -> None:
+    schema = PARAMS_SCHEMA
 
     assert list(schema["properties"]) == ["url", "method", "headers", "json", "body", "body_base64"]
     assert (schema["required"], schema["additionalProperties"]) == (["url"], False)

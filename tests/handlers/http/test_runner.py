@@ -13,26 +13,26 @@ from aiohttp import web
 from erelong import __version__
 from erelong.handlers.base import AttemptFailed, current_traceparent
 from erelong.handlers.http.ip_policy import Addresses
-from erelong.handlers.http.runner import HttpHandler
+from erelong.handlers.http.runner import Webhooks
 from tests.handlers.attempts import ID, make_attempt
 from tests.handlers.receiver import LOOPBACK, Receiver, raw_server
 from tests.support.virtual import EPOCH
 
 
-async def call(http: HttpHandler, url: str, **params: Any) -> dict[str, Any]:
+async def call(http: Webhooks, url: str, **params: Any) -> dict[str, Any]:
     text = orjson.dumps({"url": url, **params})
     http.check(text)
     result: dict[str, Any] = orjson.loads(await http.run(make_attempt(text)))
     return result
 
 
-async def failure_of(http: HttpHandler, url: str, **params: Any) -> AttemptFailed:
+async def failure_of(http: Webhooks, url: str, **params: Any) -> AttemptFailed:
     with pytest.raises(AttemptFailed) as failure:
         await call(http, url, **params)
     return failure.value
 
 
-async def test_json_is_posted(http: HttpHandler, receiver: Receiver) -> None:
+async def test_json_is_posted(http: Webhooks, receiver: Receiver) -> None:
     text = f'{{"url": "{receiver.url}hook?a=1", "json": {{"order": 7, "big": 1180591620717411303424, "text": "ä"}}}}'
 
     await http.run(make_attempt(text.encode()))
@@ -54,7 +54,7 @@ async def test_json_is_posted(http: HttpHandler, receiver: Receiver) -> None:
     ],
 )
 async def test_body_is_sent_with_its_content_type(
-    http: HttpHandler, receiver: Receiver, params: dict[str, Any], body: bytes, content_type: str
+    http: Webhooks, receiver: Receiver, params: dict[str, Any], body: bytes, content_type: str
 ) -> None:
     await call(http, receiver.url, **params)
 
@@ -64,7 +64,7 @@ async def test_body_is_sent_with_its_content_type(
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "DELETE", "PUT", "PATCH", "post"])
-async def test_method_is_the_one_asked_for(http: HttpHandler, receiver: Receiver, method: str) -> None:
+async def test_method_is_the_one_asked_for(http: Webhooks, receiver: Receiver, method: str) -> None:
     result = await call(http, receiver.url, method=method)
 
     assert receiver.seen[0].method == method.upper()
@@ -72,7 +72,7 @@ async def test_method_is_the_one_asked_for(http: HttpHandler, receiver: Receiver
     assert result["body"] == ("" if method == "HEAD" else "ok")
 
 
-async def test_attempt_is_told_to_the_receiver(http: HttpHandler, receiver: Receiver) -> None:
+async def test_attempt_is_told_to_the_receiver(http: Webhooks, receiver: Receiver) -> None:
     text = orjson.dumps({"url": receiver.url})
 
     await http.run(make_attempt(text, number=3, due_at=EPOCH + 1_500_001, started_at=EPOCH + 2_999_999))
@@ -86,14 +86,14 @@ async def test_attempt_is_told_to_the_receiver(http: HttpHandler, receiver: Rece
     assert headers["accept-encoding"] == "identity"
 
 
-async def test_callers_headers_are_sent_and_their_user_agent_wins(http: HttpHandler, receiver: Receiver) -> None:
+async def test_callers_headers_are_sent_and_their_user_agent_wins(http: Webhooks, receiver: Receiver) -> None:
     await call(http, receiver.url, headers={"user-agent": "me", "Authorization": "Bearer x", "X-A": "ä"})
 
     headers = receiver.seen[0].headers
     assert (headers["user-agent"], headers["authorization"], headers["x-a"]) == ("me", "Bearer x", "ä")
 
 
-async def test_result_is_the_answer(http: HttpHandler, receiver: Receiver) -> None:
+async def test_result_is_the_answer(http: Webhooks, receiver: Receiver) -> None:
     receiver.answers(201, text="schön", headers=[("X-Twice", "1"), ("x-twice", "2")])
 
     result = await call(http, receiver.url)
@@ -103,7 +103,7 @@ async def test_result_is_the_answer(http: HttpHandler, receiver: Receiver) -> No
     assert result["headers"]["content-type"] == "text/plain; charset=utf-8"
 
 
-async def test_empty_answer_is_a_success(http: HttpHandler, receiver: Receiver) -> None:
+async def test_empty_answer_is_a_success(http: Webhooks, receiver: Receiver) -> None:
     receiver.answers(204)
 
     assert (await call(http, receiver.url))["body"] == ""
@@ -113,7 +113,7 @@ async def test_empty_answer_is_a_success(http: HttpHandler, receiver: Receiver) 
     ("size", "kept", "truncated"), [(4_096, 4_096, False), (4_097, 4_096, True), (65_537, 4_096, True)]
 )
 async def test_only_the_start_of_a_long_body_is_kept(
-    http: HttpHandler, receiver: Receiver, size: int, kept: int, truncated: bool
+    http: Webhooks, receiver: Receiver, size: int, kept: int, truncated: bool
 ) -> None:
     receiver.answers(body=b"x" * size)
 
@@ -122,19 +122,19 @@ async def test_only_the_start_of_a_long_body_is_kept(
     assert (len(result["body"]), result["truncated"]) == (kept, truncated)
 
 
-async def test_body_is_not_cut_inside_a_character(http: HttpHandler, receiver: Receiver) -> None:
+async def test_body_is_not_cut_inside_a_character(http: Webhooks, receiver: Receiver) -> None:
     receiver.answers(body=b"x" + "ä".encode() * 4_000)
 
     assert (await call(http, receiver.url))["body"] == "x" + "ä" * 2_047
 
 
-async def test_bytes_that_are_not_utf8_are_replaced(http: HttpHandler, receiver: Receiver) -> None:
+async def test_bytes_that_are_not_utf8_are_replaced(http: Webhooks, receiver: Receiver) -> None:
     receiver.answers(body=b"a\xff")
 
     assert (await call(http, receiver.url))["body"] == "a\ufffd"
 
 
-async def test_connection_is_used_again_after_an_answer_that_was_read(http: HttpHandler, receiver: Receiver) -> None:
+async def test_connection_is_used_again_after_an_answer_that_was_read(http: Webhooks, receiver: Receiver) -> None:
     for size in (0, 5, 60_000):
         receiver.answers(body=b"x" * size)
         await call(http, receiver.url)
@@ -146,7 +146,7 @@ async def test_connection_is_used_again_after_an_answer_that_was_read(http: Http
 
 
 async def test_endless_answer_is_read_up_to_the_bound_and_the_connection_closed(
-    http: HttpHandler, receiver: Receiver
+    http: Webhooks, receiver: Receiver
 ) -> None:
     sent = 0
     closed = asyncio.Event()
@@ -171,7 +171,7 @@ async def test_endless_answer_is_read_up_to_the_bound_and_the_connection_closed(
     assert 65_536 <= sent < 70_000
 
 
-async def test_compressed_answer_is_not_unpacked(http: HttpHandler, receiver: Receiver) -> None:
+async def test_compressed_answer_is_not_unpacked(http: Webhooks, receiver: Receiver) -> None:
     receiver.answers(body=b"bomb", headers={"Content-Encoding": "gzip"})
 
     assert (await call(http, receiver.url))["body"] == "bomb"
@@ -179,7 +179,7 @@ async def test_compressed_answer_is_not_unpacked(http: HttpHandler, receiver: Re
 
 @pytest.mark.parametrize("status", [400, 404, 500, 503, 304])
 async def test_any_other_status_of_a_public_server_fails_with_its_body_shown(
-    http: HttpHandler, receiver: Receiver, status: int, monkeypatch: pytest.MonkeyPatch
+    http: Webhooks, receiver: Receiver, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("erelong.handlers.http.egress._PUBLIC", Addresses(opened=LOOPBACK))
     receiver.answers(status, body=b"" if status == 304 else b"out of\n  order" + b"x" * 1_000)
@@ -194,14 +194,14 @@ async def test_any_other_status_of_a_public_server_fails_with_its_body_shown(
 
 @pytest.mark.parametrize("size", [5, 60_000, 100_000])
 async def test_body_of_a_failure_on_a_private_network_is_not_shown(
-    http: HttpHandler, receiver: Receiver, size: int
+    http: Webhooks, receiver: Receiver, size: int
 ) -> None:
     receiver.answers(500, body=b"x" * size)
 
     assert (await failure_of(http, receiver.url)).message == f"{receiver.url[7:-1]} answered 500"
 
 
-async def test_redirect_fails_and_says_where_to(http: HttpHandler, receiver: Receiver) -> None:
+async def test_redirect_fails_and_says_where_to(http: Webhooks, receiver: Receiver) -> None:
     receiver.answers(302, headers={"Location": "https://elsewhere.example/"})
 
     failure = await failure_of(http, receiver.url)
@@ -211,7 +211,7 @@ async def test_redirect_fails_and_says_where_to(http: HttpHandler, receiver: Rec
     assert len(receiver.seen) == 1
 
 
-async def test_gone_gives_up(http: HttpHandler, receiver: Receiver) -> None:
+async def test_gone_gives_up(http: Webhooks, receiver: Receiver) -> None:
     receiver.answers(410)
 
     failure = await failure_of(http, receiver.url)
@@ -240,20 +240,20 @@ async def test_gone_gives_up(http: HttpHandler, receiver: Receiver) -> None:
     ],
 )
 async def test_retry_after_of_429_and_503_delays(
-    http: HttpHandler, receiver: Receiver, status: int, retry_after: str, delay: float
+    http: Webhooks, receiver: Receiver, status: int, retry_after: str, delay: float
 ) -> None:
     receiver.answers(status, headers={"Retry-After": retry_after})
 
     assert (await failure_of(http, receiver.url)).delay == delay
 
 
-async def test_retry_after_of_another_status_is_not_heeded(http: HttpHandler, receiver: Receiver) -> None:
+async def test_retry_after_of_another_status_is_not_heeded(http: Webhooks, receiver: Receiver) -> None:
     receiver.answers(500, headers={"Retry-After": "120"})
 
     assert (await failure_of(http, receiver.url)).delay == 0.0
 
 
-async def test_refused_connection_is_a_connection_error(http: HttpHandler) -> None:
+async def test_refused_connection_is_a_connection_error(http: Webhooks) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
 
@@ -263,7 +263,7 @@ async def test_refused_connection_is_a_connection_error(http: HttpHandler) -> No
     assert failure.message == f"no answer from 127.0.0.1:{port}: no connection: Connection refused"
 
 
-async def test_connection_that_is_not_accepted_times_out(http: HttpHandler) -> None:
+async def test_connection_that_is_not_accepted_times_out(http: Webhooks) -> None:
     with socket.socket() as full, socket.socket() as first:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
@@ -279,20 +279,20 @@ async def test_connection_that_is_not_accepted_times_out(http: HttpHandler) -> N
     assert asyncio.get_running_loop().time() == pytest.approx(5, abs=1)
 
 
-async def test_tls_with_a_server_that_has_none_is_a_connection_error(http: HttpHandler, receiver: Receiver) -> None:
+async def test_tls_with_a_server_that_has_none_is_a_connection_error(http: Webhooks, receiver: Receiver) -> None:
     failure = await failure_of(http, receiver.url.replace("http:", "https:"))
 
     assert failure.type == "connection"
 
 
-async def test_headers_that_are_not_utf8_are_replaced(http: HttpHandler) -> None:
+async def test_headers_that_are_not_utf8_are_replaced(http: Webhooks) -> None:
     async with raw_server(b"HTTP/1.1 200 OK\r\nX-Name: \xff\r\nContent-Length: 0\r\n\r\n") as url:
         result = await call(http, url)
 
     assert result["headers"]["x-name"] == "\ufffd"
 
 
-async def test_cancelled_call_closes_its_connection(http: HttpHandler, receiver: Receiver) -> None:
+async def test_cancelled_call_closes_its_connection(http: Webhooks, receiver: Receiver) -> None:
     ended = asyncio.Event()
 
     async def hang(request: web.Request) -> web.StreamResponse:
@@ -315,14 +315,14 @@ async def test_cancelled_call_closes_its_connection(http: HttpHandler, receiver:
     await asyncio.wait_for(ended.wait(), 5)
 
 
-async def test_params_of_an_earlier_version_fail_for_good(http: HttpHandler) -> None:
+async def test_params_of_an_earlier_version_fail_for_good(http: Webhooks) -> None:
     with pytest.raises(AttemptFailed, match="/url is required") as failure:
         await http.run(make_attempt(b"{}"))
 
     assert not failure.value.retryable
 
 
-async def test_trace_of_the_attempt_goes_along(http: HttpHandler, receiver: Receiver) -> None:
+async def test_trace_of_the_attempt_goes_along(http: Webhooks, receiver: Receiver) -> None:
     plain = make_attempt(orjson.dumps({"url": receiver.url}))
     own = make_attempt(orjson.dumps({"url": receiver.url, "headers": {"TraceParent": "00-3-4-01"}}))
 

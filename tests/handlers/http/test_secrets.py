@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 from erelong.errors import Invalid
 from erelong.handlers.base import AttemptFailed
-from erelong.handlers.http.runner import HttpHandler
+from erelong.handlers.http.runner import Webhooks
 from erelong.settings.sections import HttpSecret, HttpSection
 from tests.handlers.attempts import make_attempt
 from tests.handlers.receiver import LOOPBACK, Receiver, raw_server
@@ -25,25 +25,25 @@ VALUE = 'canary/"7x \\ +&0123456789'
 
 
 @pytest_asyncio.fixture
-async def http(clock: VirtualClock, receiver: Receiver) -> AsyncIterator[HttpHandler]:
+async def http(clock: VirtualClock, receiver: Receiver) -> AsyncIterator[Webhooks]:
     origin = receiver.url.removesuffix("/")
     declared = {
         "crm": HttpSecret(value=SecretStr(VALUE), origins=["https://crm.example", origin]),
         "mail": HttpSecret(value=SecretStr("mail-password"), origins=["https://mail.example", origin]),
         "a.b": HttpSecret(value=SecretStr("canary/canary"), origins=["https://crm.example:8443"]),
     }
-    handler = HttpHandler(config=HttpSection(allow_networks=list(LOOPBACK), secrets=declared), now=clock.now)
+    handler = Webhooks(config=HttpSection(allow_networks=list(LOOPBACK), secrets=declared), now=clock.now)
     await handler.open()
     yield handler
     await handler.close()
 
 
-async def run(http: HttpHandler, url: str, header: str = "Bearer {secret:crm}") -> str:
+async def run(http: Webhooks, url: str, header: str = "Bearer {secret:crm}") -> str:
     text = orjson.dumps({"url": url, "headers": {"Authorization": header}})
     return (await http.run(make_attempt(text))).decode()
 
 
-async def failure_of(http: HttpHandler, url: str, header: str = "Bearer {secret:crm}") -> AttemptFailed:
+async def failure_of(http: Webhooks, url: str, header: str = "Bearer {secret:crm}") -> AttemptFailed:
     with pytest.raises(AttemptFailed) as failure:
         await run(http, url, header)
     return failure.value
@@ -68,7 +68,7 @@ def answering(*, status: int = 200, body: bytes = b"", **headers: str) -> Any:
     ],
 )
 async def test_secret_is_put_in_when_the_call_is_made(
-    http: HttpHandler, receiver: Receiver, header: str, sent: str
+    http: Webhooks, receiver: Receiver, header: str, sent: str
 ) -> None:
     http.check(orjson.dumps({"url": receiver.url, "headers": {"X-A": header}}))
 
@@ -77,7 +77,7 @@ async def test_secret_is_put_in_when_the_call_is_made(
     assert receiver.seen[0].headers["authorization"] == sent
 
 
-async def test_only_headers_take_secrets(http: HttpHandler, receiver: Receiver) -> None:
+async def test_only_headers_take_secrets(http: Webhooks, receiver: Receiver) -> None:
     params = {"url": f"{receiver.url}{{secret:crm}}", "json": "{secret:crm}"}
 
     await http.run(make_attempt(orjson.dumps(params)))
@@ -108,7 +108,7 @@ async def test_only_headers_take_secrets(http: HttpHandler, receiver: Receiver) 
     ],
 )
 async def test_secret_is_refused_at_submit_and_at_the_call_where_it_does_not_belong(
-    http: HttpHandler, url: str, header: str, reason: str
+    http: Webhooks, url: str, header: str, reason: str
 ) -> None:
     with pytest.raises(Invalid) as refusal:
         http.check(orjson.dumps({"url": url, "headers": {"X-A": "ok", "Authorization": header}}))
@@ -122,7 +122,7 @@ async def test_secret_is_refused_at_submit_and_at_the_call_where_it_does_not_bel
     assert VALUE not in str(refusal.value.detail)
 
 
-async def test_refusal_names_the_secrets_for_that_origin_only(http: HttpHandler) -> None:
+async def test_refusal_names_the_secrets_for_that_origin_only(http: Webhooks) -> None:
     with pytest.raises(Invalid, match=r"those for it: crm$"):
         http.check(b'{"url": "https://crm.example/", "headers": {"A": "{secret:x}"}}')
     with pytest.raises(Invalid, match=r"an operator can declare one in \[http.secrets\] with this origin$"):
@@ -142,7 +142,7 @@ async def test_refusal_names_the_secrets_for_that_origin_only(http: HttpHandler)
 )
 @pytest.mark.parametrize("size", [0, 4_090, 65_530])
 async def test_answer_that_repeats_a_secret_is_kept_without_it(
-    http: HttpHandler, receiver: Receiver, echo: str, size: int
+    http: Webhooks, receiver: Receiver, echo: str, size: int
 ) -> None:
     receiver.answer = answering(body=b"." * size + echo.encode() + b"!", X_Echo=f"<{echo}>")
 
@@ -160,7 +160,7 @@ async def test_beginning_of_a_secret_at_the_end_of_what_was_read_is_not_kept(
     declared = {"crm": HttpSecret(value=SecretStr(VALUE), origins=[receiver.url.removesuffix("/")])}
     config = HttpSection(allow_networks=list(LOOPBACK), secrets=declared, max_response=100, keep_response=100)
     receiver.answer = answering(body=b"." * 90 + VALUE.encode())
-    http = HttpHandler(config=config, now=clock.now)
+    http = Webhooks(config=config, now=clock.now)
     await http.open()
 
     result = orjson.loads(await run(http, receiver.url))
@@ -171,7 +171,7 @@ async def test_beginning_of_a_secret_at_the_end_of_what_was_read_is_not_kept(
 
 @pytest.mark.parametrize("status", [302, 400, 410, 500, 503])
 async def test_failure_does_not_tell_the_secret(
-    http: HttpHandler, receiver: Receiver, status: int, monkeypatch: pytest.MonkeyPatch
+    http: Webhooks, receiver: Receiver, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("erelong.handlers.http.runner.may_show", lambda peer: True)
     receiver.answer = answering(status=status, body=b"no: " + VALUE.encode(), Location="http://h/" + "x" * 190 + VALUE)
@@ -185,7 +185,7 @@ async def test_failure_does_not_tell_the_secret(
 async def test_answer_that_is_not_http_does_not_tell_the_secret(clock: VirtualClock) -> None:
     async with raw_server(f"HTTP/9 {VALUE}\r\n\r\n".encode()) as url:
         declared = {"crm": HttpSecret(value=SecretStr(VALUE), origins=[url.removesuffix("/")])}
-        http = HttpHandler(config=HttpSection(allow_networks=list(LOOPBACK), secrets=declared), now=clock.now)
+        http = Webhooks(config=HttpSection(allow_networks=list(LOOPBACK), secrets=declared), now=clock.now)
         await http.open()
         failure = await failure_of(http, url)
         await http.close()
@@ -194,7 +194,7 @@ async def test_answer_that_is_not_http_does_not_tell_the_secret(clock: VirtualCl
     assert "canary" not in failure.message
 
 
-async def test_secret_that_is_base64_is_masked_as_it_stands(http: HttpHandler) -> None:
+async def test_secret_that_is_base64_is_masked_as_it_stands(http: Webhooks) -> None:
     from erelong.handlers.http.secrets import Mask
 
     basic = base64.b64encode(b"user:password").decode()

@@ -11,11 +11,12 @@ import orjson
 import pytest
 import pytest_asyncio
 from aiohttp import ThreadedResolver
+from yarl import URL
 
 from erelong.clock import instants as clock
 from erelong.errors import Invalid
 from erelong.handlers.base import AttemptFailed
-from erelong.handlers.http.runner import HttpHandler
+from erelong.handlers.http.runner import Webhooks
 from erelong.settings.sections import HttpSection
 from tests.handlers.attempts import make_attempt
 from tests.handlers.receiver import raw_server
@@ -101,8 +102,8 @@ async def listeners() -> AsyncIterator[Listeners]:
 
 
 @pytest_asyncio.fixture
-async def http() -> AsyncIterator[HttpHandler]:
-    handler = HttpHandler(config=HttpSection(connect_timeout=1.0), now=clock.now)
+async def http() -> AsyncIterator[Webhooks]:
+    handler = Webhooks(config=HttpSection(connect_timeout=1.0), now=clock.now)
     await handler.open()
     yield handler
     await handler.close()
@@ -130,7 +131,7 @@ def resolver(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, list[list[s
     return answer_for
 
 
-async def failure_of(http: HttpHandler, url: str) -> AttemptFailed:
+async def failure_of(http: Webhooks, url: str) -> AttemptFailed:
     """How an attempt fails that was never checked at submit: as of a job from before the settings changed."""
     with pytest.raises(AttemptFailed) as failure:
         await http.run(make_attempt(orjson.dumps({"url": url, "method": "GET"})))
@@ -161,7 +162,7 @@ async def test_listeners_count(listeners: Listeners) -> None:
 
 @pytest.mark.parametrize("host", LITERALS)
 def test_forbidden_address_in_a_url_is_refused_at_submit_with_the_remedy(host: str) -> None:
-    http = HttpHandler(config=HttpSection(), now=clock.now)
+    http = Webhooks(config=HttpSection(), now=clock.now)
 
     with pytest.raises(Invalid) as refusal:
         http.check(orjson.dumps({"url": f"http://{host}:8000/"}))
@@ -173,7 +174,7 @@ def test_forbidden_address_in_a_url_is_refused_at_submit_with_the_remedy(host: s
 
 @pytest.mark.parametrize("url", PUZZLES)
 def test_url_that_is_read_in_two_ways_is_refused_at_submit(url: str) -> None:
-    http = HttpHandler(config=HttpSection(), now=clock.now)
+    http = Webhooks(config=HttpSection(), now=clock.now)
 
     with pytest.raises(Invalid) as refusal:
         http.check(orjson.dumps({"url": url.format(port=8000)}))
@@ -182,7 +183,7 @@ def test_url_that_is_read_in_two_ways_is_refused_at_submit(url: str) -> None:
 
 
 @pytest.mark.real_loop("asyncio", "uvloop")
-async def test_nothing_forbidden_in_a_url_is_ever_connected_to(http: HttpHandler, listeners: Listeners) -> None:
+async def test_nothing_forbidden_in_a_url_is_ever_connected_to(http: Webhooks, listeners: Listeners) -> None:
     urls = [f"{scheme}://{host}:{listeners.port}/" for host in LITERALS for scheme in ("http", "https")]
     urls += [url.format(port=listeners.port) for url in PUZZLES]
 
@@ -201,7 +202,7 @@ _EXPECTED = {"blocked_address", "connection", "exception"}  # the last two: no H
 @pytest.mark.real_loop
 @pytest.mark.parametrize("name", NAMES)
 async def test_name_that_means_a_forbidden_address_is_a_failed_attempt_that_says_what_to_configure(
-    http: HttpHandler, listeners: Listeners, resolver: Callable[..., list[str]], name: str
+    http: Webhooks, listeners: Listeners, resolver: Callable[..., list[str]], name: str
 ) -> None:
     asked = resolver(NAMES)
     url = f"http://{name}:{listeners.port}/secret"
@@ -221,7 +222,7 @@ async def test_name_that_is_bound_to_another_address_later_is_not_called(
 ) -> None:
     asked = resolver({"rebinding.example": [["127.0.0.2"], ["127.0.0.1"]]})
     # What is open stands for a public address, which a test had better not call.
-    http = HttpHandler(config=HttpSection(allow_networks=["127.0.0.2/32"]), now=clock.now)  # type: ignore[list-item]
+    http = Webhooks(config=HttpSection(allow_networks=["127.0.0.2/32"]), now=clock.now)  # type: ignore[list-item]
     url = f"http://rebinding.example:{listeners.port}/"
 
     await http.open()
@@ -241,7 +242,7 @@ async def test_of_a_name_only_the_addresses_that_may_be_called_are_tried(
     listeners: Listeners, resolver: Callable[..., list[str]]
 ) -> None:
     resolver({"mixed.example": [["127.0.0.1", "::1", "127.0.0.2", "10.0.0.1"]]})
-    http = HttpHandler(config=HttpSection(allow_networks=["127.0.0.2/32"]), now=clock.now)  # type: ignore[list-item]
+    http = Webhooks(config=HttpSection(allow_networks=["127.0.0.2/32"]), now=clock.now)  # type: ignore[list-item]
 
     await http.open()
     await http.run(make_attempt(orjson.dumps({"url": f"http://mixed.example:{listeners.port}/"})))
@@ -252,7 +253,7 @@ async def test_of_a_name_only_the_addresses_that_may_be_called_are_tried(
 
 @pytest.mark.real_loop
 async def test_socket_is_not_opened_to_a_forbidden_address_whatever_the_resolver_lets_through(
-    http: HttpHandler, listeners: Listeners, resolver: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+    http: Webhooks, listeners: Listeners, resolver: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resolver({"mixed.example": [["127.0.0.1", "::1", "127.0.0.2"]]})
     assert http._client is not None
@@ -268,7 +269,7 @@ async def test_socket_is_not_opened_to_a_forbidden_address_whatever_the_resolver
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_redirect_to_a_forbidden_address_is_not_followed(listeners: Listeners, status: int) -> None:
     # Even where it would be open: it is for the next job to call it.
-    http = HttpHandler(config=HttpSection(allow_networks=["127.0.0.0/8"]), now=clock.now)  # type: ignore[list-item]
+    http = Webhooks(config=HttpSection(allow_networks=["127.0.0.0/8"]), now=clock.now)  # type: ignore[list-item]
     answer = f"HTTP/1.1 {status} Go\r\nLocation: http://127.0.0.1:{listeners.port}/\r\nContent-Length: 0\r\n\r\n"
 
     await http.open()
@@ -293,13 +294,15 @@ async def test_redirect_to_a_forbidden_address_is_not_followed(listeners: Listen
     ],
 )
 def test_opened_network_may_be_called(network: str, url: str) -> None:
-    http = HttpHandler(config=HttpSection(allow_networks=[network]), now=clock.now)  # type: ignore[list-item]
+    http = Webhooks(config=HttpSection(allow_networks=[network]), now=clock.now)  # type: ignore[list-item]
 
     http.check(orjson.dumps({"url": url}))
 
+    assert [*http._egress.find_faults(URL(url))] == []
+
 
 def test_public_address_in_an_odd_notation_is_refused_with_the_plain_one() -> None:
-    http = HttpHandler(config=HttpSection(), now=clock.now)
+    http = Webhooks(config=HttpSection(), now=clock.now)
 
     with pytest.raises(Invalid, match=r"write 0x8080808 as 8\.8\.8\.8"):
         http.check(b'{"url": "http://0x8080808/"}')

@@ -13,10 +13,10 @@ import pytest
 
 from erelong.errors import Invalid
 from erelong.handlers.base import Result, Stop
-from erelong.handlers.registry import make_handlers
+from erelong.handlers.registry import make_kinds
 from erelong.settings.section import ConfigError
 from erelong.settings.sections import Config
-from tests.handlers.attempts import FUNCTIONS, ID, make_attempt
+from tests.handlers.attempts import FUNCTIONS, ID, handler_of, make_attempt
 from tests.handlers.process_runs import OpenKind, OpenKinds, failure, in_process, run, until
 from tests.support.alive import written
 
@@ -255,18 +255,19 @@ async def test_only_the_end_of_long_output_is_kept(open_function: OpenKind, size
 
 
 def test_kind_says_how_it_stops_and_what_it_takes() -> None:
-    handler = make_handlers(Config(kinds={"call": in_process("add")}))["call"]
+    kind = make_kinds(Config(kinds={"call": in_process("add")}))["call"]
 
-    assert (handler.type, handler.isolation, handler.stop, handler.abandoned) == ("python", "process", Stop.KILL, 0)
-    assert handler.params_schema["required"] == ["a"]
-    assert handler.result_schema == {"type": "integer"}
+    assert (kind.type, kind.isolation, kind.stop) == ("python", "process", Stop.KILL)
+    assert kind.params_schema["required"] == ["a"]
+    assert kind.result_schema == {"type": "integer"}
+    assert handler_of(kind).abandoned == 0
     with pytest.raises(Invalid):
-        handler.check(b"{}")
+        kind.params.check(b"{}")
 
 
 def test_coroutine_function_cannot_run_in_a_process() -> None:
     with pytest.raises(ConfigError, match='isolation = "process" needs a plain function, and this is an "async def"'):
-        make_handlers(Config(kinds={"call": in_process("add_async", module=FUNCTIONS)}))
+        make_kinds(Config(kinds={"call": in_process("add_async", module=FUNCTIONS)}))
 
 
 async def test_module_that_cannot_be_imported_in_the_process_stops_the_start(
@@ -275,7 +276,7 @@ async def test_module_that_cannot_be_imported_in_the_process_stops_the_start(
     (tmp_path / "choosy.py").write_text("import os\nos.environ['CHOOSY']\ndef run() -> None: ...\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("CHOOSY", "yes")
-    handler = make_handlers(Config(kinds={"call": in_process("run", module="choosy")}))["call"]
+    handler = handler_of(make_kinds(Config(kinds={"call": in_process("run", module="choosy")}))["call"])
 
     with pytest.raises(ConfigError, match=r'kinds\.call\.python = "choosy:run": importing "choosy" failed: KeyError'):
         await handler.open()
@@ -286,7 +287,7 @@ async def test_process_that_dies_at_its_start_stops_the_start(tmp_path: Path, mo
     (tmp_path / "deadly.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("HOSTNAME2", "yes")
-    handler = make_handlers(Config(kinds={"call": in_process("run", module="deadly")}))["call"]
+    handler = handler_of(make_kinds(Config(kinds={"call": in_process("run", module="deadly")}))["call"])
 
     with pytest.raises(ConfigError, match=r"the process ended with exit code 9: sorry"):
         await handler.open()
@@ -316,7 +317,7 @@ async def test_process_that_can_be_started_no_more_fails_attempts_one_by_one(
 ) -> None:
     (tmp_path / "fleeting.py").write_text("import os\ndef run() -> None: os._exit(1)\n")
     monkeypatch.syspath_prepend(tmp_path)
-    handler = make_handlers(Config(kinds={"call": in_process("run", module="fleeting")}))["call"]
+    handler = handler_of(make_kinds(Config(kinds={"call": in_process("run", module="fleeting")}))["call"])
     await handler.open()
     (tmp_path / "fleeting.py").write_text("raise LookupError('it was here')\n")
 

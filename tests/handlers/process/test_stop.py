@@ -12,9 +12,10 @@ import orjson
 import pytest
 
 from erelong.handlers.base import AttemptFailed
-from erelong.handlers.process.runner import ProcessHandler
-from erelong.handlers.registry import make_handlers
+from erelong.handlers.process.runner import ProcessRunner
+from erelong.handlers.registry import make_kinds
 from erelong.settings.sections import Config
+from tests.handlers.attempts import handler_of
 from tests.handlers.process_runs import OpenKind, OpenKinds, failure, in_process, run, until
 from tests.support.alive import alive, written
 
@@ -127,7 +128,7 @@ async def test_function_may_use_processes_of_its_own(open_function: OpenKind) ->
 
 
 async def test_close_leaves_nothing_even_while_attempts_run(pids: Path) -> None:
-    handler = make_handlers(Config(kinds={"call": in_process("fork")}))["call"]
+    handler = handler_of(make_kinds(Config(kinds={"call": in_process("fork")}))["call"])
     await handler.open()
     attempt = asyncio.ensure_future(run(handler, pids=str(pids)))
     await until(lambda: len(written(pids)) >= 5)
@@ -141,7 +142,7 @@ async def test_close_leaves_nothing_even_while_attempts_run(pids: Path) -> None:
 
 async def test_idle_process_that_dies_is_replaced_before_it_is_needed(open_function: OpenKind) -> None:
     handler = await open_function("pid")
-    assert isinstance(handler, ProcessHandler)
+    assert isinstance(handler, ProcessRunner)
     first = int((await run(handler)).json or b"")
 
     os.kill(first, signal.SIGKILL)

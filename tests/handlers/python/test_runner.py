@@ -11,9 +11,9 @@ import pytest
 from erelong.attempt import GiveUp
 from erelong.errors import Invalid
 from erelong.handlers.base import AttemptFailed, Stop
-from erelong.handlers.python.runner import AsyncHandler
+from erelong.handlers.python.runner import CoroutineRunner, Function
 from erelong.handlers.python.signature import read_signature
-from tests.handlers.attempts import make_attempt, make_python
+from tests.handlers.attempts import handler_of, make_attempt, make_python, make_python_kind
 
 
 @pytest.mark.real_loop
@@ -51,13 +51,13 @@ async def test_function_gets_typed_arguments_and_its_result_is_json(
 
 
 async def test_coroutine_function_runs_on_the_loop() -> None:
-    handler = make_python("add_async")
+    kind = make_python_kind("add_async")
 
-    text = await handler.run(make_attempt(b'{"a": 1}'))
+    text = await handler_of(kind).run(make_attempt(b'{"a": 1}'))
 
     assert text == b"3"
     assert asyncio.get_running_loop().time() == 1
-    assert (handler.type, handler.isolation, handler.stop) == ("python", "async", Stop.COOPERATIVE)
+    assert (kind.type, kind.isolation, kind.stop) == ("python", "async", Stop.COOPERATIVE)
 
 
 async def test_object_with_async_call_is_a_coroutine_function() -> None:
@@ -65,9 +65,9 @@ async def test_object_with_async_call_is_a_coroutine_function() -> None:
 
 
 def test_plain_function_is_for_threads_and_cannot_be_stopped() -> None:
-    handler = make_python("add")
+    kind = make_python_kind("add")
 
-    assert (handler.type, handler.isolation, handler.stop) == ("python", "thread", Stop.NONE)
+    assert (kind.type, kind.isolation, kind.stop) == ("python", "thread", Stop.NONE)
 
 
 @pytest.mark.real_loop
@@ -76,32 +76,32 @@ async def test_none_is_no_result() -> None:
 
 
 def test_schemas_are_those_of_the_annotations() -> None:
-    handler = make_python("add")
+    kind = make_python_kind("add")
 
-    assert handler.params_schema == {
+    assert kind.params_schema == {
         "title": "add",
         "type": "object",
         "properties": {"a": {"title": "A", "type": "integer"}, "b": {"title": "B", "type": "integer", "default": 2}},
         "required": ["a"],
         "additionalProperties": False,
     }
-    assert handler.result_schema == {"type": "integer"}
+    assert kind.result_schema == {"type": "integer"}
 
 
 def test_schema_of_a_model_is_the_models() -> None:
-    handler = make_python("ship_tried")
+    kind = make_python_kind("ship_tried")
 
-    assert handler.params_schema["title"] == "Order"
-    assert set(handler.params_schema["properties"]) == {"number", "lines"}
+    assert kind.params_schema["title"] == "Order"
+    assert set(kind.params_schema["properties"]) == {"number", "lines"}
 
 
 def test_function_that_returns_nothing_has_no_result_schema() -> None:
-    assert make_python("nothing").result_schema is None
-    assert make_python("untyped").result_schema is None
+    assert make_python_kind("nothing").result_schema is None
+    assert make_python_kind("untyped").result_schema is None
 
 
 def test_attempt_is_no_part_of_the_schema() -> None:
-    assert list(make_python("any_names").params_schema["properties"]) == ["first"]
+    assert list(make_python_kind("any_names").params_schema["properties"]) == ["first"]
 
 
 def test_faults_name_the_place_and_the_remedy() -> None:
@@ -221,7 +221,7 @@ async def test_cancel_waits_for_a_coroutine_function_that_cleans_up() -> None:
             await asyncio.sleep(1)
             steps.append("tidied")
 
-    handler = AsyncHandler(name="tidy", function=tidy, signature=read_signature(tidy))
+    handler = CoroutineRunner(name="tidy", function=Function(tidy, read_signature(tidy)))
     attempt = asyncio.ensure_future(handler.run(make_attempt(b"{}")))
     await asyncio.sleep(5)
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from erelong.handlers.base import AttemptFailed, Handler
+from erelong.handlers.base import AttemptFailed
 from erelong.handlers.python import threads
 from erelong.handlers.python.threads import ThreadPool
 from tests.handlers import functions
-from tests.handlers.attempts import make_attempt, make_python
+from tests.handlers.attempts import Handler, make_attempt, make_python
 
 pytestmark = pytest.mark.real_loop("asyncio", "uvloop")
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
 from erelong.handlers.base import AttemptFailed, Result, Stop
 from erelong.handlers.command.template import CommandLine, read_command_line
+from erelong.handlers.kinds import Kind
 from erelong.handlers.param_errors import invalid
 from erelong.handlers.process.supervisor_client import crashed, see_through, timed_out
 from erelong.handlers.process.tail import Tail
@@ -26,7 +27,7 @@ SHOWN_LINES: Final = 3
 SHOWN_CHARACTERS: Final = 500
 
 
-def make_command_handler(
+def make_command_kind(
     *,
     name: str,
     command: Sequence[str],
@@ -34,22 +35,19 @@ def make_command_handler(
     processes: Processes,
     surroundings: Surroundings,
     grace: float,
-) -> CommandHandler:
+) -> Kind:
     """Read the command and see that it can be run; raise Unfit when it cannot."""
     line = read_command_line(command, patterns, surroundings.whole_environment)
     if surroundings.directory is not None and not os.path.isdir(surroundings.directory):
         raise Unfit(f'its directory "{surroundings.directory}" is not there: make it, or name another')
-    return CommandHandler(name=name, line=line, processes=processes, surroundings=surroundings, grace=grace)
+    runner = CommandRunner(name=name, line=line, processes=processes, surroundings=surroundings, grace=grace)
+    return Kind(name=name, type="command", stop=Stop.KILL, params_schema=line.schema, params=runner, runner=runner)
 
 
-class CommandHandler:
-    """A program that is run anew for each attempt; what it leaves running ends with it."""
+class CommandRunner:
+    """A program that is started for each attempt; what it leaves running ends with it."""
 
-    type = "command"
-    isolation = None
-    stop = Stop.KILL
     abandoned = 0
-    result_schema = None
 
     def __init__(
         self, *, name: str, line: CommandLine, processes: Processes, surroundings: Surroundings, grace: float
@@ -59,10 +57,6 @@ class CommandHandler:
         self._processes = processes
         self._surroundings = surroundings
         self._grace = grace
-
-    @property
-    def params_schema(self) -> dict[str, Any]:
-        return self._line.schema
 
     def check(self, params: bytes) -> None:
         faults = self._line.find_faults(orjson.loads(params))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 from aiohttp import ClientConnectorError, ClientError
@@ -21,6 +21,7 @@ from erelong.handlers.http.failures import reason_of
 from erelong.handlers.http.params import PARAMS_SCHEMA, HttpParams, content_of, read_params
 from erelong.handlers.http.secrets import Mask, Secrets
 from erelong.handlers.http.signing import Signer
+from erelong.handlers.kinds import Kind
 from erelong.handlers.param_errors import find_faults, invalid
 from erelong.settings.types import signing_key
 
@@ -35,10 +36,34 @@ MAX_RETRY_AFTER: Final = 86_400.0
 SHOWN_BODY: Final = 200
 
 
-class HttpHandler:
-    type = "http"
-    isolation = None
-    stop = Stop.COOPERATIVE
+RESULT_SCHEMA: Final = {
+    "type": "object",
+    "properties": {
+        "status": {"type": "integer"},
+        "headers": {"type": "object", "additionalProperties": {"type": "string"}},
+        "body": {"type": "string"},
+        "truncated": {"type": "boolean"},
+    },
+    "required": ["status", "headers", "body", "truncated"],
+}
+
+
+def make_http(*, config: HttpSection, now: Now) -> Kind:
+    webhooks = Webhooks(config=config, now=now)
+    return Kind(
+        name="http",
+        type="http",
+        stop=Stop.COOPERATIVE,
+        params_schema=PARAMS_SCHEMA,
+        result_schema=RESULT_SCHEMA,
+        params=webhooks,
+        runner=webhooks,
+    )
+
+
+class Webhooks:
+    """Calls URLs on one tuned client."""
+
     abandoned = 0
 
     def __init__(self, *, config: HttpSection, now: Now) -> None:
@@ -48,23 +73,6 @@ class HttpHandler:
         self._secrets = Secrets(config.secrets)
         self._signer = Signer(map(signing_key, config.signing_secrets))
         self._client: HttpClient | None = None
-
-    @property
-    def params_schema(self) -> dict[str, Any]:
-        return PARAMS_SCHEMA
-
-    @property
-    def result_schema(self) -> dict[str, Any]:
-        return {
-            "type": "object",
-            "properties": {
-                "status": {"type": "integer"},
-                "headers": {"type": "object", "additionalProperties": {"type": "string"}},
-                "body": {"type": "string"},
-                "truncated": {"type": "boolean"},
-            },
-            "required": ["status", "headers", "body", "truncated"],
-        }
 
     def check(self, params: bytes) -> None:
         try:

@@ -3,43 +3,49 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from erelong.handlers.base import AttemptFailed, Result, Stop
+from erelong.handlers.kinds import Kind
 from erelong.handlers.process.supervisor_client import crashed, see_through, timed_out
 from erelong.handlers.process.worker import Gone
 from erelong.handlers.python.loading import import_function, is_coroutine_function
-from erelong.handlers.python.runner import FunctionHandler, attempt_of
-from erelong.handlers.python.signature import Signature, Unfit, read_signature
+from erelong.handlers.python.runner import Function, FunctionRunner, attempt_of
+from erelong.handlers.python.signature import Unfit, read_signature
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from erelong.handlers.process.pool import ProcessPool
     from erelong.model.job import Job
 
 
-def make_process_handler(*, name: str, path: str, pool: ProcessPool) -> ProcessHandler:
+def make_process_kind(*, name: str, path: str, pool: ProcessPool) -> Kind:
     """Import the function `path` ("module:function") to read its annotations; raise Unfit when it cannot be a kind."""
     function = import_function(path)
     if is_coroutine_function(function):
         raise Unfit('isolation = "process" needs a plain function, and this is an "async def": leave isolation out')
     pool.add(name, path)
-    return ProcessHandler(name=name, function=function, signature=read_signature(function), pool=pool)
+    known = Function(function, read_signature(function))
+    runner = ProcessRunner(name=name, function=known, pool=pool)
+    return Kind(
+        name=name,
+        type="python",
+        isolation="process",
+        stop=Stop.KILL,
+        params_schema=known.signature.params_schema,
+        result_schema=known.signature.result_schema,
+        params=runner,
+        runner=runner,
+    )
 
 
-class ProcessHandler(FunctionHandler):
+class ProcessRunner(FunctionRunner):
     """A plain function, called in a worker process.
 
     An attempt waits until one is free; its timeout counts from then.
     """
 
-    isolation = "process"
-    stop = Stop.KILL
-    abandoned = 0
-
-    def __init__(self, *, name: str, function: Callable[..., Any], signature: Signature, pool: ProcessPool) -> None:
-        super().__init__(name=name, function=function, signature=signature)
+    def __init__(self, *, name: str, function: Function, pool: ProcessPool) -> None:
+        super().__init__(name=name, function=function)
         self._pool = pool
 
     async def open(self) -> None:

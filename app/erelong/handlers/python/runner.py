@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextvars import copy_context
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import ValidationError
 
 from erelong.attempt import Attempt, GiveUp
-from erelong.handlers.base import AttemptFailed, Stop, current_traceparent
+from erelong.handlers.base import AttemptFailed, PlainRunner, Stop, current_traceparent
+from erelong.handlers.kinds import Kind
 from erelong.handlers.param_errors import find_faults, invalid
 from erelong.handlers.python.loading import failure_of, import_function, is_coroutine_function
 from erelong.handlers.python.signature import Signature, Unfit, read_signature
@@ -18,10 +20,7 @@ from erelong.handlers.python.threads import ThreadPool
 from erelong.model.job import NOTHING, PLACES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from erelong.errors import Invalid
-    from erelong.handlers.base import Handler
     from erelong.model.job import Job
 
 _told_of = itemgetter(
@@ -34,7 +33,7 @@ def attempt_of(job: Job) -> Attempt:
     return Attempt._make((*_told_of(job), current_traceparent.get()))
 
 
-def make_python_handler(*, name: str, path: str, isolation: Literal["async", "thread"] | None) -> Handler:
+def make_python_kind(*, name: str, path: str, isolation: Literal["async", "thread"] | None) -> Kind:
     """Import the function `path` ("module:function") and wrap it; raise Unfit when it cannot be a kind."""
     function = import_function(path)
     is_coroutine = is_coroutine_function(function)
@@ -42,36 +41,39 @@ def make_python_handler(*, name: str, path: str, isolation: Literal["async", "th
         raise Unfit('isolation = "async" needs an "async def", and this is a plain function: leave isolation out')
     if isolation == "thread" and is_coroutine:
         raise Unfit('isolation = "thread" needs a plain function, and this is an "async def": leave isolation out')
-    make = AsyncHandler if is_coroutine else ThreadHandler
-    return make(name=name, function=function, signature=read_signature(function))
+    known = Function(function, read_signature(function))
+    runner = CoroutineRunner(name=name, function=known) if is_coroutine else ThreadRunner(name=name, function=known)
+    return Kind(
+        name=name,
+        type="python",
+        isolation="async" if is_coroutine else "thread",
+        stop=Stop.COOPERATIVE if is_coroutine else Stop.NONE,
+        params_schema=known.signature.params_schema,
+        result_schema=known.signature.result_schema,
+        params=runner,
+        runner=runner,
+    )
 
 
-class FunctionHandler:
+class Function(NamedTuple):
+    """A user's function, and what its annotations say."""
+
+    call: Callable[..., Any]
+    signature: Signature
+
+
+class FunctionRunner(PlainRunner):
     """What functions have in common, wherever they are called."""
 
-    type = "python"
-
-    def __init__(self, *, name: str, function: Callable[..., Any], signature: Signature) -> None:
+    def __init__(self, *, name: str, function: Function) -> None:
         self._name = name
-        self._function = function
-        self._signature = signature
-
-    @property
-    def params_schema(self) -> dict[str, Any]:
-        return self._signature.params_schema
-
-    @property
-    def result_schema(self) -> dict[str, Any] | None:
-        return self._signature.result_schema
+        self._function, self._signature = function
 
     def check(self, params: bytes) -> None:
         try:
             self._signature.check(params)
         except ValidationError as error:
             raise self._invalid(error, params) from None
-
-    async def open(self) -> None:
-        pass
 
     def _call(self, job: Job) -> Any:
         if job.params == NOTHING and self._signature.is_bare:
@@ -88,15 +90,8 @@ class FunctionHandler:
         return invalid(self._name, find_faults(error, params, known))
 
 
-class AsyncHandler(FunctionHandler):
+class CoroutineRunner(FunctionRunner):
     """A coroutine function, awaited on the loop."""
-
-    isolation = "async"
-    stop = Stop.COOPERATIVE
-    abandoned = 0
-
-    async def close(self) -> None:
-        pass
 
     async def run(self, job: Job) -> bytes | None:
         try:
@@ -113,18 +108,15 @@ class AsyncHandler(FunctionHandler):
         return None if value is None else self._signature.dump(value)
 
 
-class ThreadHandler(FunctionHandler):
+class ThreadRunner(FunctionRunner):
     """A plain function, called in a thread that cannot be stopped."""
 
-    isolation = "thread"
-    stop = Stop.NONE
-
-    def __init__(self, *, name: str, function: Callable[..., Any], signature: Signature) -> None:
-        super().__init__(name=name, function=function, signature=signature)
+    def __init__(self, *, name: str, function: Function) -> None:
+        super().__init__(name=name, function=function)
         self._threads = ThreadPool(name=f"kind {name}")
 
     @property
-    def abandoned(self) -> int:
+    def abandoned(self) -> int:  # type: ignore[override]  # a constant to the others
         return self._threads.abandoned
 
     async def close(self) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from erelong.handlers.base import AttemptFailed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MAX_IDLE: Final = 16
 
@@ -63,14 +62,14 @@ class ThreadPool:
                 "exception",
                 f"{self.abandoned} threads of {self._name} outlive their attempts: let its function end by itself",
             )
-        thread = _Thread(name=self._name, on_done=self._take_back)
+        thread = _Thread(name=self._name, pool=self)
         thread.calls.put(call)
         try:
             thread.start()
         except RuntimeError as error:
             raise AttemptFailed("exception", f"no thread could be started for {self._name}: {error}") from error
 
-    def _take_back(self, thread: _Thread, call: _Call[Any]) -> None:
+    def take_back(self, thread: _Thread, call: _Call[Any]) -> None:
         call.is_over = True
         self._abandoned.discard(call)
         if not call.future.cancelled():
@@ -81,17 +80,15 @@ class ThreadPool:
             self._idle.append(thread)
 
 
+@dataclass(slots=True, eq=False)
 class _Call(Generic[T]):
     """One call on its way through a thread, with its answer or its error."""
 
-    __slots__ = ("error", "future", "is_over", "result", "work")
-
-    def __init__(self, work: Callable[[], T]) -> None:
-        self.work = work
-        self.future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self.result: Any = None
-        self.error: Exception | None = None
-        self.is_over = False
+    work: Callable[[], T]
+    future: asyncio.Future[T] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    result: Any = None
+    error: Exception | None = None
+    is_over: bool = False
 
     def answer(self) -> None:
         if self.error is not None:
@@ -103,9 +100,9 @@ class _Call(Generic[T]):
 class _Thread:
     """One daemon thread that takes its calls from a queue of its own; None ends it."""
 
-    def __init__(self, *, name: str, on_done: Callable[[_Thread, _Call[Any]], None]) -> None:
+    def __init__(self, *, name: str, pool: ThreadPool) -> None:
         self.calls: SimpleQueue[_Call[Any] | None] = SimpleQueue()
-        self._on_done = on_done
+        self._pool = pool
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
 
     def start(self) -> None:
@@ -116,7 +113,7 @@ class _Thread:
             call.result, call.error = _outcome(call.work)
             loop = call.future.get_loop()
             try:
-                loop.call_soon_threadsafe(self._on_done, self, call)
+                loop.call_soon_threadsafe(self._pool.take_back, self, call)
             except RuntimeError:  # the loop is closed, so nobody waits any more
                 return
             del call

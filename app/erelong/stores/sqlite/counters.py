@@ -29,6 +29,7 @@ class Ledger:
     def __init__(self, *, running: Running) -> None:
         self.running = running
         self._counts: dict[Group, int] = {}
+        self.waiting: dict[str, int] = {}  # jobs that are scheduled, by queue
         self.deltas: Counter[Group] = Counter()
         self.moves: Counter[Group] = Counter()
         self._is_in_doubt = False
@@ -49,6 +50,11 @@ class Ledger:
         counts = Counter({(queue, kind, State(state)): jobs for queue, kind, state, jobs in rows})
         move(counts, self.running.all().values(), State.SCHEDULED, State.RUNNING)
         self._counts = {**counts}
+        waiting: Counter[str] = Counter()
+        for (queue, _, state), jobs in counts.items():
+            if state is State.SCHEDULED:
+                waiting[queue] += jobs
+        self.waiting = {queue: jobs for queue, jobs in waiting.items() if jobs}
         self.commits, self._stored_seq = entry.commits, entry.last_seq
         self.last_seq = max(last_seq, entry.last_seq, connection.execute(sql.LAST_SEQ).get)
 
@@ -93,10 +99,20 @@ class Ledger:
         for (queue, kind, state), number in chain(self.deltas.items(), self.moves.items()):
             group = (queue, kind, State(state))
             counts[group] = counts.get(group, 0) + number
+            if state == State.SCHEDULED:
+                self._count_waiting(queue, number)
         for queue, kind in self._emptied:
             for state in State:
                 counts.pop((queue, kind, state), None)
         self._counts = counts
+
+    def _count_waiting(self, queue: str, number: int) -> None:
+        """Queues in which nothing waits are forgotten: clients make up names."""
+        jobs = self.waiting.get(queue, 0) + number
+        if jobs:
+            self.waiting[queue] = jobs
+        else:
+            self.waiting.pop(queue, None)
 
     def _find_emptied(self) -> list[tuple[str, str]]:
         """The queues and kinds whose last job goes: names have no end, so what is 0 for good must not stay."""

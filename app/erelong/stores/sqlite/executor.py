@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import apsw
 
@@ -17,10 +16,11 @@ from erelong.stores.sqlite.failures import RESTORE, Ill, as_exit, as_problem, de
 from erelong.telemetry.log import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from erelong.stores.sqlite.counters import Ledger
     from erelong.stores.sqlite.database import DatabaseFile
+    from erelong.stores.sqlite.transactions import Writes
     from erelong.telemetry.metrics import GroupTimer
 
 ONE_FAILURE_A = 60.0  # seconds; a second one within them, and the disk is not to be trusted
@@ -28,6 +28,20 @@ ONE_FAILURE_A = 60.0  # seconds; a second one within them, and the disk is not t
 T = TypeVar("T")
 
 log = get_logger(__name__)
+
+
+class Reading:
+    """What the threads that read do; they have nothing to do between groups."""
+
+    def __init__(self, *, threads: SqliteThreads, is_passed: threading.Lock) -> None:
+        self._threads = threads
+        self._is_passed = is_passed
+
+    def run(self, group: Sequence[Call]) -> None:
+        self._threads.read(self._is_passed, group)
+
+    def rest(self) -> None:
+        return None
 
 
 class SqliteThreads:
@@ -39,23 +53,17 @@ class SqliteThreads:
     """
 
     def __init__(
-        self,
-        *,
-        file: DatabaseFile,
-        ledger: Ledger,
-        growing: Callable[..., Any],
-        timer: GroupTimer | None,
-        timeout: float,
+        self, *, file: DatabaseFile, ledger: Ledger, writes: Writes, timer: GroupTimer | None, timeout: float
     ) -> None:
         self._file = file
         self._ledger = ledger
-        self._growing = growing
+        self._writes = writes
         self.upkeep = Upkeep(file=file, ledger=ledger)
         self._quick_pass, self._slow_pass = threading.Lock(), threading.Lock()
-        make = partial(GroupThread, timeout=timeout)
-        self.writer = make(name="store-writer", run_group=self._commit, rest=self._rest, timer=timer)
-        self.reader = make(name="store-reader", run_group=partial(self._read, self._quick_pass))
-        self.lister = make(name="store-lister", run_group=partial(self._read, self._slow_pass))
+        quick, slow = (Reading(threads=self, is_passed=lock) for lock in (self._quick_pass, self._slow_pass))
+        self.writer = GroupThread(name="store-writer", work=self, timer=timer, timeout=timeout)
+        self.reader = GroupThread(name="store-reader", work=quick, timeout=timeout)
+        self.lister = GroupThread(name="store-lister", work=slow, timeout=timeout)
         self._failure: BaseException | None = None
         self._damage: str | None = None
         self._failed_at = -ONE_FAILURE_A
@@ -107,7 +115,7 @@ class SqliteThreads:
 
     # groups
 
-    def _commit(self, group: Sequence[Call]) -> None:
+    def run(self, group: Sequence[Call]) -> None:
         if self._failure is not None and self._exit is None:
             self._mend(self._failure)
         if self._exit is not None:
@@ -144,7 +152,8 @@ class SqliteThreads:
         if has_written:
             self.upkeep.committed()
 
-    def _read(self, is_passed: threading.Lock, group: Sequence[Call]) -> None:
+    def read(self, is_passed: threading.Lock, group: Sequence[Call]) -> None:
+        """Answer reads, unless the file is just being reopened."""
         with is_passed:
             for call in group:
                 if call.future.done():  # who asked has gone: a disk that hangs must not be asked for ever more
@@ -157,7 +166,7 @@ class SqliteThreads:
                 except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer to this call
                     self._read_failed(error, call)
 
-    def _rest(self) -> float | None:
+    def rest(self) -> float | None:
         if self._exit is not None:
             return None
         try:
@@ -172,16 +181,16 @@ class SqliteThreads:
     def _meet(self, error: Exception, group: Sequence[Call]) -> None:
         match diagnose(error):
             case Ill.FULL if self._spend_reserve(error):
-                self._commit(group)
+                self.run(group)
             case Ill.DISK:
                 self._settle_by_ledger(error, group)
             case Ill.DAMAGE | Ill.OTHER if len(group) > 1:
                 middle = len(group) // 2  # one bad call must not take the others with it: halve until it is alone
-                self._commit(group[:middle])
-                self._commit(group[middle:])
+                self.run(group[:middle])
+                self.run(group[middle:])
             case Ill.DAMAGE:
                 self._note_damage(error, group[0])
-                if not group[0].take_apart(self._commit):
+                if not group[0].take_apart(self.run):
                     _refuse(group, as_problem(error))
             case _:
                 _refuse(group, as_problem(error))
@@ -194,9 +203,9 @@ class SqliteThreads:
 
     def _without_growing(self, group: Sequence[Call]) -> Sequence[Call]:
         for call in group:
-            if call.function == self._growing:
+            if call.function == self._writes.add:
                 call.error = as_problem(apsw.FullError())
-        return [call for call in group if call.function != self._growing]
+        return [call for call in group if call.function != self._writes.add]
 
     def _settle_by_ledger(self, error: BaseException, group: Sequence[Call]) -> None:
         """The disk failed in mid-commit: the group is done if the ledger, read anew, has counted it."""

@@ -64,7 +64,7 @@ class SqliteStore:
         self._recent = Recent()
         self._writes = Writes(file=self._file, ledger=self._ledger)
         self._threads = SqliteThreads(
-            file=self._file, ledger=self._ledger, growing=self._writes.add, timer=timer, timeout=timeout
+            file=self._file, ledger=self._ledger, writes=self._writes, timer=timer, timeout=timeout
         )
         self._writer, self._reader = self._threads.writer, self._threads.reader
         self._lister = self._threads.lister
@@ -174,6 +174,9 @@ class SqliteStore:
 
     def counts(self) -> Mapping[Group, int]:
         return self._ledger.counts
+
+    def waiting(self, queue: str) -> int:
+        return self._ledger.waiting.get(queue, 0)
 
     async def overrides(self) -> dict[str, Override]:
         return await self._reader.call(self._overrides)

@@ -1,0 +1,166 @@
+"""What follows once something is stored: the agenda, the lanes, waiting requests, counts and the log."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from erelong.clock.instants import SECOND
+from erelong.engine.job_log import report_end, report_loss
+from erelong.model.job import PLACES, Job, State
+from erelong.model.outcome import End
+from erelong.model.runs import counted
+from erelong.model.submission import ADDED, CHANGED
+from erelong.telemetry.log import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from erelong.clock.instants import Now
+    from erelong.duties.waiters import Waiters
+    from erelong.engine.agenda import Agenda
+    from erelong.lanes.lanes import Lanes
+    from erelong.model.outcome import Outcome
+    from erelong.model.submission import Added
+    from erelong.stores.base import Claim, Ending
+    from erelong.telemetry.metrics import Metrics
+
+_WELL = End.SUCCEEDED
+_seq_of, _queue_of, _kind_of = itemgetter(PLACES["seq"]), itemgetter(PLACES["queue"]), itemgetter(PLACES["kind"])
+_late_by_of = itemgetter(PLACES["late_by"])
+_kind_and_queue_of = itemgetter(PLACES["kind"], PLACES["queue"])
+
+log = get_logger(__name__)
+
+
+class Changes:
+    """The one place for consequences. Whoever has stored something calls the method that says what it was."""
+
+    def __init__(self, *, agenda: Agenda, lanes: Lanes, waiters: Waiters, metrics: Metrics, now: Now) -> None:
+        self._agenda = agenda
+        self._lanes = lanes
+        self._jobs, self._rooms = waiters.jobs, waiters.rooms
+        self._metrics = metrics
+        self._now = now
+
+    def added(self, entries: Sequence[Added | None]) -> None:
+        """Jobs were submitted, and perhaps others changed whose keys they met."""
+        instants = []
+        submitted: dict[str, int] = {}
+        for entry in entries:
+            if entry is None:
+                continue
+            fate, job = entry
+            if fate is ADDED:
+                kind = job.kind
+                submitted[kind] = submitted.get(kind, 0) + 1
+            elif fate is CHANGED:
+                self._lanes.discard(job.queue, job.seq)
+                self._jobs.wake((job.seq,))
+            else:
+                continue
+            if (wakes_at := job.wakes_at) is not None:
+                instants.append((wakes_at, job.seq))
+        for kind, number in submitted.items():
+            self._metrics.submitted.values[kind,] += number
+        if len(instants) == 1:
+            self._agenda.add(*instants[0])
+        else:
+            self._agenda.extend(instants)
+
+    def changed(self, before: Job, after: Job) -> None:
+        """A job was changed: by a request, or because it expired, was dropped or was answered for."""
+        was_in_lane = before.state is State.SCHEDULED and self._leave_queue(before)
+        if (wakes_at := after.wakes_at) is not None:
+            self._agenda.add(wakes_at, after.seq)
+        elif was_in_lane:  # perhaps already in its next life, if this answer came late: the row decides
+            self._agenda.add(self._now(), after.seq)
+        if after.is_final:
+            self._note_final(after)
+        self._jobs.wake((after.seq,))
+
+    def deleted(self, job: Job) -> None:
+        self._leave_queue(job)
+        self._jobs.wake((job.seq,))
+
+    def not_claimed(self, claim: Claim) -> None:
+        """Some jobs could not be claimed: they are not due any more, or cannot be read and have failed."""
+        self._agenda.extend(claim.early)
+        for job in claim.spoiled:
+            self._note_final(job)
+        self._wake(claim.spoiled)
+
+    def started(self, jobs: Sequence[Job]) -> None:
+        """Attempts begin; counted by runs of the same kind and queue."""  # hot: drain
+        groups: defaultdict[tuple[str, str], list[Job]] = defaultdict(list)
+        for kind_and_queue, alike in groupby(jobs, key=_kind_and_queue_of):
+            groups[kind_and_queue] += alike
+        for (kind, queue), group in groups.items():
+            lates = [*map(_late_by_of, group)]
+            self._metrics.started.values[kind,] += len(lates)
+            self._metrics.late.note(kind, *lates)
+            self._lanes.note_starts(queue, *lates)
+        if self._jobs.held or self._rooms.held:
+            self._wake(jobs)
+
+    def ended(self, endings: Sequence[Ending]) -> None:
+        """Attempts are over and their outcomes stored."""  # hot: drain
+        well = [job for job, outcome, _, _ in endings if outcome.end is _WELL]
+        for kind, jobs in counted(map(_kind_of, well)).items():
+            self._metrics.finished.values[kind, State.SUCCEEDED.word] += jobs
+        tells_all = log.has_debug
+        for ending in endings if tells_all or len(well) < len(endings) else ():
+            if tells_all or ending.outcome.end is not _WELL:
+                self._note_end(ending)
+        if self._jobs.held or self._rooms.held:
+            self._wake([ending.job for ending in endings])
+
+    def lost(self, before: Job, after: Job) -> None:
+        """An attempt was lost with the process that ran it."""
+        report_loss(after)
+        self._metrics.ended.values[after.kind, End.LOST] += 1
+        self.changed(before, after)
+
+    def lease_ended(self, before: Job, after: Job, outcome: Outcome) -> None:
+        """A worker outside has answered for its job, or its lease has run out."""
+        self._metrics.ended.values[after.kind, outcome.end] += 1
+        self._metrics.duration.note(after.kind, max(0, self._now() - (before.started_at or 0)) / SECOND)
+        report_end(before, outcome, after)
+        self.changed(before, after)
+
+    def reread(self, queue: str, seq: int, job: Job | None) -> None:
+        """This is what the store has of a job after a write that may have been done (None: it is gone)."""
+        self._lanes.discard(queue, seq)
+        if job is not None and (wakes_at := job.wakes_at) is not None:
+            self._agenda.add(wakes_at, seq)
+        self._jobs.wake((seq,))
+        self._rooms.wake((queue,))
+
+    def left(self, queue: str) -> None:
+        """A queue may have room: its settings have changed, or room that was held was given back."""
+        self._rooms.wake((queue,))
+
+    def _leave_queue(self, job: Job) -> bool:
+        """Note that a job waits no more; return whether its lane had it."""
+        self._rooms.wake((job.queue,))
+        return self._lanes.discard(job.queue, job.seq)
+
+    def _note_end(self, ending: Ending) -> None:
+        after = ending.after
+        report_end(ending.job, ending.outcome, after)
+        if (wakes_at := after.wakes_at) is not None:
+            self._agenda.add(wakes_at, after.seq)
+        if after.is_final and ending.outcome.end is not _WELL:
+            self._note_final(after)
+
+    def _note_final(self, job: Job) -> None:
+        self._metrics.finished.values[job.kind, job.state.word] += 1
+
+    def _wake(self, jobs: Sequence[Job]) -> None:
+        """Wake those who wait for these jobs, or for room where they waited."""
+        if self._jobs.held:
+            self._jobs.wake(map(_seq_of, jobs))
+        if self._rooms.held:
+            self._rooms.wake({*map(_queue_of, jobs)})

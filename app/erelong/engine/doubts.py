@@ -1,0 +1,140 @@
+"""Writes whose result is unknown: what they were about, until the reconciler has read it again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from erelong.duties.signal import Signal
+from erelong.errors import IdempotencyMismatch, StorageFull
+from erelong.model.query import Query
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from erelong.clock.instants import Instant
+    from erelong.model.job import Job
+    from erelong.model.submission import Memo, Offer, Receipt
+    from erelong.stores.base import Claim, Ending, Override, Store, Verdicts
+
+MAX_KEYS = 1_000
+SURELY_UNDONE = (StorageFull, IdempotencyMismatch)
+
+
+class Doubts:
+    """Jobs and queues of which memory may know less than the store. `has_some` is set when there are new ones."""
+
+    def __init__(self) -> None:
+        self.claimed: dict[int, Instant] = {}
+        self.changed: dict[int, str] = {}  # the queue of each job
+        self.keys: set[tuple[str, str]] = set()
+        self.since: int | None = None  # jobs with a higher number may be new
+        self.queues: set[str] = set()
+        self.newest = 0  # the highest number that is known to be taken
+        self.has_some = Signal()
+
+    def __bool__(self) -> bool:
+        return bool(self.claimed or self.changed or self.keys or self.queues or self.since is not None)
+
+    def note_claim(self, seqs: Sequence[int], now: Instant) -> None:
+        """A claim failed."""
+        self.claimed |= dict.fromkeys(seqs, now)
+        self.has_some.set()
+
+    def note_change(self, jobs: Sequence[Job]) -> None:
+        """A save, a finish or a delete failed."""
+        self.changed |= {job.seq: job.queue for job in jobs}
+        self.has_some.set()
+
+    def note_add(self, offers: Sequence[Offer], newest: int) -> None:
+        """An add failed; `newest` is a number that no job of it can have."""
+        self.keys |= {(offer.job.queue, offer.job.key) for offer in offers if offer.job.key is not None}
+        self.note_all_since(newest)
+        if len(self.keys) > MAX_KEYS:
+            self.keys.clear()
+            self.since = 0  # all waiting jobs: cheaper than so many questions
+        self.has_some.set()
+
+    def note_all_since(self, seq: int) -> None:
+        self.since = seq if self.since is None else min(seq, self.since)
+
+    def note_override(self, queue: str) -> None:
+        """An override failed."""
+        self.queues.add(queue)
+        self.has_some.set()
+
+
+class RecordingStore:
+    """A store in front of another that notes the writes that fail. A full disk leaves no doubt: nothing was done."""
+
+    def __init__(self, *, store: Store, doubts: Doubts) -> None:
+        self._store = store
+        self._doubts = doubts
+        self.open, self.close, self.ailment, self.end = store.open, store.close, store.ailment, store.end
+        self.ended, self.purge, self.forget_memos = store.ended, store.purge, store.forget_memos  # done again anyway
+        self.recall, self.get, self.glance, self.list = store.recall, store.get, store.glance, store.list
+        self.due, self.counts, self.waiting, self.overrides = store.due, store.counts, store.waiting, store.overrides
+
+    async def load(self) -> None:
+        """Learn which numbers of jobs are taken."""
+        self._doubts.newest = max([job.seq for job in await self._store.list(Query(limit=1))], default=0)
+
+    async def add(
+        self, offers: Sequence[Offer], *, now: Instant, is_whole: bool = False, memo: Memo | None = None
+    ) -> Receipt:
+        newest = self._doubts.newest
+        try:
+            receipt = await self._store.add(offers, now=now, is_whole=is_whole, memo=memo)
+        except SURELY_UNDONE:
+            raise
+        except BaseException:
+            self._doubts.note_add(offers, newest)
+            raise
+        last = receipt.entries[-1] if receipt.entries else None
+        if last is not None and last.job.seq > newest:
+            self._doubts.newest = max(last.job.seq, self._doubts.newest)
+        return receipt
+
+    async def claim(self, seqs: Sequence[int], *, now: Instant) -> Claim:
+        try:
+            return await self._store.claim(seqs, now=now)
+        except SURELY_UNDONE:
+            raise
+        except BaseException:
+            self._doubts.note_claim(seqs, now)
+            raise
+
+    async def save(self, jobs: Sequence[Job]) -> Verdicts:
+        try:
+            return await self._store.save(jobs)
+        except SURELY_UNDONE:
+            raise
+        except BaseException:
+            self._doubts.note_change(jobs)
+            raise
+
+    async def finish(self, endings: Sequence[Ending]) -> Verdicts:
+        try:
+            return await self._store.finish(endings)
+        except SURELY_UNDONE:
+            raise
+        except BaseException:
+            self._doubts.note_change([ending.job for ending in endings])
+            raise
+
+    async def delete(self, job: Job) -> bool:
+        try:
+            return await self._store.delete(job)
+        except SURELY_UNDONE:
+            raise
+        except BaseException:
+            self._doubts.note_change([job])
+            raise
+
+    async def override(self, queue: str, override: Override | None) -> None:
+        try:
+            await self._store.override(queue, override)
+        except SURELY_UNDONE:
+            raise
+        except BaseException:
+            self._doubts.note_override(queue)
+            raise

@@ -1,0 +1,214 @@
+"""The engine: builds the parts that move jobs, starts them in order and stops them in reverse."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from erelong.clock.timer import Timer
+from erelong.duties.duty import Duty, SetAside
+from erelong.duties.lifecycle import Lifecycle, Phase
+from erelong.duties.signal import Signal
+from erelong.duties.waiters import Waiters
+from erelong.engine.agenda import Agenda
+from erelong.engine.changes import Changes
+from erelong.engine.claimer import Claimer
+from erelong.engine.completer import FLUSH_TIME, Completer
+from erelong.engine.dispatcher import Dispatcher
+from erelong.engine.doubts import Doubts, RecordingStore
+from erelong.engine.leases import HeldLeases
+from erelong.engine.maintenance import AgendaTidying, IdempotencyRecords, IdleQueues, Retention
+from erelong.engine.overrides import Overrides
+from erelong.engine.reconciler import Reconciler
+from erelong.engine.recovery import Recovery
+from erelong.engine.scheduler import Scheduler
+from erelong.engine.workers import Workers
+from erelong.errors import StoreFailed, StoreUnavailable
+from erelong.lanes.backlog import Backlog
+from erelong.lanes.lanes import Lanes
+from erelong.lanes.pollers import Pollers
+from erelong.telemetry.log import get_logger
+
+if TYPE_CHECKING:
+    from erelong.clock.instants import Now, Tick
+    from erelong.handlers.kinds import Kinds
+    from erelong.settings.sections import Config
+    from erelong.stores.base import Store
+    from erelong.telemetry.metrics import Metrics
+
+log = get_logger(__name__)
+
+
+class Engine:
+    """Everything below what can be asked. The store and the kinds are opened before it and closed after it."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        kinds: Kinds,
+        config: Config,
+        lifecycle: Lifecycle,
+        metrics: Metrics,
+        now: Now,
+        tick: Tick,
+    ) -> None:
+        self.config = config
+        self.kinds = kinds
+        self.metrics = metrics
+        self.lifecycle = lifecycle
+        self.now, self.tick = now, tick
+        self._doubts = Doubts()
+        self.store = RecordingStore(store=store, doubts=self._doubts)
+        self._build_lanes()
+        self._build_movers()
+        self._build_duties()
+
+    def _build_lanes(self) -> None:
+        """What holds jobs: when, which, and who waits for them."""
+        self.timer = Timer(now=self.now)
+        self.agenda = Agenda(earlier=self.timer)
+        self.waiters = Waiters(limit=self.config.server.max_waiters, lifecycle=self.lifecycle)
+        self.pollers = Pollers(waiters=self.waiters, tick=self.tick)
+        self._ready = Signal()
+        self.lanes = Lanes(
+            config=self.config.queues,
+            aging=self.config.jobs.aging,
+            kinds=self.kinds,
+            pollers=self.pollers,
+            ready=self._ready,
+            tick=self.tick,
+        )
+        self.backlog = Backlog(store=self.store, lanes=self.lanes)
+        self.changes = Changes(
+            agenda=self.agenda, lanes=self.lanes, waiters=self.waiters, metrics=self.metrics, now=self.now
+        )
+
+    def _build_movers(self) -> None:
+        """What moves jobs: from a lane to a worker, and what came of it to the disk."""
+        self.completer = Completer(
+            store=self.store,
+            changes=self.changes,
+            max_unsaved=self.config.workers.max_unsaved,
+            room=self._ready,
+            metrics=self.metrics,
+            now=self.now,
+        )
+        self.workers = Workers(
+            lanes=self.lanes,
+            completer=self.completer,
+            kinds=self.kinds,
+            config=self.config.workers,
+            max_result=self.config.server.max_result,
+            room=self._ready,
+            metrics=self.metrics,
+            now=self.now,
+        )
+        self._build_claims()
+
+    def _build_claims(self) -> None:
+        """What claims jobs: for the workers here, and for workers outside."""
+        self.claimer = Claimer(
+            store=self.store,
+            agenda=self.agenda,
+            lanes=self.lanes,
+            changes=self.changes,
+            metrics=self.metrics,
+            now=self.now,
+        )
+        self.dispatcher = Dispatcher(
+            lanes=self.lanes,
+            claimer=self.claimer,
+            crew=self.workers,
+            completer=self.completer,
+            changes=self.changes,
+            ready=self._ready,
+            lifecycle=self.lifecycle,
+        )
+        self.leases = HeldLeases(
+            store=self.store,
+            lanes=self.lanes,
+            changes=self.changes,
+            kinds=self.kinds,
+            metrics=self.metrics,
+            now=self.now,
+            tick=self.tick,
+        )
+
+    def _build_duties(self) -> None:
+        """What runs by itself."""
+        store, metrics, now = self.store, self.metrics, self.now
+        interval = self.config.store.retention_interval
+        self.overrides = Overrides(store=store, agenda=self.agenda, lanes=self.lanes, changes=self.changes, now=now)
+        self.scheduler = Scheduler(
+            agenda=self.agenda,
+            store=store,
+            lanes=self.lanes,
+            timer=self.timer,
+            changes=self.changes,
+            metrics=metrics,
+            now=now,
+        )
+        self.recovery = Recovery(store=store, changes=self.changes, kinds=self.kinds, metrics=metrics, now=now)
+        self.reconciler = Reconciler(
+            store=store,
+            doubts=self._doubts,
+            completer=self.completer,
+            changes=self.changes,
+            leases=self.leases,
+            overrides=self.overrides,
+            metrics=metrics,
+            now=now,
+        )
+        self.retention = Retention(store=store, lanes=self.lanes, metrics=metrics, now=now, interval=interval)
+        self.records = IdempotencyRecords(store=store, now=now, interval=interval)
+        tidying = AgendaTidying(store=store, agenda=self.agenda, now=now, interval=interval)
+        idle_queues = IdleQueues(lanes=self.lanes, interval=interval)
+        works = (
+            *(self.scheduler, self.dispatcher, self.completer, self.leases, self.recovery, self.reconciler),
+            *(self.retention, self.records, tidying, idle_queues),
+        )
+        self.duties = {work.name: Duty(work=work, metrics=metrics) for work in works}
+        keepers = (self.scheduler, self.completer, self.leases, self.recovery, self.reconciler, self.retention)
+        self.asides: dict[str, SetAside[Any]] = {keeper.name: keeper.aside for keeper in keepers}
+        self.asides["dispatcher"] = self.claimer.aside
+
+    async def start(self) -> None:
+        """Take over what is stored, then let everything run."""
+        try:
+            await self.store.load()
+            await self.overrides.load()
+            await self.leases.load()
+            await self.recovery.load()
+            waiting = await self.scheduler.load()
+        except StoreUnavailable as problem:
+            raise problem.exit or StoreFailed(problem.detail) from problem
+        for duty in self.duties.values():
+            duty.start()
+        self.lifecycle.started()
+        log.info("ready", waiting=waiting, kinds=",".join(self.kinds))
+
+    def drain(self) -> None:
+        """Take no new work, start nothing more, and let waiting requests go."""
+        self.lifecycle.drain()
+        self.waiters.let_go()
+
+    async def stop(self, *, can_store: bool = True) -> None:
+        """Drain, give what runs `drain_timeout` seconds, release the rest; without a store, wait for nothing.
+
+        What is stored can still be read afterwards.
+        """
+        if self.lifecycle.phase in (Phase.STARTING, Phase.STOPPED):
+            return
+        self.drain()
+        timeout = self.config.server.drain_timeout if can_store else 0.0
+        until = self.tick() + timeout
+        released = self.workers.release_line()
+        await self.dispatcher.idle(timeout)
+        released += await self.workers.drain(max(0.0, until - self.tick()))
+        unsaved = await self.completer.flush(FLUSH_TIME if can_store else 0.0)
+        await asyncio.gather(*(duty.stop() for duty in self.duties.values()))
+        self.dispatcher.close()
+        self.timer.close()
+        self.lifecycle.stopped()
+        log.info("stopped", released=released, unsaved=unsaved)

@@ -1,0 +1,182 @@
+"""Leases that workers outside hold: the slot and the deadline of each, and the end of those that run out."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from erelong.clock.instants import SECOND
+from erelong.duties.duty import SetAside, in_halves
+from erelong.duties.signal import Signal
+from erelong.engine.agenda import Agenda
+from erelong.errors import StoreRefused
+from erelong.model import retry
+from erelong.model.job import Job, State
+from erelong.model.outcome import End, Error, Outcome
+from erelong.model.query import Query
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from erelong.clock.instants import Instant, Now, Tick
+    from erelong.engine.changes import Changes
+    from erelong.handlers.kinds import Kinds
+    from erelong.lanes.lane import Slot
+    from erelong.lanes.lanes import Lanes
+    from erelong.stores.base import Saved, Store
+    from erelong.telemetry.metrics import Metrics
+
+MAX_EXPIRE = 200
+STORE_PAUSE = 0.5
+LATE_TIMER = 0.001  # timers of the loop may be early by half a millisecond
+RAN_OUT = Outcome(End.LOST, error=Error("lost", "its lease ran out"))
+
+
+class Held(NamedTuple):
+    """What is known here of a lease: its slot, and when it ends on the monotonic clock.
+
+    One that ran out and could not be ended has no slot any more: only its row is still to be written.
+    """
+
+    slot: Slot | None
+    deadline: int
+
+
+class HeldLeases:
+    """Deadlines are kept on the monotonic clock, so no step of the wall clock ends a lease; what is stored is their
+    wall time, from which they continue after a restart.
+    """
+
+    name = "leases"
+
+    def __init__(
+        self, *, store: Store, lanes: Lanes, changes: Changes, kinds: Kinds, metrics: Metrics, now: Now, tick: Tick
+    ) -> None:
+        self._store = store
+        self._kinds = kinds
+        self._lanes = lanes
+        self._changes = changes
+        self._now = now
+        self._tick = tick
+        self._held: dict[int, Held] = {}
+        self._sooner = Signal()
+        self._deadlines = Agenda(earlier=self._sooner)
+        self.aside: SetAside[int] = SetAside(name=self.name, metrics=metrics)
+
+    def __len__(self) -> int:
+        """How many leases are held."""
+        return sum(held.slot is not None for held in self._held.values()) if self.aside.failures else len(self._held)
+
+    async def load(self) -> None:
+        """Take over the leases that were held when the service last stopped."""
+        now = self._now()
+        after: tuple[int, int] | None = None
+        page = MAX_EXPIRE if any(kind.is_pull for kind in self._kinds.values()) else 0
+        while page == MAX_EXPIRE:
+            query = Query(states=frozenset({State.RUNNING}), after=after, limit=MAX_EXPIRE)
+            jobs = await self._store.list(query)
+            for job in jobs:
+                if job.lease is not None and job.lease_until is not None and self._kinds[job.kind].is_pull:
+                    self.hold(job.seq, self._lanes.occupy(job), (job.lease_until - now) / SECOND)
+            page = len(jobs)
+            after = (0, jobs[-1].seq) if jobs else None
+
+    def hold(self, seq: int, slot: Slot, seconds: float) -> None:
+        """Note that a job is leased for so many seconds from now, in the slot."""
+        before = self._held.get(seq)
+        if before is not None and before.slot is not slot:  # one of an earlier lease, which may look the same
+            self._release(before)
+        self._set(seq, slot, seconds)
+
+    def extend(self, seq: int, seconds: float) -> None:
+        """Let a lease that is held last for so many seconds from now."""
+        held = self._held.get(seq)
+        if held is not None:
+            self._set(seq, held.slot, seconds)
+
+    def reread(self, seq: int, job: Job | None) -> None:
+        """Forget the lease of a job, and free its slot, if it turns out to be over."""
+        if (job is None or job.lease is None) and (held := self._held.pop(seq, None)) is not None:
+            self._release(held)
+
+    async def ready(self) -> None:
+        """Wait until a lease may have run out."""
+        due = self._deadlines.next_due()
+        left = None if due is None else due / SECOND - self._tick()
+        if left is None or left > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if left is None else left + LATE_TIMER):
+                    await self._sooner.wait()
+
+    async def lap(self) -> None:
+        """End the leases that have run out."""
+        tick = round(self._tick() * SECOND)
+        over = self._over(tick)
+        if not over:
+            return
+        try:
+            for seq, error in await in_halves(over, self._expire):
+                self._keep_without_slot(seq, self.aside.add(seq, error))
+        except BaseException:
+            self._deadlines.extend([(tick + round(STORE_PAUSE * SECOND), seq) for seq in over])
+            raise
+
+    def _set(self, seq: int, slot: Slot | None, seconds: float) -> None:
+        deadline = round((self._tick() + max(seconds, 0.0)) * SECOND)
+        before = self._held.get(seq)
+        self._held[seq] = Held(slot, deadline)
+        if before is None or before.deadline > deadline:  # else what is on the agenda comes early, and is put again
+            self._deadlines.add(deadline, seq)
+
+    def _release(self, held: Held) -> None:
+        if held.slot is not None:
+            self._lanes.release(held.slot)
+
+    def _over(self, tick: int) -> list[int]:
+        """Those whose time has run out; one that was extended meanwhile comes again."""
+        over: dict[int, None] = {}
+        for _, seq in self._deadlines.pop(tick, MAX_EXPIRE):
+            held = self._held.get(seq)
+            if held is not None and held.deadline <= tick:
+                over[seq] = None
+            elif held is not None:
+                self._deadlines.add(held.deadline, seq)
+        return list(over)
+
+    async def _expire(self, seqs: Sequence[int]) -> None:
+        now = self._now()
+        jobs = await self._store.get(seqs)
+        pairs = [(job, answered(job, RAN_OUT, "expired", now)) for job in jobs.values() if job.lease is not None]
+        verdicts = await self._store.save([after for _, after in pairs])
+        for (before, after), verdict in zip(pairs, verdicts, strict=True):
+            self._expired(before, after, verdict)
+        if len(jobs) < len(seqs) > 1:
+            raise StoreRefused("some of these jobs cannot be read")  # asked alone, each says why
+        if not jobs:
+            self.reread(seqs[0], None)
+        self.aside.remove(seqs)
+
+    def _expired(self, before: Job, after: Job, verdict: Saved) -> None:
+        if verdict.is_saved:
+            self.reread(after.seq, after)
+            self._changes.lease_ended(before, after, RAN_OUT)
+        elif verdict.job is not None and verdict.job.lease is not None:  # changed meanwhile: look again at once
+            self._deadlines.add(0, after.seq)
+
+    def _keep_without_slot(self, seq: int, pause: float) -> None:
+        """Free the slot of a lease whose end cannot be stored, and try again later."""
+        held = self._held.get(seq)
+        if held is not None:
+            self._release(held)
+            self._held[seq] = Held(None, held.deadline)
+        self._deadlines.add(round((self._tick() + pause) * SECOND), seq)
+
+
+def answered(job: Job, outcome: Outcome, answer: str, now: Instant, delay: float | None = None) -> Job:
+    """Return what the end of a lease makes of its job: retried by the policy, or in `delay` as given."""
+    backoff = delay
+    if backoff is None and outcome.end is not End.SUCCEEDED:
+        backoff = retry.wait(job.policy, job.failures + 1, random.random())
+    return job.finish(outcome, now, backoff=backoff or 0.0, answer=answer)

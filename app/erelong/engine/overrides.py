@@ -1,0 +1,100 @@
+"""What was set over HTTP for queues: kept in the store, laid over the configuration, applied to the lanes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from erelong.settings.queues import QueueSettings
+from erelong.stores.base import Override
+from erelong.telemetry.log import get_logger
+
+if TYPE_CHECKING:
+    from erelong.clock.instants import Now
+    from erelong.engine.agenda import Agenda
+    from erelong.engine.changes import Changes
+    from erelong.lanes.lanes import Lanes
+    from erelong.stores.base import Store
+
+NO_OVERRIDE = Override()
+
+log = get_logger(__name__)
+
+
+class Overrides:
+    """Settings and pauses of queues; `names` are those that have any."""
+
+    def __init__(self, *, store: Store, agenda: Agenda, lanes: Lanes, changes: Changes, now: Now) -> None:
+        self._store = store
+        self._agenda = agenda
+        self._lanes = lanes
+        self._changes = changes
+        self._now = now
+        self._overrides: dict[str, Override] = {}
+        self._writing = asyncio.Lock()
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(self._overrides)
+
+    async def load(self) -> None:
+        """Take over what was set before the last stop."""
+        for queue, override in (await self._store.overrides()).items():
+            self._take_over(queue, override)
+
+    async def reload(self, queue: str) -> None:
+        """Go by what is stored for a queue; not in the middle of a change, or what is read may be what was before."""
+        async with self._writing:
+            self._take_over(queue, (await self._store.overrides()).get(queue))
+
+    async def set(self, queue: str, settings: QueueSettings) -> None:
+        """Replace the settings that override the configuration; a pause stays."""
+        text = settings.model_dump_json(exclude_unset=True).encode()
+        async with self._writing:
+            await self._write(queue, self._of(queue)._replace(settings=text))
+            self._configure(queue, settings)
+
+    async def pause(self, queue: str, is_paused: bool) -> None:
+        """Stop the jobs of a queue from starting, or let them start again."""
+        async with self._writing:
+            await self._write(queue, self._of(queue)._replace(paused=is_paused))
+            self._lanes.pause(queue, is_paused)
+
+    async def drop(self, queue: str) -> None:
+        """Forget the settings and the pause of a queue."""
+        async with self._writing:
+            await self._write(queue, None)
+            self._configure(queue, None)
+            self._lanes.pause(queue, False)
+
+    def _of(self, queue: str) -> Override:
+        return self._overrides.get(queue, NO_OVERRIDE)
+
+    async def _write(self, queue: str, override: Override | None) -> None:
+        await self._store.override(queue, override)
+        self._remember(queue, override)
+
+    def _take_over(self, queue: str, override: Override | None) -> None:
+        settings = None
+        try:
+            if override is not None and override.settings:
+                settings = QueueSettings.model_validate_json(override.settings)
+        except ValidationError as error:
+            log.error("queue_settings_unreadable", queue=queue, problem=str(error))
+        self._remember(queue, override)
+        self._configure(queue, settings)
+        self._lanes.pause(queue, override is not None and override.paused)
+
+    def _remember(self, queue: str, override: Override | None) -> None:
+        if override is None:
+            self._overrides.pop(queue, None)
+        else:
+            self._overrides[queue] = override
+
+    def _configure(self, queue: str, settings: QueueSettings | None) -> None:
+        """Apply settings; jobs whose place in the queue has changed are read again by the scheduler."""
+        now = self._now()
+        self._agenda.extend([(now, seq) for seq in self._lanes.configure(queue, settings)])
+        self._changes.left(queue)

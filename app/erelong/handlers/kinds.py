@@ -1,0 +1,78 @@
+"""The kinds of work by name: what is declared of each, and what runs it."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from erelong.handlers.base import AttemptFailed, Params, PlainRunner, Runner, Stop
+
+if TYPE_CHECKING:
+    from erelong.model.job import Job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One kind of work. Without a runner its jobs are leased by workers outside: a pull kind."""
+
+    name: str
+    type: str
+    stop: Stop
+    params_schema: dict[str, Any]
+    params: Params
+    runner: Runner | None
+    isolation: str | None = None
+    result_schema: dict[str, Any] | None = None
+
+    @property
+    def is_pull(self) -> bool:
+        return self.runner is None
+
+
+class Undeclared(PlainRunner):
+    """Takes any params, and fails the jobs of kinds that are not declared any more."""
+
+    def check(self, params: bytes) -> None:
+        """There is nothing to hold them to."""
+
+    async def run(self, job: Job) -> None:
+        message = f"no kind {job.kind!r} is declared; declare it in [kinds] and restart"
+        raise AttemptFailed("exception", message)
+
+
+_UNDECLARED: Final = Undeclared()
+UNDECLARED: Final = Kind(
+    name="", type="undeclared", stop=Stop.COOPERATIVE, params_schema={}, params=_UNDECLARED, runner=_UNDECLARED
+)
+
+
+class Kinds(dict[str, Kind]):
+    """All kinds in the order of their names; it may change while the service runs.
+
+    `kinds[name]` of a name that is not declared is `UNDECLARED`; `name in kinds` and `get` know only declared ones.
+    """
+
+    def __init__(self, *kinds: Kind) -> None:
+        super().__init__({kind.name: kind for kind in sorted(kinds, key=lambda kind: kind.name)})
+        self._opened = AsyncExitStack()
+
+    def __missing__(self, name: str) -> Kind:
+        return UNDECLARED
+
+    @property
+    def abandoned(self) -> int:
+        """Attempts that were given up on and still run, as the runners know of them."""
+        return sum(kind.runner.abandoned for kind in self.values() if kind.runner is not None)
+
+    async def open(self) -> None:
+        """Open every runner; one that fails closes those that were opened."""
+        async with AsyncExitStack() as opened:
+            for kind in self.values():
+                if kind.runner is not None:
+                    await kind.runner.open()
+                    opened.push_async_callback(kind.runner.close)
+            self._opened = opened.pop_all()
+
+    async def close(self) -> None:
+        await self._opened.aclose()

@@ -1,0 +1,103 @@
+"""Room for new jobs in their queues: what a submit meets when `max_backlog` jobs wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from erelong.errors import BacklogFull
+from erelong.model.job import State
+from erelong.model.query import Order, Query
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from erelong.duties.waiters import Client
+    from erelong.engine.engine import Engine
+    from erelong.model.submission import Offer
+
+MAX_DROP = 500
+WAIT_FOR_ROOM = 10.0
+
+
+class Room:
+    """Makes room by the overflow policy of the queue: refuses, waits, or drops the jobs that are due first."""
+
+    def __init__(self, *, engine: Engine) -> None:
+        self._engine = engine
+        self._store = engine.store
+        self._backlog = engine.backlog
+
+    async def take(self, offers: Sequence[Offer], client: Client) -> Mapping[str, int]:
+        """Hold room for jobs while they are added; raise `BacklogFull` if there is none. Give it back in any case."""
+        needs = {offers[0].job.queue: 1} if len(offers) == 1 else Counter([offer.job.queue for offer in offers])
+        room: dict[str, int] = {}
+        try:
+            for queue, number in needs.items():
+                if self._backlog.excess(queue, number) > 0:
+                    await self._make(queue, await self._needed(queue, offers), client)
+                self._backlog.hold(queue, number)
+                room[queue] = number
+        except BaseException:
+            self.give_back(room)
+            raise
+        return room
+
+    def give_back(self, room: Mapping[str, int]) -> None:
+        self._backlog.give_back(room)
+        if self._engine.waiters.rooms.held:
+            self._engine.waiters.rooms.wake(room)
+
+    async def _needed(self, queue: str, offers: Sequence[Offer]) -> int:
+        """Return how many offers would be new jobs: one that meets the key of a job, or of another offer, is none."""
+        keys = [offer.job.key for offer in offers if offer.job.queue == queue]
+        needed = keys.count(None)
+        for key in {key for key in keys if key is not None}:
+            live = frozenset({State.SCHEDULED, State.RUNNING})
+            needed += not await self._store.list(Query(states=live, queues=frozenset({queue}), key=key, limit=1))
+        return needed
+
+    async def _make(self, queue: str, number: int, client: Client) -> None:
+        settings = self._engine.lanes.settings(queue)
+        if self._backlog.excess(queue, number) <= 0:
+            return
+        if settings.overflow == "reject" or number > settings.max_backlog:
+            raise self._full(queue)
+        if settings.overflow == "wait":
+            await self._wait(queue, number, client)
+        else:
+            await self._drop_oldest(queue, number)
+
+    async def _drop_oldest(self, queue: str, number: int) -> None:
+        """Drop as many as come, and no more: a lowered bound drops nobody."""
+        left = number
+        while (limit := min(left, self._backlog.excess(queue, number), MAX_DROP)) > 0:
+            query = Query(queues=frozenset({queue}), order=Order.DUE, limit=limit, is_full=True)
+            jobs = await self._store.list(query)
+            if not jobs:
+                raise self._full(queue)
+            now = self._engine.now()
+            dropped = [job.drop(now) for job in jobs]
+            for before, after, verdict in zip(jobs, dropped, await self._store.save(dropped), strict=True):
+                if verdict.is_saved:
+                    left -= 1
+                    self._engine.changes.changed(before, after)
+
+    async def _wait(self, queue: str, number: int, client: Client) -> None:
+        """Hold a submit until there is room; refuse it when the time is up, its client gone, or too many are held."""
+        waiters, lifecycle = self._engine.waiters, self._engine.lifecycle
+        with waiters.hold(waiters.rooms, (queue,), client) as waiter, suppress(TimeoutError):
+            async with asyncio.timeout(WAIT_FOR_ROOM if waiter.has_slot else 0):
+                while not client.is_gone:
+                    if self._backlog.excess(queue, number) <= 0 or lifecycle.is_draining:
+                        return
+                    await waiter.event.wait()
+                    waiter.event.clear()
+        raise self._full(queue)
+
+    def _full(self, queue: str) -> BacklogFull:
+        bound = self._engine.lanes.settings(queue).max_backlog
+        detail = f"queue {queue!r} has {self._backlog.waiting(queue)} waiting jobs; at most {bound} (max_backlog)"
+        return BacklogFull(f"{detail}; try again later or raise the bound", queue=queue)

@@ -1,0 +1,75 @@
+"""The boundary that every request passes: an id, leave, and an answer, whatever happens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiohttp import HttpVersion11, hdrs, web
+
+from erelong.errors import Fault, Internal, Invalid, Problem
+from erelong.model.faults import unknown
+from erelong.telemetry.log import current_request, get_logger
+from erelong.web.problems import REQUEST_ID, STREAM, request_id_of, stamp
+from erelong.web.response import AnyReply, Reply
+
+if TYPE_CHECKING:
+    from erelong.telemetry.metrics import Metrics
+    from erelong.web.face import Answer, Face, Route
+
+CLIENT_GONE = 499  # nobody reads it; the metrics show it
+
+log = get_logger(__name__)
+
+
+def bounded(route: Route, face: Face, metrics: Metrics) -> Answer:
+    """Put the boundary around the answer of a route."""
+    requests, path = metrics.requests.values, route.path
+
+    async def answer(request: web.Request) -> AnyReply:
+        request_id = request[REQUEST_ID] = request_id_of(request)
+        token = current_request.set(request_id)
+        try:
+            if route.scope is not None:
+                await face.gate.admit(request, route)
+            if not route.takes_query and request.query_string:
+                faults = [Fault.at([name], unknown(())) for name in dict.fromkeys(request.query)]
+                raise Invalid("this takes no query", faults=faults)
+            reply = await route.answer(request)
+        except Exception as error:  # noqa: BLE001 - told apart, answered and logged there
+            reply = await _refuse(request, error, face)
+        if isinstance(reply, Reply):  # else a stream has begun
+            stamp(reply, request_id)
+        requests[request.method, path, str(reply.status)] += 1
+        if log.has_debug:
+            log.debug("request", request=request_id, method=request.method, path=request.path, status=reply.status)
+        current_request.reset(token)
+        return reply
+
+    return answer
+
+
+async def meet_expectation(request: web.Request, route: Route, face: Face) -> None:
+    """Answer `Expect: 100-continue`, unless the caller will be refused and need not send the body."""
+    is_asked = request.version == HttpVersion11 and request.headers[hdrs.EXPECT].lower() == "100-continue"
+    if is_asked and (route.scope is None or face.gate.knows(request, route)):
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0  # or the answer would seem to have begun
+
+
+async def _refuse(request: web.Request, error: Exception, face: Face) -> AnyReply:
+    request_id = request[REQUEST_ID]
+    match error:
+        case Problem():
+            problem = error
+        case OSError() if request.transport is None or request.transport.is_closing():
+            return Reply(status=CLIENT_GONE)
+        case _:
+            fields = {"request": request_id, "method": request.method, "path": request.path}
+            log.error("request_failed", exc_info=error, **fields)
+            problem = Internal(f"something failed; the log has it as {request_id}")
+    stream: web.StreamResponse | None = request.get(STREAM)
+    if stream is None:
+        return face.renderer.reply(problem, request_id)
+    stream.force_close()
+    await stream.write(face.renderer.line(problem, request_id))
+    return stream

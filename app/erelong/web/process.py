@@ -1,0 +1,75 @@
+"""The process around the event loop: its loop, the signals that end it, and what is left on it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from typing import TYPE_CHECKING
+
+from erelong.telemetry.log import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from typing import Any
+
+    from erelong.errors import Exit
+    from erelong.stores.base import Store
+
+STRAY_GRACE = 0.1  # what follows drain_timeout adds up to less than a second, most of it the workers' RELEASE_GRACE
+
+log = get_logger(__name__)
+
+
+def run_loop(service: Coroutine[Any, Any, int], loop: str) -> int:
+    """Run the service on a loop of this name; return its exit code. What does not end then ends with the process."""
+    with asyncio.Runner(loop_factory=_loop_factory(loop)) as runner:
+        code = runner.run(service)
+        strays = runner.run(end_strays(STRAY_GRACE))
+        if strays:
+            log.warning("left_behind", tasks=strays)
+            logging.shutdown()
+            os._exit(code)  # what swallows its cancellation would keep the loop, and so the process, for ever
+    return code
+
+
+def heed_signals() -> asyncio.Event:
+    """Return an event that the first SIGTERM or SIGINT sets; the second one ends the process at once."""
+    stopping = asyncio.Event()
+
+    def heed(number: int) -> None:
+        if stopping.is_set():
+            os._exit(128 + number)
+        stopping.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, heed, number)
+    return stopping
+
+
+async def stop_requested(stopping: asyncio.Event, store: Store) -> Exit | None:
+    """Wait for a signal, or for the store to end; return why it did."""
+    end_of_store = asyncio.ensure_future(store.end())
+    end_of_store.add_done_callback(lambda _: stopping.set())
+    await stopping.wait()
+    return None if end_of_store.cancel() else end_of_store.result()
+
+
+async def end_strays(grace: float) -> int:
+    """Cancel what still runs on this loop, abandoned attempts and what handlers began; return how many do not end."""
+    strays = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in strays:
+        task.cancel()
+    return len((await asyncio.wait(strays, timeout=grace))[1]) if strays else 0
+
+
+def _loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if name != "uvloop":
+        return None
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

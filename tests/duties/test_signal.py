@@ -1,0 +1,46 @@
+"""A signal that is set before, while or after somebody waits ends exactly one wait."""
+
+from __future__ import annotations
+
+import asyncio
+
+from erelong.duties.signal import Signal
+
+
+async def test_wait_ends_when_it_is_set() -> None:
+    signal = Signal()
+    waiting = asyncio.create_task(signal.wait())
+    await asyncio.sleep(1)
+    assert not waiting.done()
+
+    signal.set()
+    signal.set()
+
+    await waiting
+    assert not signal.is_set
+
+
+async def test_what_was_set_before_ends_the_next_wait_and_no_other() -> None:
+    signal = Signal()
+    signal.set()
+    await asyncio.wait_for(signal.wait(), 1)
+
+    assert not signal.is_set
+    second = asyncio.create_task(signal.wait())
+    await asyncio.sleep(1)
+
+    assert not second.done()
+    second.cancel()
+
+
+async def test_wait_that_is_cancelled_leaves_the_signal_to_the_next() -> None:
+    signal = Signal()
+    waiting = asyncio.create_task(signal.wait())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.sleep(0)
+
+    signal.set()
+    await asyncio.wait_for(signal.wait(), 1)
+
+    assert not signal.is_set

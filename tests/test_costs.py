@@ -1,0 +1,127 @@
+"""One POST, one run and one GET call no more functions and ask the database no more than they are known to need."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from erelong.handlers.registry import make_kinds
+from erelong.main import Node
+from erelong.settings.sections import Config, LogSection, StoreSection
+from erelong.stores.sqlite.store import SqliteStore
+from erelong.web.listener import listen
+from erelong.web.server import Server
+from tests.support.costs import Costs
+
+pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(30)]
+
+# Calls of our Python functions on all threads, and statements of the database. Python 3.12 and later need fewer calls:
+# comprehensions are none there.
+POST = (122, 5)
+RUN = (261, 9)
+GET = (46, 0)
+GET_OLDER = (71, 1)
+MEASURED = 20
+
+
+class Measured:
+    """A service on the embedded store, and a client on one connection."""
+
+    def __init__(self, folder: Path, costs: Costs) -> None:
+        self.costs = costs
+        config = Config(store=StoreSection(path=folder / "erelong.db"), log=LogSection(watchdog=0.0))
+        self.store = SqliteStore(path=config.store.path)
+        self.node = Node(config=config, store=self.store, kinds=make_kinds(config))
+        self._connections = Server(limits=config.server, metrics=self.node.metrics)
+
+    async def start(self) -> None:
+        await self.node.start()
+        file = self.store._file
+        self.costs.watch_statements(file.write, file.quick, file.slow)
+        door = listen("127.0.0.1", 0)
+        self._port = door.getsockname()[1]
+        await self._connections.open(self.node.router, door)
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
+
+    async def stop(self) -> None:
+        self._writer.close()
+        await self._connections.close()
+        await self.node.stop()
+
+    async def ask(self, method: str, path: str, body: Any = None) -> Any:
+        text = b"" if body is None else orjson.dumps(body)
+        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        self._writer.write(f"{head}Content-Length: {len(text)}\r\n\r\n".encode() + text)
+        answer = await self._reader.readuntil(b"\r\n\r\n")
+        length = int(answer.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+        return orjson.loads(await self._reader.readexactly(length))
+
+    async def submit(self, **job: Any) -> Any:
+        return await self.ask("POST", "/v1/jobs", {"kind": "echo", "delay": 3_600, **job})
+
+    def forget(self) -> None:
+        """Let the store read from the disk again."""
+        self.store._recent.drop_all()
+
+    async def assert_at_most(self, most: tuple[int, int], *attempts: Coroutine[Any, Any, Any]) -> None:
+        """Hold the cheapest of some attempts to what they may cost; something else may run between in the others."""
+        found = []
+        for attempt in attempts:
+            await asyncio.sleep(0.02)
+            with self.costs.counted():
+                await attempt
+                await asyncio.sleep(0.03)
+            found.append((self.costs.total, len(self.costs.statements), self.costs.table()))
+        calls, statements, table = min(found)
+        assert calls <= most[0], f"{calls} calls\n{table}"
+        assert statements <= most[1], self.costs.statements
+
+
+@pytest.fixture
+async def measured(tmp_path: Path) -> AsyncIterator[Measured]:
+    costs = Costs()
+    with costs.watching():
+        measured = Measured(tmp_path, costs)
+        await measured.start()
+        yield measured
+        await measured.stop()
+
+
+async def test_post_costs_no_more_than_it_did(measured: Measured) -> None:
+    await measured.submit()
+
+    await measured.assert_at_most(POST, *(measured.submit() for _ in range(MEASURED)))
+
+
+async def test_run_costs_no_more_than_it_did(measured: Measured) -> None:
+    """From just before the due time of a job until its outcome is stored."""
+
+    async def run() -> None:
+        await measured.submit(delay=0.15)
+        await asyncio.sleep(0.1)
+        measured.costs.begin_again()
+        await asyncio.sleep(0.15)
+
+    await measured.assert_at_most(RUN, *(run() for _ in range(MEASURED)))
+
+
+async def test_get_costs_no_more_than_it_did(measured: Measured) -> None:
+    path = f"/v1/jobs/{(await measured.submit())['id']}"
+
+    await measured.assert_at_most(GET, *(measured.ask("GET", path) for _ in range(MEASURED)))
+
+
+async def test_get_of_an_older_job_costs_no_more_than_it_did(measured: Measured) -> None:
+    path = f"/v1/jobs/{(await measured.submit())['id']}"
+
+    async def get() -> None:
+        measured.forget()
+        measured.costs.begin_again()
+        await measured.ask("GET", path)
+
+    await measured.assert_at_most(GET_OLDER, *(get() for _ in range(MEASURED)))

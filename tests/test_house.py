@@ -1,0 +1,95 @@
+"""How the house is built: nothing is called upwards, and errors are caught broadly only where something can be done."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.support import SOURCE
+
+PACKAGE = SOURCE / "erelong"
+PROCESS = PACKAGE / "handlers" / "process"  # asyncio's protocols and pipes speak in callbacks
+ALLOWED = frozenset({"now", "tick"})
+
+# Where everything may be caught, because something can be done about anything: it is logged, counted, or an answer.
+BROAD = {
+    # around a handler, and what it raises may not even have a text
+    "engine/verdicts.py": 2,
+    "engine/workers.py": 1,
+    "handlers/python/loading.py": 2,
+    "handlers/process/worker_loop.py": 1,
+    # around a lap of a duty, an item of its batch, and a lap of the watchdog
+    "duties/duty.py": 2,
+    "monitoring/watchdog.py": 1,
+    # around a request
+    "web/boundary.py": 1,
+    # around a thread's group of calls
+    "stores/group_thread.py": 1,
+    "stores/sqlite/executor.py": 5,
+    "handlers/python/threads.py": 2,
+    # around a supervisor's child
+    "handlers/process/supervisor.py": 1,
+    # a line of the log that cannot be formatted
+    "telemetry/log.py": 1,
+}
+
+
+def modules() -> Iterator[tuple[Path, ast.Module]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        yield path, ast.parse(path.read_text(encoding="utf-8"))
+
+
+def test_no_constructor_takes_a_callback() -> None:
+    found = [
+        f"{path.relative_to(PACKAGE)}: {argument.arg}: {annotation}"
+        for path, tree in modules()
+        if PROCESS not in path.parents
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__"
+        for argument in (*node.args.args, *node.args.kwonlyargs)
+        if _is_callback(argument, annotation := ast.unparse(argument.annotation) if argument.annotation else "")
+    ]
+
+    assert found == []
+
+
+def _is_callback(argument: ast.arg, annotation: str) -> bool:
+    is_factory = argument.arg.endswith("factory") or argument.arg.startswith("make_")
+    return argument.arg.startswith("on_") or (
+        "Callable" in annotation and argument.arg not in ALLOWED and not is_factory
+    )
+
+
+def test_no_attribute_of_another_object_is_a_callback() -> None:
+    """Nobody writes itself into what it uses: `lanes.on_ready = self.look`."""
+    found = [
+        f"{path.relative_to(PACKAGE)}:{node.lineno}"
+        for path, tree in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Attribute) and target.attr.startswith("on_")
+    ]
+
+    assert found == []
+
+
+def test_broad_catches_stand_only_where_something_can_be_done() -> None:
+    found: Counter[str] = Counter()
+    for path, tree in modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ExceptHandler) and _is_broad(node) and not _is_raised_again(node):
+                found[str(path.relative_to(PACKAGE))] += 1
+
+    assert found == BROAD
+
+
+def _is_broad(node: ast.ExceptHandler) -> bool:
+    return node.type is None or ast.unparse(node.type) in ("Exception", "BaseException")
+
+
+def _is_raised_again(node: ast.ExceptHandler) -> bool:
+    """Cleaning up and raising again swallows nothing."""
+    return isinstance(node.body[-1], ast.Raise)
