@@ -51,8 +51,6 @@ class State(IntEnum):
     CANCELLED = 4
     EXPIRED = 5
 
-    __hash__ = int.__hash__  # an enum's own is a call of Python, and each job is counted a dozen times
-
     @property
     def word(self) -> str:
         return WORDS[self]

@@ -21,8 +21,6 @@ class End(StrEnum):
     CANCELLED = "cancelled"
     RELEASED = "released"
 
-    __hash__ = str.__hash__  # an enum's own is a call of Python, and every attempt is counted by it
-
 
 class Error(NamedTuple):
     """Why an attempt or a job did not succeed, in the words that clients read."""
