@@ -190,6 +190,10 @@ class VersionMismatch(Problem):
     status, code, title = 412, "version_mismatch", "Version mismatch"
 
 
+class DocumentChanged(VersionMismatch):
+    """A document was to follow on another version than the one that is stored."""
+
+
 class TooLarge(Problem):
     """The body is larger than this route takes."""
 

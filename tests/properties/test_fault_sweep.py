@@ -279,7 +279,9 @@ class Life:
         lanes = node.engine.lanes._lanes.values()
         assert [(lane.name, lane.running, lane.due) for lane in lanes] == [(lane.name, 0, 0) for lane in lanes]
         for queue, override in self.store._overrides.items():
-            assert node.engine.lanes.is_paused(queue) == override.paused, f"queue {queue} is not as it is stored"
+            assert node.engine.lanes.is_paused(queue) == (override.pause is not None), (
+                f"queue {queue} is not as it is stored"
+            )
         assert node.engine.lanes.settings("side").concurrency == (1 if self._has_settings("side") else 100)
 
     def _has_settings(self, queue: str) -> bool:

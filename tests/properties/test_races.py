@@ -20,6 +20,7 @@ from erelong.model.submission import Offer, Receipt
 from erelong.service.factory import Change
 from erelong.settings.queues import LabelConcurrency, QueueSettings
 from erelong.settings.sections import WorkersSection
+from erelong.stores.base import Saved
 from tests.support.builders import make_retry
 from tests.support.engine import Engine
 from tests.support.examples import examples
@@ -78,11 +79,11 @@ class RacyStore(FaultyStore):
             for _ in range(self._chance.randrange(1, 5)):
                 await asyncio.sleep(0)
 
-    async def delete(self, job: Job) -> bool:
+    async def delete(self, job: Job, **others: Any) -> Saved:
         await self._dawdle()
-        is_gone = await super().delete(job)
+        saved = await super().delete(job, **others)
         await self._dawdle()
-        return is_gone
+        return saved
 
     async def add(self, offers: Sequence[Offer], *, now: Instant, **asked: Any) -> Receipt:
         await self._dawdle()

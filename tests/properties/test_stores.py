@@ -6,19 +6,20 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from erelong.errors import IdempotencyMismatch, WrongState
+from erelong.errors import DocumentChanged, IdempotencyMismatch, WrongState
 from erelong.model.conflict import OnConflict
+from erelong.model.document import Document
 from erelong.model.job import SECOND, Job, State
 from erelong.model.outcome import End, Outcome
 from erelong.model.query import Order, Query
-from erelong.model.submission import Memo, Offer
-from erelong.stores.base import Claim, Ending, Override, Saved, Store
+from erelong.model.submission import MEMO_LIFE, Memo, Offer
+from erelong.stores.base import Claim, Ending, Override, Pause, Saved, Store
 from erelong.stores.memory import MemoryStore
 from erelong.stores.sqlite import listing as sqlite_listing
 from erelong.stores.sqlite.claims import waiting_still
@@ -65,13 +66,26 @@ def wait(seconds: int) -> Step:
     return step
 
 
-def add(offers: list[dict[str, Any]], is_whole: bool, memo: Memo | None) -> Step:
+class More(NamedTuple):
+    """What a call stores beside its items: documents, and new jobs with the items that they follow."""
+
+    documents: list[Document]
+    items: list[int]
+
+    def arguments(self, number: int, now: int) -> dict[str, Any]:
+        """The arguments of a call with so many items."""
+        added = [(item % number, make_job(now=now, labels={"env": "1"})) for item in self.items if number]
+        return {"beside": self.documents, "also": added}
+
+
+def add(offers: list[dict[str, Any]], is_whole: bool, memo: Memo | None, more: More) -> Step:
     async def step(twins: Twins) -> None:
         made = [
             Offer(make_job(now=twins.now, retry=RETRY, **asked), on_conflict)
             for asked, on_conflict in ((offer["job"], offer["on_conflict"]) for offer in offers)
         ]
-        await twins.ask(lambda store: store.add(made, now=twins.now, is_whole=is_whole, memo=memo))
+        others = more.arguments(len(made), twins.now)
+        await twins.ask(lambda store: store.add(made, now=twins.now, is_whole=is_whole, memo=memo, **others))
 
     return step
 
@@ -101,19 +115,21 @@ OUTCOMES = (
 )
 
 
-def finish(ends: list[tuple[int, Outcome]]) -> Step:
+def finish(ends: list[tuple[int, Outcome]], more: More) -> Step:
     """Of attempts that were claimed, the latest first; they may be over, and their jobs changed or gone."""
 
     async def step(twins: Twins) -> None:
         jobs = twins.claimed[::-1]
         endings = [Ending(jobs[pick % len(jobs)], outcome, twins.now, 1.0) for pick, outcome in ends if jobs]
-        await twins.ask(lambda store: _refused(store, endings))
+        others = more.arguments(len(endings), twins.now)
+        await twins.ask(lambda store: _verdicts(store, endings, **others))
 
     return step
 
 
-async def _refused(store: Store, endings: list[Ending]) -> list[Saved | None]:
-    return [None if verdict.is_saved else verdict for verdict in await store.finish(endings)]
+async def _verdicts(store: Store, endings: list[Ending], **others: Any) -> list[Saved]:
+    verdicts = await store.finish(endings, **others)
+    return [verdict._replace(job=None) if verdict.is_saved else verdict for verdict in verdicts]
 
 
 CHANGES: dict[str, Callable[[Job, int], Job]] = {
@@ -134,7 +150,7 @@ CHANGES: dict[str, Callable[[Job, int], Job]] = {
 }
 
 
-def save(changes: list[tuple[int, str]], is_repeated: bool) -> Step:
+def save(changes: list[tuple[int, str]], is_repeated: bool, more: More) -> Step:
     async def step(twins: Twins) -> None:
         changed = []
         for pick, name in changes:
@@ -143,19 +159,21 @@ def save(changes: list[tuple[int, str]], is_repeated: bool) -> Step:
                 changed += [CHANGES[name](job, twins.now)] if job else []
             except WrongState:
                 continue
-        await twins.ask(lambda store: store.save(changed))
+        others = more.arguments(len(changed), twins.now)
+        await twins.ask(lambda store: store.save(changed, **others))
         if is_repeated:
             await twins.ask(lambda store: store.save(changed))
 
     return step
 
 
-def delete(pick: int, is_repeated: bool) -> Step:
+def delete(pick: int, is_repeated: bool, more: More) -> Step:
     async def step(twins: Twins) -> None:
         job = await twins.pick(pick)
         for _ in range(1 + is_repeated):
             if job is not None:
-                await twins.ask(lambda store: store.delete(job))
+                others = more.arguments(1, twins.now)
+                await twins.ask(lambda store, others=others: store.delete(job, **others))  # type: ignore[misc]
 
     return step
 
@@ -179,7 +197,7 @@ def purge(picks: list[int], age: int) -> Step:
 
 def forget_memos(age: int, limit: int) -> Step:
     async def step(twins: Twins) -> None:
-        await twins.ask(lambda store: store.forget_memos(before=twins.now - age * SECOND, limit=limit))
+        await twins.ask(lambda store: store.forget_memos(now=twins.now + MEMO_LIFE - age * SECOND, limit=limit))
 
     return step
 
@@ -217,7 +235,9 @@ def restart() -> Step:
 
 CHANGE = st.sampled_from([*CHANGES])
 INSTANTS = SECONDS.map(lambda seconds: NOW + seconds * SECOND)
-MEMOS = st.builds(Memo, st.just("caller"), st.sampled_from("mn"), st.sampled_from([b"1", b"2"]))
+MEMOS = st.builds(
+    Memo, st.just("caller"), st.sampled_from("mn"), st.sampled_from([b"1", b"2"]), st.sampled_from([MEMO_LIFE, SECOND])
+)
 OFFERS = st.fixed_dictionaries(
     {
         "on_conflict": st.sampled_from(OnConflict),
@@ -227,12 +247,20 @@ OFFERS = st.fixed_dictionaries(
                 "kind": KINDS,
                 "key": KEYS,
                 "labels": st.none() | LABELS,
+                "extras": st.none() | st.just({"a": 1}),
                 "delay": SECONDS,
                 "expires_after": st.none() | SECONDS,
             }
         ),
     }
 )
+PAUSES = st.sampled_from([None, Pause(1, "ops"), Pause(2, None, "deploy")])
+DOCUMENTS = st.builds(
+    Document, st.just("s"), st.sampled_from("xy"), st.integers(1, 2), st.just(NOW), st.sampled_from([b"{}", None])
+)
+MORE = st.builds(
+    More, st.lists(DOCUMENTS, max_size=2, unique_by=lambda document: document.name), st.lists(PICKS, max_size=2)
+) | st.just(More([], []))
 QUERIES = st.builds(
     Query,
     states=st.frozensets(st.sampled_from(State), max_size=2),
@@ -248,17 +276,17 @@ QUERIES = st.builds(
     is_full=st.booleans(),
 )
 STEPS = st.one_of(
-    *(st.builds(add, st.lists(OFFERS, min_size=1, max_size=4), st.booleans(), st.none() | MEMOS) for _ in range(2)),
-    *(st.builds(save, st.lists(st.tuples(PICKS, CHANGE), min_size=1, max_size=4), st.booleans()) for _ in range(3)),
+    *(st.builds(add, st.lists(OFFERS, max_size=4), st.booleans(), st.none() | MEMOS, MORE) for _ in range(2)),
+    *(st.builds(save, st.lists(st.tuples(PICKS, CHANGE), max_size=4), st.booleans(), MORE) for _ in range(3)),
     st.builds(wait, SECONDS | st.just(24 * 3600)),
     *(st.builds(claim, st.lists(PICKS, max_size=4)) for _ in range(2)),
-    *(st.builds(finish, st.lists(st.tuples(PICKS, st.sampled_from(OUTCOMES)), max_size=4)) for _ in range(2)),
-    st.builds(delete, PICKS, st.booleans()),
+    *(st.builds(finish, st.lists(st.tuples(PICKS, st.sampled_from(OUTCOMES)), max_size=4), MORE) for _ in range(2)),
+    st.builds(delete, PICKS, st.booleans(), MORE),
     st.builds(ended, QUEUES, st.sampled_from(State), st.tuples(INSTANTS, PICKS), SECONDS, st.integers(1, 2)),
     st.builds(purge, st.lists(PICKS, max_size=3), SECONDS),
     st.builds(forget_memos, SECONDS, st.integers(1, 2)),
     st.builds(restart),
-    st.builds(override, QUEUES, st.none() | st.builds(Override, st.none() | st.just(b"{}"), st.booleans())),
+    st.builds(override, QUEUES, st.none() | st.builds(Override, st.none() | st.just(b"{}"), PAUSES)),
     st.builds(listing, QUERIES),
     st.builds(due, st.tuples(INSTANTS, PICKS), INSTANTS, st.integers(1, 5)),
 )
@@ -294,6 +322,7 @@ async def _walk(sqlite: SqliteStore, steps: list[Step]) -> None:
     for state in State:
         await twins.ask(lambda store, state=state: store.list(Query(states=frozenset({state}), limit=1_000)))  # type: ignore[misc]
     await twins.ask(lambda store: store.due((-1, -1), 1 << 62, 1_000))
+    await twins.ask(lambda store: store.documents("s", limit=10))
     await twins.ask(count_both)
     counted, stored = await count_both(sqlite)
     assert counted == stored
@@ -302,7 +331,7 @@ async def _walk(sqlite: SqliteStore, steps: list[Step]) -> None:
 
 
 def _empty(store: SqliteStore) -> None:
-    for table in ("jobs", "labels", "counts", "memos", "overrides"):
+    for table in ("jobs", "labels", "counts", "memos", "overrides", "documents"):
         store._file.write.execute(f"DELETE FROM {table}")
     store._ledger.last_seq = 0
     _load(store)
@@ -317,5 +346,5 @@ def _load(store: SqliteStore) -> None:
 async def _answer(question: Callable[[Store], Awaitable[object]], store: Store) -> object:
     try:
         return await question(store)
-    except IdempotencyMismatch as problem:
+    except (IdempotencyMismatch, DocumentChanged) as problem:
         return problem.detail

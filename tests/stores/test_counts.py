@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from erelong.model.job import State
-from erelong.stores.base import Override, Store
+from erelong.stores.base import Override, Pause, Store
 from tests.support.builders import NOW, make_ended, make_job, make_running, purge, put
 
 pytestmark = pytest.mark.real_loop
@@ -65,12 +65,12 @@ async def test_nothing_is_set_for_a_queue_at_first(store: Store) -> None:
 
 
 async def test_override_is_kept_until_it_is_dropped(store: Store) -> None:
-    await store.override("a", Override(b'{"rate":1}', paused=True))
+    await store.override("a", Override(b'{"rate":1}', Pause(NOW)))
     await store.override("b", Override())
-    await store.override("a", Override(None, paused=True))
+    await store.override("a", Override(None, Pause(NOW, "ops", "deploy")))
     both = await store.overrides()
     await store.override("a", None)
     await store.override("unknown", None)
 
-    assert both == {"a": Override(None, True), "b": Override(None, False)}
+    assert both == {"a": Override(None, Pause(NOW, "ops", "deploy")), "b": Override(None, None)}
     assert await store.overrides() == {"b": Override()}

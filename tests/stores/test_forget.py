@@ -7,7 +7,7 @@ import pytest
 from erelong.model.job import SECOND, State
 from erelong.model.query import Query
 from erelong.model.submission import Fate
-from erelong.stores.base import Store
+from erelong.stores.base import Saved, Store
 from tests.support.builders import ALL, NOW, fates, make_ended, make_job, make_offer, make_running, purge, put, put_one
 
 pytestmark = pytest.mark.real_loop
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.real_loop
 async def test_deleted_job_is_gone(store: Store) -> None:
     job = await put_one(store, labels={"a": "b"}, key="k")
 
-    assert await store.delete(job) is True
+    assert await store.delete(job) == Saved(True, None)
 
     assert await store.get([job.seq]) == {}
     assert await store.list(Query(labels={"a": "b"})) == []
@@ -27,21 +27,22 @@ async def test_deleted_job_is_gone(store: Store) -> None:
 async def test_job_is_deleted_once(store: Store) -> None:
     job = await put_one(store)
 
-    assert [await store.delete(job), await store.delete(job)] == [True, False]
+    assert [await store.delete(job), await store.delete(job)] == [Saved(True, None), Saved(False, None)]
 
 
 async def test_job_that_has_changed_is_not_deleted(store: Store) -> None:
     job = await put_one(store)
-    await store.save([job.run_now(NOW)])
+    changed = job.run_now(NOW)
+    await store.save([changed])
 
-    assert await store.delete(job) is False
+    assert await store.delete(job) == Saved(False, changed)
     assert len(await store.list(ALL)) == 1
 
 
 async def test_another_job_under_the_same_number_is_not_deleted(store: Store) -> None:
     job = await put_one(store)
 
-    assert await store.delete(make_job(seq=job.seq)) is False
+    assert await store.delete(make_job(seq=job.seq)) == Saved(False, job)
 
 
 async def test_key_of_a_deleted_job_is_free(store: Store) -> None:

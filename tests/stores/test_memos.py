@@ -117,13 +117,22 @@ async def test_memo_remembers_a_job_that_a_key_found(store: Store) -> None:
 
 async def test_old_memos_are_forgotten_a_few_at_a_time(store: Store) -> None:
     for number in range(5):
-        await store.add([make_offer()], now=NOW + number, memo=Memo("caller", str(number), b""))
+        await store.add([make_offer()], now=NOW, memo=Memo("caller", str(number), b"", life=number + 1))
 
-    gone = [await store.forget_memos(before=NOW + 3, limit=2) for _ in range(3)]
+    gone = [await store.forget_memos(now=NOW + 3, limit=2) for _ in range(3)]
 
     assert gone == [2, 1, 0]
-    assert (await store.add([make_offer()], now=NOW + 4, memo=Memo("caller", "3", b""))).replayed
-    assert not (await store.add([make_offer()], now=NOW + 4, memo=Memo("caller", "2", b""))).replayed
+    assert (await store.add([make_offer()], now=NOW + 3, memo=Memo("caller", "3", b""))).replayed
+    assert not (await store.add([make_offer()], now=NOW, memo=Memo("caller", "2", b""))).replayed
+
+
+async def test_memo_is_kept_as_long_as_it_says(store: Store) -> None:
+    memo = Memo("caller", "k", b"", life=100)
+    await store.add([make_offer()], now=NOW, memo=memo)
+
+    last, next_one = await store.recall(memo, now=NOW + 99), await store.recall(memo, now=NOW + 100)
+
+    assert (last is not None, next_one) == (True, None)
 
 
 async def test_memo_of_nothing_is_remembered(store: Store) -> None:

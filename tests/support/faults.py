@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from erelong.clock.instants import Instant
 from erelong.errors import Exit, StorageFull, StoreRefused
@@ -67,15 +68,15 @@ class FaultyStore(MemoryStore):
         await self._after("claim")
         return claim
 
-    async def save(self, jobs: Sequence[Job]) -> Verdicts:
+    async def save(self, jobs: Sequence[Job], **others: Any) -> Verdicts:
         await self._before("save", [job.seq for job in jobs])
-        verdicts = await super().save(jobs)
+        verdicts = await super().save(jobs, **others)
         await self._after("save")
         return verdicts
 
-    async def finish(self, endings: Sequence[Ending]) -> Verdicts:
+    async def finish(self, endings: Sequence[Ending], **others: Any) -> Verdicts:
         await self._before("finish", [ending.seq for ending in endings])
-        verdicts = await super().finish(endings)
+        verdicts = await super().finish(endings, **others)
         await self._after("finish")
         return verdicts
 

@@ -51,7 +51,7 @@ class ServiceProcess:
         root: Path = ROOT,
         is_installed: bool = False,
     ) -> None:
-        self._cwd, self._module = (folder, "erelong") if is_installed else (root, "app")
+        self._cwd, self.module = (folder, "erelong") if is_installed else (root, "app")
         self._path = {"PYTHONPATH": str(SOURCE)} if is_installed else {}
         self.folder = folder
         self.data = folder / "data"
@@ -88,7 +88,7 @@ class ServiceProcess:
         self._log_start = self._log.stat().st_size if self._log.exists() else 0
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("ERELONG_")}
         given = {f"ERELONG_{name.upper().replace('.', '__')}": value for name, value in self._settings.items()}
-        command = [sys.executable, "-m", self._module, "serve", "--port", "0"]
+        command = [sys.executable, "-m", self.module, "serve", "--port", "0"]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*command, "--data", str(self.data), "--config", str(self._config)],

@@ -12,16 +12,15 @@ import orjson
 from multidict import CIMultiDictProxy
 from yarl import URL
 
-from erelong.clock.instants import Instant
 from erelong.handlers.kinds import Kinds
 from erelong.handlers.registry import make_kinds
 from erelong.main import Node
 from erelong.model.job import Job
-from erelong.model.submission import Memo, Offer, Receipt
+from erelong.model.submission import Offer, Receipt
 from erelong.monitoring.tracing import Tracing
 from erelong.settings.kinds import KindSettings
 from erelong.settings.sections import Config
-from erelong.stores.base import Override
+from erelong.stores.base import Override, Saved
 from erelong.web.listener import listen
 from erelong.web.server import Server
 from tests.support.contract import NDJSON, Contract
@@ -65,15 +64,13 @@ class Answer(NamedTuple):
 class ServedStore(FaultyStore):
     """Can fail and be slow in all that the API calls."""
 
-    async def add(
-        self, offers: Sequence[Offer], *, now: Instant, is_whole: bool = False, memo: Memo | None = None
-    ) -> Receipt:
+    async def add(self, offers: Sequence[Offer], **others: Any) -> Receipt:
         await self._before("add")
-        return await super().add(offers, now=now, is_whole=is_whole, memo=memo)
+        return await super().add(offers, **others)
 
-    async def delete(self, job: Job) -> bool:
+    async def delete(self, job: Job, **others: Any) -> Saved:
         await self._before("delete")
-        return await super().delete(job)
+        return await super().delete(job, **others)
 
     async def override(self, queue: str, override: Override | None) -> None:
         await self._before("override")

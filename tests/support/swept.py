@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from erelong.clock.instants import Instant
 from erelong.errors import StorageFull, StoreUnavailable
 from erelong.model.job import Job
-from erelong.model.submission import Memo, Offer, Receipt
-from erelong.stores.base import Claim, Ending, Override, Verdicts
+from erelong.model.submission import Offer, Receipt
+from erelong.stores.base import Claim, Ending, Override, Saved, Verdicts
 from erelong.stores.memory import MemoryStore
 
 T = TypeVar("T")
@@ -43,33 +43,32 @@ class SweptStore(MemoryStore):
         left = SweptStore(nth=0, fault=self._fault)
         left._jobs, left._counts = self._jobs.copy(), self._counts.copy()
         left._overrides, left._memos, left._last_seq = self._overrides.copy(), self._memos.copy(), self._last_seq
+        left._documents = self._documents.copy()
         return left
 
     def peek(self) -> dict[str, Job]:
         return {job.id: job for job in self._jobs.values()}
 
-    async def add(
-        self, offers: Sequence[Offer], *, now: Instant, is_whole: bool = False, memo: Memo | None = None
-    ) -> Receipt:
-        return await self._write("add", super().add(offers, now=now, is_whole=is_whole, memo=memo))
+    async def add(self, offers: Sequence[Offer], **others: Any) -> Receipt:
+        return await self._write("add", super().add(offers, **others))
 
     async def claim(self, seqs: Sequence[int], *, now: Instant) -> Claim:
         return await self._write("claim", super().claim(seqs, now=now))
 
-    async def save(self, jobs: Sequence[Job]) -> Verdicts:
-        return await self._write("save", super().save(jobs))
+    async def save(self, jobs: Sequence[Job], **others: Any) -> Verdicts:
+        return await self._write("save", super().save(jobs, **others))
 
-    async def finish(self, endings: Sequence[Ending]) -> Verdicts:
-        return await self._write("finish", super().finish(endings))
+    async def finish(self, endings: Sequence[Ending], **others: Any) -> Verdicts:
+        return await self._write("finish", super().finish(endings, **others))
 
-    async def delete(self, job: Job) -> bool:
-        return await self._write("delete", super().delete(job))
+    async def delete(self, job: Job, **others: Any) -> Saved:
+        return await self._write("delete", super().delete(job, **others))
 
     async def purge(self, seqs: Sequence[int], *, before: Instant) -> int:
         return await self._write("purge", super().purge(seqs, before=before))
 
-    async def forget_memos(self, *, before: Instant, limit: int) -> int:
-        return await self._write("forget_memos", super().forget_memos(before=before, limit=limit))
+    async def forget_memos(self, *, now: Instant, limit: int) -> int:
+        return await self._write("forget_memos", super().forget_memos(now=now, limit=limit))
 
     async def override(self, queue: str, override: Override | None) -> None:
         await self._write("override", super().override(queue, override))

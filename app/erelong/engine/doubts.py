@@ -5,19 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from erelong.duties.signal import Signal
-from erelong.errors import IdempotencyMismatch, StorageFull
+from erelong.errors import DocumentChanged, IdempotencyMismatch, StorageFull
 from erelong.model.query import Query
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from erelong.clock.instants import Instant
+    from erelong.model.document import Document
     from erelong.model.job import Job
     from erelong.model.submission import Memo, Offer, Receipt
-    from erelong.stores.base import Claim, Ending, Override, Store, Verdicts
+    from erelong.stores.base import Also, Claim, Ending, Override, Saved, Store, Verdicts
 
 MAX_KEYS = 1_000
-SURELY_UNDONE = (StorageFull, IdempotencyMismatch)
+SURELY_UNDONE = (StorageFull, IdempotencyMismatch, DocumentChanged)
 
 
 class Doubts:
@@ -54,6 +55,12 @@ class Doubts:
             self.since = 0  # all waiting jobs: cheaper than so many questions
         self.has_some.set()
 
+    def note_also(self, also: Also, newest: int) -> None:
+        """The jobs that were to be added with others may be there."""
+        if also:
+            self.note_all_since(newest)
+            self.has_some.set()
+
     def note_all_since(self, seq: int) -> None:
         self.since = seq if self.since is None else min(seq, self.since)
 
@@ -73,17 +80,25 @@ class RecordingStore:
         self.ended, self.purge, self.forget_memos = store.ended, store.purge, store.forget_memos  # done again anyway
         self.recall, self.get, self.glance, self.list = store.recall, store.get, store.glance, store.list
         self.due, self.counts, self.waiting, self.overrides = store.due, store.counts, store.waiting, store.overrides
+        self.document, self.documents = store.document, store.documents
 
     async def load(self) -> None:
         """Learn which numbers of jobs are taken."""
         self._doubts.newest = max([job.seq for job in await self._store.list(Query(limit=1))], default=0)
 
     async def add(
-        self, offers: Sequence[Offer], *, now: Instant, is_whole: bool = False, memo: Memo | None = None
+        self,
+        offers: Sequence[Offer],
+        *,
+        now: Instant,
+        is_whole: bool = False,
+        memo: Memo | None = None,
+        beside: Sequence[Document] = (),
+        also: Also = (),
     ) -> Receipt:
         newest = self._doubts.newest
         try:
-            receipt = await self._store.add(offers, now=now, is_whole=is_whole, memo=memo)
+            receipt = await self._store.add(offers, now=now, is_whole=is_whole, memo=memo, beside=beside, also=also)
         except SURELY_UNDONE:
             raise
         except BaseException:
@@ -92,6 +107,8 @@ class RecordingStore:
         last = receipt.entries[-1] if receipt.entries else None
         if last is not None and last.job.seq > newest:
             self._doubts.newest = max(last.job.seq, self._doubts.newest)
+        if also:
+            self._note_newest(receipt.also)
         return receipt
 
     async def claim(self, seqs: Sequence[int], *, now: Instant) -> Claim:
@@ -103,32 +120,47 @@ class RecordingStore:
             self._doubts.note_claim(seqs, now)
             raise
 
-    async def save(self, jobs: Sequence[Job]) -> Verdicts:
+    async def save(self, jobs: Sequence[Job], *, beside: Sequence[Document] = (), also: Also = ()) -> Verdicts:
+        newest = self._doubts.newest
         try:
-            return await self._store.save(jobs)
+            verdicts = await self._store.save(jobs, beside=beside, also=also)
         except SURELY_UNDONE:
             raise
         except BaseException:
             self._doubts.note_change(jobs)
+            self._doubts.note_also(also, newest)
             raise
+        if also:
+            self._note_newest([job for verdict in verdicts for job in verdict.also])
+        return verdicts
 
-    async def finish(self, endings: Sequence[Ending]) -> Verdicts:
+    async def finish(self, endings: Sequence[Ending], *, beside: Sequence[Document] = (), also: Also = ()) -> Verdicts:
+        newest = self._doubts.newest
         try:
-            return await self._store.finish(endings)
+            verdicts = await self._store.finish(endings, beside=beside, also=also)
         except SURELY_UNDONE:
             raise
         except BaseException:
             self._doubts.note_change([ending.job for ending in endings])
+            self._doubts.note_also(also, newest)
             raise
+        if also:
+            self._note_newest([job for verdict in verdicts for job in verdict.also])
+        return verdicts
 
-    async def delete(self, job: Job) -> bool:
+    async def delete(self, job: Job, *, beside: Sequence[Document] = (), also: Also = ()) -> Saved:
+        newest = self._doubts.newest
         try:
-            return await self._store.delete(job)
+            saved = await self._store.delete(job, beside=beside, also=also)
         except SURELY_UNDONE:
             raise
         except BaseException:
             self._doubts.note_change([job])
+            self._doubts.note_also(also, newest)
             raise
+        if also:
+            self._note_newest(saved.also)
+        return saved
 
     async def override(self, queue: str, override: Override | None) -> None:
         try:
@@ -138,3 +170,6 @@ class RecordingStore:
         except BaseException:
             self._doubts.note_override(queue)
             raise
+
+    def _note_newest(self, added: Sequence[Job]) -> None:
+        self._doubts.newest = max([job.seq for job in added], default=self._doubts.newest)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from erelong.duties.duty import SetAside, in_halves
 from erelong.model.job import SECOND, State
-from erelong.model.submission import MEMO_LIFE
 from erelong.telemetry.log import get_logger
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ class IdempotencyRecords(Sweep):
     async def sweep(self, now: Instant) -> None:
         forgotten = PURGE_SLICE
         while forgotten == PURGE_SLICE:
-            forgotten = await self._store.forget_memos(before=now - MEMO_LIFE, limit=PURGE_SLICE)
+            forgotten = await self._store.forget_memos(now=now, limit=PURGE_SLICE)
             await asyncio.sleep(0)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from erelong.settings.queues import QueueSettings
-from erelong.stores.base import Override
+from erelong.stores.base import Override, Pause
 from erelong.telemetry.log import get_logger
 
 if TYPE_CHECKING:
@@ -59,7 +59,8 @@ class Overrides:
     async def pause(self, queue: str, is_paused: bool) -> None:
         """Stop the jobs of a queue from starting, or let them start again."""
         async with self._writing:
-            await self._write(queue, self._of(queue)._replace(paused=is_paused))
+            pause = Pause(self._now()) if is_paused else None
+            await self._write(queue, self._of(queue)._replace(pause=pause))
             self._lanes.pause(queue, is_paused)
 
     async def drop(self, queue: str) -> None:
@@ -85,7 +86,7 @@ class Overrides:
             log.error("queue_settings_unreadable", queue=queue, problem=str(error))
         self._remember(queue, override)
         self._configure(queue, settings)
-        self._lanes.pause(queue, override is not None and override.paused)
+        self._lanes.pause(queue, override is not None and override.pause is not None)
 
     def _remember(self, queue: str, override: Override | None) -> None:
         if override is None:

@@ -75,10 +75,11 @@ class Job(NamedTuple):
     seq: int
     token: str
     created_at: Instant
-    # what the caller asked for that is of this job alone; labels and params are JSON text
+    # what the caller asked for that is of this job alone; labels, extras and params are JSON text
     execute_at: Instant
     key: str | None
     labels: bytes | None
+    extras: bytes | None  # what few jobs ask for
     params: bytes
     # how far it has come
     due_at: Instant | None
@@ -156,7 +157,7 @@ class Job(NamedTuple):
         """A new job that asks for what this one did when it was new, but for its params and its time."""
         due_at = execute_at if execute_at > now else now
         expires_at = None if self.expires_after is None else _expiry(due_at, self.expires_after)
-        own = (0, token, now, execute_at, self.key, self.labels, params, due_at, expires_at, 0, 1, None)
+        own = (0, token, now, execute_at, self.key, self.labels, self.extras, params, due_at, expires_at, 0, 1, None)
         return tuple.__new__(Job, own + asked_of(self) + UNBEGUN)
 
     # steps of a waiting job
@@ -370,13 +371,14 @@ def new(
     params: bytes = NOTHING,
     key: str | None = None,
     labels: bytes | None = None,
+    extras: bytes | None = None,
     priority: int = 0,
     expires_after: float | None = None,
 ) -> Job:
     """Make a job that waits for its time; the store gives it its `seq`."""
     due_at = execute_at if execute_at > now else now
     expires_at = None if expires_after is None else _expiry(due_at, expires_after)
-    own = (0, token, now, execute_at, key, labels, params, due_at, expires_at, 0, 1, None)
+    own = (0, token, now, execute_at, key, labels, extras, params, due_at, expires_at, 0, 1, None)
     asked = (kind, queue, priority, timeout, retry, expires_after)
     return tuple.__new__(Job, own + asked + UNBEGUN)
 

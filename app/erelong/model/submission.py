@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from erelong.model.conflict import OnConflict
 from erelong.model.job import SECOND, Job
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 MEMO_LIFE = 24 * 3600 * SECOND
-"""How long an idempotency key is good."""
+"""How long an `Idempotency-Key` is kept."""
 
 
 class Offer(NamedTuple):
@@ -39,11 +42,12 @@ class Added(NamedTuple):
 
 
 class Memo(NamedTuple):
-    """An idempotency key: who used it, for which body, when."""
+    """An idempotency key: who used it, for which body, and for how long it is kept, in microseconds."""
 
     caller: str
     key: str
     digest: bytes
+    life: int = MEMO_LIFE
 
 
 class Receipt(NamedTuple):
@@ -54,3 +58,12 @@ class Receipt(NamedTuple):
 
     entries: list[Added | None]
     replayed: bool = False
+    also: Sequence[Job] = ()
+    """The jobs that were added with them, with their numbers."""
+
+
+def are_written(entries: Sequence[Added], *, is_whole: bool) -> list[bool]:
+    """Say of each offer whether it was stored; under `is_whole`, one conflict undoes them all."""
+    if is_whole and any(entry.fate is CONFLICT for entry in entries):
+        return [False] * len(entries)
+    return [entry.fate is ADDED or entry.fate is CHANGED for entry in entries]

@@ -149,7 +149,7 @@ class Jobs:
             _check_version(job, expect)
             if job.state is State.RUNNING:
                 raise WrongState(f"cannot delete job {id}", state=job.state.word, job=job)
-            if await self._store.delete(job):
+            if (await self._store.delete(job)).is_saved:
                 self._changes.deleted(job)
                 return
 

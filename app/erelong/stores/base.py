@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from erelong.model.document import Document
 from erelong.model.job import Job, State, asked_of
 from erelong.model.spec import Asked
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from erelong.clock.instants import Instant
     from erelong.errors import Exit
@@ -61,10 +63,12 @@ class Ending(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """Whether a job was saved; if not, the job that stood in the way (None: it is gone)."""
+    """Whether a job was saved or deleted; if not, the job that stood in the way (None: it is gone)."""
 
     is_saved: bool
     job: Job | None
+    also: Sequence[Job] = ()
+    """The jobs that were added with it, with their numbers."""
 
 
 FINISHED = Saved(True, None)
@@ -74,21 +78,38 @@ Jobs = list[Job]
 Glances = list[Glance]
 Instants = list[tuple[int, int]]
 """Pairs of an instant and the `seq` of the job."""
+Documents = list[Document]
 Verdicts = list[Saved]
 """One for each job to be saved, in order."""
 
 
+class Pause(NamedTuple):
+    """When a queue was paused, by which API key (None: by an anonymous client), and why."""
+
+    at: Instant
+    by: str | None = None
+    reason: str | None = None
+
+
 class Override(NamedTuple):
-    """What was set over HTTP for a queue: its settings as JSON (None: none) and its pause."""
+    """What was set over HTTP for a queue: its settings as JSON (None: none) and its pause (None: it is not paused)."""
 
     settings: bytes | None = None
-    paused: bool = False
+    pause: Pause | None = None
+
+
+Also = Sequence[tuple[int, Job]]
+"""New jobs without a key, each with the index of the item of the call that it is added with."""
 
 
 class Store(Protocol):
     """Where jobs live. A method returns only when what it says is durable.
 
     `open` may raise `errors.Exit`; the rest raise `errors.StorageFull` or `errors.StoreUnavailable`.
+
+    `add`, `save`, `finish` and `delete` store more in the same commit. A job of `also` is added if its item is written.
+    The documents of `beside` are stored unless every item is refused; if one does not follow on the stored version,
+    the call raises `errors.DocumentChanged` and stores nothing.
     """
 
     async def open(self) -> None: ...
@@ -104,12 +125,19 @@ class Store(Protocol):
         ...
 
     async def add(
-        self, offers: Sequence[Offer], *, now: Instant, is_whole: bool = False, memo: Memo | None = None
+        self,
+        offers: Sequence[Offer],
+        *,
+        now: Instant,
+        is_whole: bool = False,
+        memo: Memo | None = None,
+        beside: Sequence[Document] = (),
+        also: Also = (),
     ) -> Receipt:
         """Add jobs atomically; a live key is unique per queue. `is_whole`: one conflict and nothing is stored.
 
-        With a memo seen before (not older than a day) nothing is added and the jobs of then come back as they
-        are now; another digest under the same key raises `errors.IdempotencyMismatch`.
+        With a memo that is stored and has not expired, nothing is added and the jobs of then are returned as they are
+        now; another digest under the same key raises `errors.IdempotencyMismatch`.
         """
         ...
 
@@ -141,15 +169,15 @@ class Store(Protocol):
         """
         ...
 
-    async def save(self, jobs: Sequence[Job]) -> Verdicts:
+    async def save(self, jobs: Sequence[Job], *, beside: Sequence[Document] = (), also: Also = ()) -> Verdicts:
         """Write each job whose stored version is the one before its own, and whose key is free if it comes alive."""
         ...
 
-    async def finish(self, endings: Sequence[Ending]) -> Verdicts:
+    async def finish(self, endings: Sequence[Ending], *, beside: Sequence[Document] = (), also: Also = ()) -> Verdicts:
         """End running jobs, each as `save` would write what comes after it; what came of a success need not be told."""
         ...
 
-    async def delete(self, job: Job) -> bool:
+    async def delete(self, job: Job, *, beside: Sequence[Document] = (), also: Also = ()) -> Saved:
         """Forget a job, if it still has this version."""
         ...
 
@@ -163,7 +191,15 @@ class Store(Protocol):
         """Delete those of these jobs that ended before an instant; return how many."""
         ...
 
-    async def forget_memos(self, *, before: Instant, limit: int) -> int: ...
+    async def forget_memos(self, *, now: Instant, limit: int) -> int:
+        """Delete some of the memos that have expired; return how many."""
+        ...
+
+    async def document(self, sort: str, name: str) -> Document | None: ...
+
+    async def documents(self, sort: str, *, after: str = "", limit: int) -> Documents:
+        """Return one page of the documents of a sort in the order of their names, strictly after `after`."""
+        ...
 
     def counts(self) -> Mapping[Group, int]:
         """How many jobs there are of each group; one that is empty may be there, at 0, or not."""

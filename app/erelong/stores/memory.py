@@ -10,9 +10,10 @@ import orjson
 
 from erelong.errors import IdempotencyMismatch
 from erelong.model.conflict import settle
+from erelong.model.document import must_succeed
 from erelong.model.job import Job, State
 from erelong.model.query import Order, Query
-from erelong.model.submission import MEMO_LIFE, Added, Fate, Memo, Offer, Receipt
+from erelong.model.submission import Added, Fate, Memo, Offer, Receipt, are_written
 from erelong.stores.base import Claim, Glances, Override, Saved, glance_at
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
     from erelong.clock.instants import Instant
     from erelong.errors import Exit
-    from erelong.stores.base import Ending, Group, Instants, Verdicts
+    from erelong.model.document import Document
+    from erelong.stores.base import Also, Documents, Ending, Group, Instants, Verdicts
 
 
 class MemoryStore:
@@ -30,7 +32,8 @@ class MemoryStore:
         self._jobs: dict[int, Job] = {}
         self._counts: Counter[Group] = Counter()
         self._overrides: dict[str, Override] = {}
-        self._memos: dict[tuple[str, str], tuple[bytes, list[Job], Instant]] = {}
+        self._memos: dict[tuple[str, str], tuple[bytes, list[Job], Instant]] = {}  # with the instant of its expiry
+        self._documents: dict[tuple[str, str], Document] = {}
         self._last_seq = 0
 
     async def open(self) -> None:
@@ -47,10 +50,18 @@ class MemoryStore:
         return await never
 
     async def add(
-        self, offers: Sequence[Offer], *, now: Instant, is_whole: bool = False, memo: Memo | None = None
+        self,
+        offers: Sequence[Offer],
+        *,
+        now: Instant,
+        is_whole: bool = False,
+        memo: Memo | None = None,
+        beside: Sequence[Document] = (),
+        also: Also = (),
     ) -> Receipt:
         if memo is not None and (receipt := self._recall(memo, now)) is not None:
             return receipt
+        self._must_follow(beside)
         before = self._jobs.copy() if is_whole else self._jobs
         entries = [self._add(offer, now) for offer in offers]
         has_conflict = any(entry.fate is Fate.CONFLICT for entry in entries)
@@ -58,8 +69,9 @@ class MemoryStore:
             self._jobs = before
             self._recount()
         elif memo is not None and not has_conflict:
-            self._memos[memo.caller, memo.key] = (memo.digest, [entry.job for entry in entries], now)
-        return Receipt([*entries])
+            self._memos[memo.caller, memo.key] = (memo.digest, [entry.job for entry in entries], now + memo.life)
+        added = self._store_with(are_written(entries, is_whole=is_whole), beside, also)
+        return Receipt([*entries], also=tuple(job for _, job in added))
 
     async def recall(self, memo: Memo, *, now: Instant) -> Receipt | None:
         return self._recall(memo, now)
@@ -106,18 +118,21 @@ class MemoryStore:
                 self._put(taken[-1])
         return Claim(taken, early, [])
 
-    async def save(self, jobs: Sequence[Job]) -> Verdicts:
-        return [self._save(job) for job in jobs]
+    async def save(self, jobs: Sequence[Job], *, beside: Sequence[Document] = (), also: Also = ()) -> Verdicts:
+        self._must_follow(beside)
+        return self._with_others([self._save(job) for job in jobs], beside, also)
 
-    async def finish(self, endings: Sequence[Ending]) -> Verdicts:
-        return [self._save(job) for job in [ending.after for ending in endings]]
+    async def finish(self, endings: Sequence[Ending], *, beside: Sequence[Document] = (), also: Also = ()) -> Verdicts:
+        self._must_follow(beside)
+        return self._with_others([self._save(job) for job in [ending.after for ending in endings]], beside, also)
 
-    async def delete(self, job: Job) -> bool:
+    async def delete(self, job: Job, *, beside: Sequence[Document] = (), also: Also = ()) -> Saved:
+        self._must_follow(beside)
         stored = self._jobs.get(job.seq)
         if stored is None or (stored.token, stored.version) != (job.token, job.version):
-            return False
+            return Saved(False, stored)
         self._forget(stored)
-        return True
+        return self._with_others([Saved(True, None)], beside, also)[0]
 
     async def ended(
         self, queue: str, state: State, *, after: tuple[Instant, int], before: Instant, limit: int
@@ -133,11 +148,19 @@ class MemoryStore:
             self._forget(job)
         return len(ended)
 
-    async def forget_memos(self, *, before: Instant, limit: int) -> int:
-        old = sorted((used_at, name) for name, (_, _, used_at) in self._memos.items() if used_at < before)[:limit]
+    async def forget_memos(self, *, now: Instant, limit: int) -> int:
+        memos = self._memos.items()
+        old = sorted((expires_at, name) for name, (_, _, expires_at) in memos if expires_at <= now)[:limit]
         for _, name in old:
             del self._memos[name]
         return len(old)
+
+    async def document(self, sort: str, name: str) -> Document | None:
+        return self._documents.get((sort, name))
+
+    async def documents(self, sort: str, *, after: str = "", limit: int) -> Documents:
+        names = sorted(name for kind, name in self._documents if kind == sort and name > after)
+        return [self._documents[sort, name] for name in names[:limit]]
 
     def counts(self) -> Mapping[Group, int]:
         return self._counts
@@ -159,10 +182,7 @@ class MemoryStore:
     def _add(self, offer: Offer, now: Instant) -> Added:
         holder = self._holder(offer.job)
         if holder is None:
-            self._last_seq += 1
-            job = offer.job._replace(seq=self._last_seq)
-            self._put(job)
-            return Added(Fate.ADDED, job)
+            return Added(Fate.ADDED, self._insert(offer.job))
         settled = settle(holder, offer.job, offer.on_conflict, now)
         if settled is None:
             return Added(Fate.CONFLICT, holder)
@@ -170,6 +190,23 @@ class MemoryStore:
             return Added(Fate.EXISTS, holder)
         self._put(settled)
         return Added(Fate.CHANGED, settled)
+
+    def _must_follow(self, documents: Sequence[Document]) -> None:
+        for document in documents:
+            must_succeed(document, self._documents.get((document.sort, document.name)))
+
+    def _with_others(self, verdicts: Verdicts, beside: Sequence[Document], also: Also) -> Verdicts:
+        for item, job in self._store_with([verdict.is_saved for verdict in verdicts], beside, also):
+            verdicts[item] = verdicts[item]._replace(also=(*verdicts[item].also, job))
+        return verdicts
+
+    def _store_with(self, written: Sequence[bool], beside: Sequence[Document], also: Also) -> Also:
+        for document in beside if any(written) or not written else ():
+            if document.text is None:
+                self._documents.pop((document.sort, document.name), None)
+            else:
+                self._documents[document.sort, document.name] = document
+        return [(item, self._insert(job)) for item, job in also if written[item]]
 
     def _save(self, job: Job) -> Saved:
         stored = self._jobs.get(job.seq)
@@ -179,6 +216,12 @@ class MemoryStore:
             return Saved(False, holder)
         self._put(job)
         return Saved(True, job)
+
+    def _insert(self, job: Job) -> Job:
+        self._last_seq += 1
+        job = job._replace(seq=self._last_seq)
+        self._put(job)
+        return job
 
     def _holder(self, job: Job) -> Job | None:
         if job.key is None:
@@ -206,8 +249,8 @@ class MemoryStore:
                 self._counts.pop(group, None)
 
     def _recall(self, memo: Memo, now: Instant) -> Receipt | None:
-        digest, jobs, used_at = self._memos.get((memo.caller, memo.key), (b"", [], now - MEMO_LIFE))
-        if used_at <= now - MEMO_LIFE:
+        digest, jobs, expires_at = self._memos.get((memo.caller, memo.key), (b"", [], now))
+        if expires_at <= now:
             return None
         if digest != memo.digest:
             raise IdempotencyMismatch(f"Idempotency-Key {memo.key!r} was used for another body; take a new key")

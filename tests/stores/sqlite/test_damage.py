@@ -34,15 +34,16 @@ pytestmark = pytest.mark.real_loop
 DAMAGES: dict[str, Any] = {
     "params": b'{"a":',
     "labels": b'{"a":"b"',
-    "asked": b'["echo","default",0,60.0,{"max_attempts":"all"},null]',
+    "spec": b'{"kind":"echo","queue":"default","timeout":60.0,"retry":{"max_attempts":"all"}}',
+    "extras": b"[1]",
     "result": b"\xff",
     "error": b"[]",
     "attempts": b"{}",
-    "past": b"[0]",
+    "progress": b"[0]",
 }
 TEXTS = ["kind", "queue", "key", "token"]
-WHAT_RUNS = ["params", "labels", "asked"]
-FIELDS = {"asked": {"priority", "timeout", "retry", "expires_after"}, "past": {"ended_leases"}}
+WHAT_RUNS = ["params", "labels", "extras", "spec"]
+FIELDS = {"spec": {"priority", "timeout", "retry", "expires_after"}, "progress": {"ended_leases"}}
 """What is not known any more with a column, where that is not the field of its name."""
 
 
@@ -57,16 +58,18 @@ def field(request: pytest.FixtureRequest) -> str:
     [
         ("attempts", b"[1]"),
         ("error", b'{"a":1}'),
-        ("past", b'[0,0,false,false,null,null,["a"]]'),
-        ("past", b"[0,0,false,false,null,null,[[1]]]"),
-        ("past", b"0"),
-        ("past", b'["0",0,false,false,null,null,[]]'),
-        ("asked", b"{}"),
-        ("asked", b'["echo","default",0,"60",{},null]'),
-        ("asked", b'["echo","default",0.5,60.0,{},null]'),
-        ("asked", b'["echo",7,0,60.0,{},null]'),
-        ("asked", b'["echo","default",0,60.0,null,null]'),
-        ("asked", b'["echo","default",0,60.0,{}]'),
+        ("progress", b'{"ended_leases":["a"]}'),
+        ("progress", b'{"ended_leases":[[1]]}'),
+        ("progress", b"0"),
+        ("progress", b'{"failures":"0"}'),
+        ("progress", b'{"lease":"token"}'),
+        ("spec", b"[]"),
+        ("spec", b"{}"),
+        ("spec", b'{"kind":"echo","queue":"default","timeout":"60","retry":{}}'),
+        ("spec", b'{"kind":"echo","queue":"default","priority":0.5,"timeout":60.0,"retry":{}}'),
+        ("spec", b'{"kind":"echo","queue":7,"timeout":60.0,"retry":{}}'),
+        ("spec", b'{"kind":"echo","queue":"default","timeout":60.0,"retry":null}'),
+        ("spec", b'{"kind":"echo","queue":"default","timeout":60.0}'),
     ],
 )
 async def test_job_with_json_of_another_shape_is_failed_when_its_time_comes(
@@ -140,7 +143,7 @@ async def test_glance_at_a_job_of_which_it_cannot_be_read_what_was_asked_shows_i
     sqlite: SqliteStore, tmp_path: Path
 ) -> None:
     job, other = await put(sqlite, make_job(queue="q"), make_job())
-    damage(tmp_path, job, "asked")
+    damage(tmp_path, job, "spec")
 
     shown, sound = await sqlite.glance([job.seq, other.seq])
 

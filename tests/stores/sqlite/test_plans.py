@@ -128,7 +128,7 @@ async def test_groups_that_share_a_number_are_told_apart(sqlite: SqliteStore, mo
         (sql.SELECT_MEMO, ["memos USING PRIMARY KEY (caller=? AND key=?)"]),
         (
             sql.FORGET_MEMOS,
-            ["memos USING PRIMARY KEY (caller=? AND key=?)", "memos USING COVERING INDEX memoed (created_at<?)"],
+            ["memos USING PRIMARY KEY (caller=? AND key=?)", "memos USING COVERING INDEX memoed (expires_at<?)"],
         ),
         (sql.LAST_SEQ, ["jobs"]),
     ],

@@ -23,7 +23,7 @@ from erelong.errors import (
 )
 from erelong.model.job import State
 from erelong.model.submission import Memo, Offer, Receipt
-from erelong.stores.base import Override
+from erelong.stores.base import Override, Pause
 from erelong.stores.sqlite.lock import Ownership
 from erelong.stores.sqlite.store import SqliteStore
 from tests.support.builders import ALL, NOW, count_both, make_ended, make_job, make_offer, make_running, put, put_one
@@ -37,13 +37,13 @@ async def test_reopened_store_has_kept_everything(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await put(store, make_running(), make_ended(State.FAILED, labels={"a": "b"}), make_job(key="k", delay=5))
         await store.add([make_offer()], now=NOW, memo=MEMO)
-        await store.override("q", Override(b"{}", paused=True))
+        await store.override("q", Override(b"{}", Pause(NOW)))
         jobs, counts = await store.list(ALL), dict(store.counts())
 
     async with opened(tmp_path) as store:
         assert await store.list(ALL) == jobs
         assert dict(store.counts()) == counts
-        assert await store.overrides() == {"q": Override(b"{}", paused=True)}
+        assert await store.overrides() == {"q": Override(b"{}", Pause(NOW))}
         assert (await store.add([make_offer()], now=NOW, memo=MEMO)).replayed
         assert (await put_one(store)).seq == jobs[0].seq + 1
 
@@ -111,7 +111,9 @@ async def test_schema_of_a_newer_version_is_refused(tmp_path: Path) -> None:
         pass
     with_connection(tmp_path / "erelong.db", "PRAGMA user_version = 99")
 
-    assert "schema version 99, this erelong reads 5" in str(await refused(tmp_path, StoreCorrupt, code=65))
+    assert "schema version 99, and this erelong reads versions up to 1" in str(
+        await refused(tmp_path, StoreCorrupt, code=65)
+    )
 
 
 async def test_database_that_has_lost_its_tables_is_refused(tmp_path: Path) -> None:

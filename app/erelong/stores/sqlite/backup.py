@@ -16,6 +16,7 @@ from erelong.stores.sqlite import statements as sql
 from erelong.stores.sqlite.database import open_connection
 from erelong.stores.sqlite.failures import Ill, described, diagnose
 from erelong.stores.sqlite.lock import Ownership
+from erelong.stores.sqlite.migrations import must_be_readable
 from erelong.stores.sqlite.watermark import Mark, MarkFile, sync_folder
 
 if TYPE_CHECKING:
@@ -119,9 +120,7 @@ def _begin(fresh: apsw.Connection, reserve: int) -> None:
 def _must_be_sound(connection: apsw.Connection, path: Path) -> None:
     if connection.pragma("application_id") != sql.APPLICATION_ID:
         raise BadCopy(f"{path} is not a store of erelong")
-    version = connection.pragma("user_version")
-    if version != sql.SCHEMA_VERSION:
-        raise BadCopy(f"{path} has schema version {version}, this erelong reads {sql.SCHEMA_VERSION}")
+    must_be_readable(connection.pragma("user_version"), path)
     found = connection.execute("PRAGMA quick_check(1)").get
     if found != "ok":
         raise BadCopy(f"{path} is damaged: {found}; take an earlier copy")

@@ -15,6 +15,7 @@ from erelong.stores.sqlite.claim_log import ClaimFile
 from erelong.stores.sqlite.disk_reserve import Reserve
 from erelong.stores.sqlite.failures import RESTORE, Ill, as_exit, described, diagnose
 from erelong.stores.sqlite.lock import Ownership, refuse_network
+from erelong.stores.sqlite.migrations import migrate, must_be_readable
 from erelong.stores.sqlite.watermark import Mark, MarkFile
 from erelong.telemetry.log import get_logger
 
@@ -94,6 +95,7 @@ class DatabaseFile:
             self._must_be_ours()
             self._configure(self.write)
             self._must_be_whole(mark)
+            migrate(self.write, self.path)
         except BaseException:
             self.write.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # leave it as it is, to be looked into
             raise
@@ -135,9 +137,8 @@ class DatabaseFile:
             self._create()
         elif application != sql.APPLICATION_ID:
             raise StoreCorrupt(f"{self.path} belongs to another program; name another file in [store] path")
-        elif version != sql.SCHEMA_VERSION:
-            message = f"{self.path} has schema version {version}, this erelong reads {sql.SCHEMA_VERSION}; "
-            raise StoreCorrupt(message + "start the version that wrote it, or name another file in [store] path")
+        else:
+            must_be_readable(version, self.path)
 
     def _create(self) -> None:
         if self.mark.path.exists():

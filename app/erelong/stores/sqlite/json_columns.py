@@ -12,6 +12,7 @@ from erelong.model.history import NO_ATTEMPTS
 from erelong.model.job import NO_LEASES
 from erelong.model.retry import read_policy
 from erelong.model.spec import Asked
+from erelong.stores.base import Pause
 
 MANY_ALIKE = 4_096  # how many different `Asked` are remembered, of some 600 bytes each
 
@@ -21,6 +22,7 @@ LOST = b" {}"
 STAND_INS: dict[str, bytes | None] = {
     "params": LOST,
     "labels": LOST,
+    "extras": LOST,
     "result": None,
     "error": None,
     "attempts": NO_ATTEMPTS,
@@ -28,8 +30,8 @@ STAND_INS: dict[str, bytes | None] = {
 }
 
 
-class Past(NamedTuple):
-    """What few jobs have, as one text; of one that has neither that nor an error or attempts there is none."""
+class Progress(NamedTuple):
+    """How far a job has come, where that differs from a new one: one text, with the names that differ."""
 
     failures: int
     losses: int
@@ -40,46 +42,61 @@ class Past(NamedTuple):
     ended_leases: bytes
 
 
-NO_PAST = Past(0, 0, False, False, None, None, NO_LEASES)
-_LOST_PAST = NO_PAST._replace(ended_leases=LOST)
+NO_PROGRESS = Progress(0, 0, False, False, None, None, NO_LEASES)
+_LOST_PROGRESS = NO_PROGRESS._replace(ended_leases=LOST)
 _NULL = type(None)
-_PAST_TYPES = [[int, int, bool, bool, *lease] for lease in ((_NULL, _NULL), (str, int))]
+_INITIAL = [*NO_PROGRESS._replace(ended_leases=orjson.loads(NO_LEASES))._asdict().items()]
+_PROGRESS_TYPES = [[int, int, bool, bool, *lease] for lease in ((_NULL, _NULL), (str, int))]
 
 
 @lru_cache(maxsize=MANY_ALIKE)
-def read_asked(text: bytes) -> Asked | None:
-    """What jobs that are alike have in common, made once for all of them; None if it cannot be read."""
+def read_spec(text: bytes) -> Asked | None:
+    """Return what alike jobs have in common, made once for all of them; None if it cannot be read."""
     try:
-        kind, queue, priority, timeout, retry, expires_after = orjson.loads(text)
-        policy = orjson.dumps(retry)
+        spec = orjson.loads(text)
+        kind, queue, priority = spec["kind"], spec["queue"], spec.get("priority", 0)
+        timeout, expires_after = spec["timeout"], spec.get("expires_after")
+        policy = orjson.dumps(spec["retry"])
         read_policy(policy)
         asked = Asked(intern(kind), intern(queue), priority, timeout, policy, expires_after)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, KeyError):
         return None
     is_sound = isinstance(priority, int) and isinstance(timeout, float) and isinstance(expires_after, float | None)
     return asked if is_sound else None
 
 
 @lru_cache(maxsize=MANY_ALIKE)
-def write_asked(asked: tuple[Any, ...]) -> bytes:
+def write_spec(asked: tuple[Any, ...]) -> bytes:
     kind, queue, priority, timeout, retry, expires_after = asked
     policy = None if retry == LOST else orjson.Fragment(retry)
-    lasting = None if expires_after is None else float(expires_after)
-    return orjson.dumps([kind, queue, priority, float(timeout), policy, lasting])
+    spec = {"kind": kind, "queue": queue, "timeout": float(timeout), "retry": policy}
+    if priority:
+        spec["priority"] = priority
+    if expires_after is not None:
+        spec["expires_after"] = float(expires_after)
+    return orjson.dumps(spec)
 
 
-def read_past(text: bytes) -> Past:
+def read_progress(text: bytes) -> Progress:
     try:
-        *others, ended_leases = orjson.loads(text)
-    except (ValueError, TypeError):
-        return _LOST_PAST
-    is_sound = [*map(type, others)] in _PAST_TYPES
-    return Past._make((*others, orjson.dumps(ended_leases))) if is_sound else _LOST_PAST
+        found = orjson.loads(text)
+        *others, ended_leases = [found.get(name, initial) for name, initial in _INITIAL]
+    except (ValueError, AttributeError):
+        return _LOST_PROGRESS
+    if [*map(type, others)] not in _PROGRESS_TYPES:
+        return _LOST_PROGRESS
+    return Progress._make((*others, orjson.dumps(ended_leases)))
 
 
-def write_past(past: tuple[Any, ...]) -> bytes:
-    *others, ended_leases = past
-    return orjson.dumps([*others, orjson.Fragment(ended_leases)])
+def write_progress(progress: tuple[Any, ...]) -> bytes:
+    different = {
+        name: value
+        for name, value, initial in zip(Progress._fields, progress, NO_PROGRESS, strict=True)
+        if value != initial
+    }
+    if "ended_leases" in different:
+        different["ended_leases"] = orjson.Fragment(different["ended_leases"])
+    return orjson.dumps(different)
 
 
 def sound_labels(labels: bytes | None) -> bytes | None:
@@ -101,7 +118,7 @@ def is_readable(field: str, text: bytes | None) -> bool:
     except ValueError:
         return False
     match field:
-        case "labels":
+        case "labels" | "extras":
             return isinstance(value, dict)
         case "error":
             return isinstance(value, dict) and "type" in value
@@ -111,3 +128,19 @@ def is_readable(field: str, text: bytes | None) -> bool:
             return isinstance(value, list) and all(isinstance(lease, list) and len(lease) == 2 for lease in value)
         case _:
             return True
+
+
+def write_pause(pause: Pause | None) -> bytes | None:
+    return None if pause is None else orjson.dumps(pause._asdict())
+
+
+def read_pause(text: bytes | None) -> Pause | None:
+    """Read a pause; one that cannot be read is a pause all the same."""
+    if text is None:
+        return None
+    try:
+        pause = orjson.loads(text)
+        at, by, reason = int(pause["at"]), pause.get("by"), pause.get("reason")
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return Pause(0)
+    return Pause(at, by, reason)

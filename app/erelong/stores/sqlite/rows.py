@@ -17,14 +17,14 @@ from erelong.stores.sqlite import statements as sql
 from erelong.stores.sqlite.failures import Ill, diagnose
 from erelong.stores.sqlite.json_columns import (
     LOST,
-    NO_PAST,
+    NO_PROGRESS,
     STAND_INS,
-    Past,
+    Progress,
     is_readable,
-    read_asked,
-    read_past,
-    write_asked,
-    write_past,
+    read_progress,
+    read_spec,
+    write_progress,
+    write_spec,
 )
 from erelong.stores.sqlite.statements import COLUMNS
 
@@ -40,23 +40,23 @@ Row = tuple[Any, ...]
 group_of = itemgetter(PLACES["queue"], PLACES["kind"], PLACES["state"])
 queue_and_kind_of = itemgetter(PLACES["queue"], PLACES["kind"])
 
-_OWN, _ASKED, _PAST = ASKED.start, COLUMNS.index("asked"), COLUMNS.index("past")
+_OWN, _SPEC, _PROGRESS = ASKED.start, COLUMNS.index("spec"), COLUMNS.index("progress")
 _TEXTS = {COLUMNS.index(name): name for name in ("token", "key", "kind", "queue")}
-_NONE_PAST = (None, None, None)  # past, error and attempts
-_NEW = (*_NONE_PAST, int(State.SCHEDULED), None, None)
+_UNTOUCHED = (None, None, None)  # progress, error and attempts
+_NEW = (*_UNTOUCHED, int(State.SCHEDULED), None, None)
 
 _after_asked = itemgetter(slice(ASKED.stop, None))
-_past_of = itemgetter(*[PLACES[name] for name in Past._fields])
+_progress_of = itemgetter(*[PLACES[name] for name in Progress._fields])
 _key_to_params = itemgetter(slice(PLACES["key"], PLACES["params"] + 1))
-_NO_KEY_TO_PARAMS = (None, None, NOTHING)
+_NO_KEY_TO_PARAMS = (None, None, None, NOTHING)
 _UNTRIED = UNBEGUN[: PLACES["state"] - ASKED.stop]
 
 _STATES = tuple(State)
 _STATE_LOST = Error("unreadable", "its stored state cannot be read", retryable=False).to_json()
 _REPLACED = "\N{REPLACEMENT CHARACTER}"
-_OTHERS = {"labels": "labels", "result": "result", "error": "error", "attempts": "attempts", "ended_leases": "past"}
+_OTHERS = {name: name for name in ("labels", "extras", "result", "error", "attempts")} | {"ended_leases": "progress"}
 _others = itemgetter(*map(PLACES.__getitem__, _OTHERS))
-_NO_OTHERS = (None, None, None, NO_ATTEMPTS, NO_LEASES)
+_NO_OTHERS = (None, None, None, None, NO_ATTEMPTS, NO_LEASES)
 
 
 def write_jobs(connection: apsw.Connection, statement: Callable[[int], str], rows: Sequence[Row]) -> None:
@@ -111,19 +111,18 @@ def as_rows(jobs: Iterable[Job]) -> list[Row]:
     for job in jobs:
         if (asked := asked_of(job)) != last:
             number = sql.group_number(job.queue, job.kind, State.SCHEDULED)
-            last, rest_of_new = asked, (write_asked(asked), *_NEW, job.kind, job.queue, number, None)
+            last, rest_of_new = asked, (write_spec(asked), *_NEW, job.kind, job.queue, number, None)
         rows.append(job[:_OWN] + (rest_of_new if _after_asked(job) == UNBEGUN else _rest_of(job)))
     return rows
 
 
 def _rest_of(job: Job) -> Row:
-    past = _past_of(job)
+    progress = _progress_of(job)
     attempts = None if job.attempts == NO_ATTEMPTS else job.attempts
-    has_past = past != NO_PAST or (job.error, attempts) != (None, None)
-    behind = (write_past(past) if has_past else None, job.error, attempts)
+    behind = (None if progress == NO_PROGRESS else write_progress(progress), job.error, attempts)
     number = sql.group_number(job.queue, job.kind, job.state)
     ends = (job.state, job.started_at, job.finished_at, job.kind, job.queue, number, job.result)
-    return (write_asked(asked_of(job)), *behind, *ends)
+    return (write_spec(asked_of(job)), *behind, *ends)
 
 
 def begin_jobs(rows: Iterable[Row], now: Instant) -> tuple[list[Job], list[tuple[int, str]]]:
@@ -132,10 +131,10 @@ def begin_jobs(rows: Iterable[Row], now: Instant) -> tuple[list[Job], list[tuple
     behind: dict[bytes, Row] = {}  # what follows in jobs that were asked for alike, and are in their first attempt
     begin, ends = _UNTRIED + begun(now), (State.RUNNING, now, None, "", "", 0, None)
     for row in rows:
-        text = row[_ASKED]
+        text = row[_SPEC]
         if (rest := behind.get(text)) is None:
-            rest = behind[text] = (read_asked(text) or ()) + begin
-        if row[_PAST:] == _NONE_PAST and len(rest) > len(begin):
+            rest = behind[text] = (read_spec(text) or ()) + begin
+        if row[_PROGRESS:] == _UNTOUCHED and len(rest) > len(begin):
             job = tuple.__new__(Job, row[:_OWN] + rest)
             if _key_to_params(job) == _NO_KEY_TO_PARAMS and job.token.isascii():
                 jobs.append(job)
@@ -162,10 +161,10 @@ def read_job(row: Row) -> Job:
 
 def take_job(row: Row) -> Job:
     """Make a job of a row; most of its texts as they stand, unread."""
-    text, past, error, attempts, state, started_at, finished_at, kind, queue, _, result = row[_OWN:]
-    asked = read_asked(text) or Asked(kind, queue, 0, 0.0, LOST, None)
+    text, progress, error, attempts, state, started_at, finished_at, kind, queue, _, result = row[_OWN:]
+    asked = read_spec(text) or Asked(kind, queue, 0, 0.0, LOST, None)
     failures, losses, is_cancelled, is_cut, lease, lease_until, ended_leases = (
-        NO_PAST if past is None else read_past(past)
+        NO_PROGRESS if progress is None else read_progress(progress)
     )
     tried = (error, NO_ATTEMPTS if attempts is None else attempts, failures, losses, ended_leases)
     ends = (is_cancelled, started_at, finished_at, result, is_cut, lease, lease_until)
@@ -184,7 +183,7 @@ def flaw_of(job: Job) -> str | None:
     if job.params != NOTHING and not is_readable("params", job.params):
         return "params"
     if job.retry == LOST:
-        return "asked"
+        return "spec"
     if (others := _others(job)) == _NO_OTHERS:  # as of nearly every job that is claimed
         return None
     parts = zip(_OTHERS.items(), others, strict=True)

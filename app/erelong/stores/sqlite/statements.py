@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     import apsw
 
-APPLICATION_ID = 0x65726C67  # "erlg"
-SCHEMA_VERSION = 5
+APPLICATION_ID = 0x45524C4F  # "ERLO"
+SCHEMA_VERSION = 1
 CHECKSUM_BYTES = 8  # at the end of each page
 BUSY_TIMEOUT = 5_000  # milliseconds
 
@@ -54,11 +54,12 @@ CREATE TABLE jobs (
     finished_at INTEGER,
     late_by REAL,
     key TEXT,
-    asked BLOB NOT NULL,
+    spec BLOB NOT NULL,
     labels BLOB,
-    past BLOB,
-    params BLOB NOT NULL,
+    progress BLOB,
     error BLOB,
+    extras BLOB,
+    params BLOB NOT NULL,
     attempts BLOB,
     result BLOB
 ) STRICT;
@@ -88,17 +89,25 @@ CREATE TABLE ledger (
 CREATE TABLE overrides (
     queue TEXT PRIMARY KEY,
     settings BLOB,
-    paused INTEGER NOT NULL
+    pause BLOB
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE memos (
     caller TEXT NOT NULL,
     key TEXT NOT NULL,
     digest BLOB NOT NULL,
     ids BLOB NOT NULL,
-    created_at INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL,
     PRIMARY KEY (caller, key)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX memoed ON memos (created_at);
+CREATE INDEX memoed ON memos (expires_at);
+CREATE TABLE documents (
+    sort TEXT NOT NULL,
+    name TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    changed_at INTEGER NOT NULL,
+    text BLOB NOT NULL,
+    UNIQUE (sort, name)
+) STRICT;
 """
 
 # For who lists: what runs though its row has it waiting (see `sqlite_running`), so that a statement can ask for it.
@@ -109,8 +118,8 @@ SET_CLAIMS = "INSERT INTO claims (seq) SELECT value FROM carray(?1)"
 OWN = Job._fields[: ASKED.start]
 COLUMNS = (
     *OWN,
-    "asked",
-    "past",
+    "spec",
+    "progress",
     "error",
     "attempts",
     "state",
@@ -144,7 +153,7 @@ SELECT = f"SELECT {_columns()} {_LISTED}"
 SELECT_BRIEF = f"SELECT {_BRIEF_COLUMNS} {_LISTED}"
 SELECT_HOLDER = "SELECT seq FROM jobs WHERE queue = ? AND key = ? AND state < 2"
 SELECT_STANDING = f"SELECT seq, queue, kind, state, labels, token, version {_LISTED}"
-SELECT_GLANCE = f"SELECT seq, due_at, expires_at, labels, asked {_LISTED} WHERE state = 0"
+SELECT_GLANCE = f"SELECT seq, due_at, expires_at, labels, spec {_LISTED} WHERE state = 0"
 SELECT_WAITING = f"SELECT seq, version {_LISTED} WHERE state = 0"
 SELECT_CLAIMABLE = f"""
 SELECT {_STARTED_COLUMNS} {_LISTED}
@@ -196,17 +205,27 @@ FROM ledger
 """
 PROVE = "UPDATE counts SET jobs = jobs WHERE queue = ''"
 
-SELECT_OVERRIDES = "SELECT queue, settings, paused FROM overrides"
-SET_OVERRIDE = "INSERT OR REPLACE INTO overrides (queue, settings, paused) VALUES (?, ?, ?)"
+SELECT_OVERRIDES = "SELECT queue, settings, pause FROM overrides"
+SET_OVERRIDE = "INSERT OR REPLACE INTO overrides (queue, settings, pause) VALUES (?, ?, ?)"
 DROP_OVERRIDE = "DELETE FROM overrides WHERE queue = ?"
 
-SELECT_MEMO = "SELECT digest, ids FROM memos WHERE caller = ? AND key = ? AND created_at > ?"
-SET_MEMO = "INSERT OR REPLACE INTO memos (caller, key, digest, ids, created_at) VALUES (?, ?, ?, ?, ?)"
+SELECT_MEMO = "SELECT digest, ids FROM memos WHERE caller = ? AND key = ? AND expires_at > ?"
+SET_MEMO = "INSERT OR REPLACE INTO memos (caller, key, digest, ids, expires_at) VALUES (?, ?, ?, ?, ?)"
 FORGET_MEMOS = """
 DELETE FROM memos WHERE (caller, key) IN (
-    SELECT caller, key FROM memos WHERE created_at < ? ORDER BY created_at, caller, key LIMIT ?
+    SELECT caller, key FROM memos WHERE expires_at <= ? ORDER BY expires_at, caller, key LIMIT ?
 )
 """
+
+SELECT_DOCUMENT = "SELECT sort, name, version, changed_at, text FROM documents WHERE sort = ? AND name = ?"
+SELECT_DOCUMENTS = """
+SELECT sort, name, version, changed_at, text FROM documents WHERE sort = ? AND name > ? ORDER BY name LIMIT ?
+"""
+SET_DOCUMENT = """
+INSERT INTO documents (sort, name, version, changed_at, text) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET version = excluded.version, changed_at = excluded.changed_at, text = excluded.text
+"""
+DROP_DOCUMENT = "DELETE FROM documents WHERE sort = ? AND name = ?"
 
 
 class Entry(NamedTuple):

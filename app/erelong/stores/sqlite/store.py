@@ -6,7 +6,7 @@ from functools import partial
 from operator import add, or_
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from erelong.errors import IdempotencyMismatch
+from erelong.errors import DocumentChanged, IdempotencyMismatch
 from erelong.model.job import Job, State
 from erelong.model.query import Query
 from erelong.model.submission import Fate, Memo, Offer, Receipt
@@ -17,9 +17,10 @@ from erelong.stores.sqlite.cache import MAX_AT_ONCE, Recent
 from erelong.stores.sqlite.claims import Running
 from erelong.stores.sqlite.counters import Ledger
 from erelong.stores.sqlite.database import DatabaseFile
+from erelong.stores.sqlite.documents import read_document, read_documents
 from erelong.stores.sqlite.executor import SqliteThreads
 from erelong.stores.sqlite.failures import as_exit
-from erelong.stores.sqlite.json_columns import read_asked, sound_labels
+from erelong.stores.sqlite.json_columns import read_pause, read_spec, sound_labels
 from erelong.stores.sqlite.listing import select_due, select_ended, select_jobs
 from erelong.stores.sqlite.rows import Row, listed
 from erelong.stores.sqlite.transactions import Writes, recall
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 
     from erelong.clock.instants import Instant
     from erelong.errors import Exit
-    from erelong.stores.base import Ending, Group, Instants, Jobs, Verdicts
+    from erelong.model.document import Document
+    from erelong.stores.base import Also, Documents, Ending, Group, Instants, Jobs, Verdicts
     from erelong.telemetry.metrics import GroupTimer
 
 T = TypeVar("T")
@@ -93,10 +95,17 @@ class SqliteStore:
     # the boundary
 
     async def add(
-        self, offers: Sequence[Offer], *, now: Instant, is_whole: bool = False, memo: Memo | None = None
+        self,
+        offers: Sequence[Offer],
+        *,
+        now: Instant,
+        is_whole: bool = False,
+        memo: Memo | None = None,
+        beside: Sequence[Document] = (),
+        also: Also = (),
     ) -> Receipt:
         era = self._recent.era
-        receipt = await self._change(self._writes.add, offers, now, is_whole, memo)
+        receipt = await self._change(self._writes.add, offers, now, is_whole, memo, beside, also)
         entries = [entry for entry in receipt.entries if entry is not None]
         if not (is_whole and any(entry.fate is Fate.CONFLICT for entry in entries)):  # which has undone the others
             self._recent.keep([job for fate, job in entries if fate in WRITTEN], era=era)
@@ -125,15 +134,17 @@ class SqliteStore:
         self._recent.drop(seqs)
         return claim
 
-    async def save(self, jobs: Sequence[Job]) -> Verdicts:
+    async def save(self, jobs: Sequence[Job], *, beside: Sequence[Document] = (), also: Also = ()) -> Verdicts:
         era = self._recent.era
-        verdicts = await self._change(self._writes.save, jobs, split=_VERDICTS)
+        split = None if beside or also else _VERDICTS
+        verdicts = await self._change(self._writes.save, jobs, beside, also, split=split)
         self._recent.keep([job for job, verdict in zip(jobs, verdicts, strict=True) if verdict.is_saved], era=era)
         return verdicts
 
-    async def finish(self, endings: Sequence[Ending]) -> Verdicts:
+    async def finish(self, endings: Sequence[Ending], *, beside: Sequence[Document] = (), also: Also = ()) -> Verdicts:
         era = self._recent.era
-        verdicts = await self._change(self._writes.finish, endings, split=_VERDICTS)
+        split = None if beside or also else _VERDICTS
+        verdicts = await self._change(self._writes.finish, endings, beside, also, split=split)
         if len(endings) > MAX_AT_ONCE:
             # Of what is as it was claimed nothing was kept since, as the claim has dropped it.
             pairs = zip(endings, verdicts, strict=True)
@@ -143,10 +154,10 @@ class SqliteStore:
             self._recent.keep([ending.after for ending in ended], era=era)
         return verdicts
 
-    async def delete(self, job: Job) -> bool:
-        is_gone = await self._change(self._writes.delete, job)
+    async def delete(self, job: Job, *, beside: Sequence[Document] = (), also: Also = ()) -> Saved:
+        saved = await self._change(self._writes.delete, job, beside, also)
         self._recent.drop([job.seq])
-        return is_gone
+        return saved
 
     async def ended(
         self, queue: str, state: State, *, after: tuple[Instant, int], before: Instant, limit: int
@@ -163,14 +174,20 @@ class SqliteStore:
         """A write; one that does not come to its end here may come to it all the same."""
         try:
             return await self._writer.call(function, *arguments, **how)
-        except IdempotencyMismatch:  # before anything was written
+        except (IdempotencyMismatch, DocumentChanged):  # before anything was written
             raise
         except BaseException:
             self._recent.drop_all()
             raise
 
-    async def forget_memos(self, *, before: Instant, limit: int) -> int:
-        return await self._writer.call(self._writes.forget_memos, before, limit)
+    async def forget_memos(self, *, now: Instant, limit: int) -> int:
+        return await self._writer.call(self._writes.forget_memos, now, limit)
+
+    async def document(self, sort: str, name: str) -> Document | None:
+        return await self._reader.call(self._document, sort, name)
+
+    async def documents(self, sort: str, *, after: str = "", limit: int) -> Documents:
+        return await self._lister.call(self._documents, sort, after, limit)
 
     def counts(self) -> Mapping[Group, int]:
         return self._ledger.counts
@@ -196,7 +213,7 @@ class SqliteStore:
         if self._running.find(seqs):
             return self._glance_closely(seqs)
         rows: list[Row] = self._file.quick.execute(sql.SELECT_GLANCE, (listed(seqs),)).fetchall()
-        read = {text: read_asked(text) for text in {text for _, _, _, _, text in rows}}
+        read = {text: read_spec(text) for text in {text for _, _, _, _, text in rows}}
         if None in read.values():
             return self._glance_closely(seqs)
         return [
@@ -218,4 +235,10 @@ class SqliteStore:
 
     def _overrides(self) -> dict[str, Override]:
         rows = self._file.quick.execute(sql.SELECT_OVERRIDES)
-        return {queue: Override(settings, bool(paused)) for queue, settings, paused in rows}
+        return {queue: Override(settings, read_pause(pause)) for queue, settings, pause in rows}
+
+    def _document(self, sort: str, name: str) -> Document | None:
+        return read_document(self._file.quick, sort, name)
+
+    def _documents(self, sort: str, after: str, limit: int) -> Documents:
+        return read_documents(self._file.slow, sort, after, limit)

@@ -13,11 +13,12 @@ from erelong.model.conflict import settle
 from erelong.model.history import NO_ATTEMPTS
 from erelong.model.ids import parse_id
 from erelong.model.job import Job, State
-from erelong.model.submission import ADDED, MEMO_LIFE, Added, Fate, Memo, Offer, Receipt
+from erelong.model.submission import ADDED, Added, Fate, Memo, Offer, Receipt, are_written
 from erelong.stores.base import FINISHED, Claim, Ending, Override, Saved
 from erelong.stores.sqlite import statements as sql
 from erelong.stores.sqlite.claims import move
-from erelong.stores.sqlite.json_columns import read_labels
+from erelong.stores.sqlite.documents import must_follow, write_documents
+from erelong.stores.sqlite.json_columns import read_labels, write_pause
 from erelong.stores.sqlite.rows import Row, as_rows, begin_jobs, group_of, listed, mend, select_rows, write_jobs
 from erelong.telemetry.log import get_logger
 
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     import apsw
 
     from erelong.clock.instants import Instant
-    from erelong.stores.base import Group, Verdicts
+    from erelong.model.document import Document
+    from erelong.stores.base import Also, Group, Verdicts
     from erelong.stores.sqlite.claims import Running
     from erelong.stores.sqlite.counters import Ledger
     from erelong.stores.sqlite.database import DatabaseFile
@@ -49,17 +51,30 @@ class Writes:
     def _write(self) -> apsw.Connection:
         return self._file.write  # another one after the disk has failed
 
-    def add(self, offers: Sequence[Offer], now: Instant, is_whole: bool, memo: Memo | None) -> Receipt:
+    def add(
+        self,
+        offers: Sequence[Offer],
+        now: Instant,
+        is_whole: bool,
+        memo: Memo | None,
+        beside: Sequence[Document],
+        also: Also,
+    ) -> Receipt:
         if memo is not None and (receipt := recall(self._write, self._running, memo, now)) is not None:
             return receipt
+        if beside:
+            must_follow(self._write, beside)
         if all(offer.job.key is None for offer in offers):
             entries = [_MAKE_ADDED((ADDED, job)) for job in self._insert([offer.job for offer in offers])]
         else:
             entries = [*self._settle(offers, now, is_whole)]
         if memo is not None and not any(entry.fate is Fate.CONFLICT for entry in entries):
             ids = orjson.dumps([entry.job.id for entry in entries])
-            self._write.execute(sql.SET_MEMO, (memo.caller, memo.key, memo.digest, ids, now))
-        return Receipt([*entries])
+            self._write.execute(sql.SET_MEMO, (memo.caller, memo.key, memo.digest, ids, now + memo.life))
+        if not (beside or also):
+            return Receipt([*entries])
+        added = self._store_with(are_written(entries, is_whole=is_whole), beside, also)
+        return Receipt([*entries], also=tuple(job for _, job in added))
 
     def _settle(self, offers: Sequence[Offer], now: Instant, is_whole: bool) -> Sequence[Added]:
         """Add jobs of which some have keys; a conflict under `is_whole` undoes them all."""
@@ -128,31 +143,39 @@ class Writes:
         self._update(spoiled, job.group, job.labels)
         return spoiled
 
-    def finish(self, endings: Sequence[Ending]) -> Verdicts:
+    def finish(self, endings: Sequence[Ending], beside: Sequence[Document], also: Also) -> Verdicts:
         """What succeeded and is as it was claimed, which is nearly all, needs no look at its row and few columns."""
+        if beside:
+            must_follow(self._write, beside)
         standing = self._running.standing([ending.job.seq for ending in endings])
         plain, others = [], []
         last, is_plain = None, False
         for place, (job, outcome, at, _) in enumerate(endings):
             if outcome is not last:  # as many that have no result share one
                 last, is_plain = outcome, outcome.is_plain
-            if standing.pop(job.seq, None) is job and is_plain and job.attempts == NO_ATTEMPTS:
+            if standing.pop(job.seq, None) is job and is_plain and job.attempts == NO_ATTEMPTS and job.extras is None:
                 plain.append((job.seq, job.started_at, at, outcome.result))
             else:
                 others.append(place)
         after = [endings[place].after for place in others]  # which may be refused, and so comes before any write
         self._succeed(plain)
         verdicts = [FINISHED] * len(endings)
-        for place, verdict in zip(others, self.save(after) if others else (), strict=True):
+        for place, verdict in zip(others, self._save(after) if others else (), strict=True):
             verdicts[place] = verdict
-        return verdicts
+        return self._with_others(verdicts, beside, also) if beside or also else verdicts
 
     def _succeed(self, rows: Sequence[Row]) -> None:
         write_jobs(self._write, sql.succeed, rows)
         jobs = self._end([seq for seq, _, _, _ in rows])
         move(self._ledger.deltas, jobs, State.SCHEDULED, State.SUCCEEDED)
 
-    def save(self, jobs: Sequence[Job]) -> Verdicts:
+    def save(self, jobs: Sequence[Job], beside: Sequence[Document], also: Also) -> Verdicts:
+        if beside:
+            must_follow(self._write, beside)
+        verdicts = self._save(jobs)
+        return self._with_others(verdicts, beside, also) if beside or also else verdicts
+
+    def _save(self, jobs: Sequence[Job]) -> Verdicts:
         """Write all that stand as they were read by few statements; the others one by one, in their turn."""
         standing = self._standing([job.seq for job in jobs])
         plain: list[tuple[Job, Row]] = []
@@ -204,12 +227,27 @@ class Writes:
             self._label(job.seq, labels, sql.DELETE_LABEL)
             self._label(job.seq, job.labels, sql.INSERT_LABEL)
 
-    def delete(self, job: Job) -> bool:
+    def delete(self, job: Job, beside: Sequence[Document], also: Also) -> Saved:
+        must_follow(self._write, beside)
         stored = self._read([job.seq]).get(job.seq)
         if stored is None or (stored.token, stored.version) != (job.token, job.version):
-            return False
+            return Saved(False, stored)
         self._forget(stored.seq, stored.group, stored.labels)
-        return True
+        return self._with_others([Saved(True, None)], beside, also)[0]
+
+    def _with_others(self, verdicts: Verdicts, beside: Sequence[Document], also: Also) -> Verdicts:
+        """Store what goes with items that were written; return their verdicts with the jobs that were added."""
+        added = self._store_with([verdict.is_saved for verdict in verdicts], beside, also)
+        for item, job in added:
+            verdicts[item] = verdicts[item]._replace(also=(*verdicts[item].also, job))
+        return verdicts
+
+    def _store_with(self, written: Sequence[bool], beside: Sequence[Document], also: Also) -> list[tuple[int, Job]]:
+        if any(written) or not written:
+            write_documents(self._write, beside)
+        items = [item for item, _ in also if written[item]]
+        jobs = self._insert([job for item, job in also if written[item]])
+        return [*zip(items, jobs, strict=True)]
 
     def purge(self, seqs: Sequence[int], before: Instant) -> int:
         rows: list[Row] = self._write.execute(sql.SELECT_PURGEABLE, (listed(dict.fromkeys(seqs)), before)).fetchall()
@@ -222,15 +260,15 @@ class Writes:
         self._count_off(seq, group)
         self._label(seq, labels, sql.DELETE_LABEL)
 
-    def forget_memos(self, before: Instant, limit: int) -> int:
-        self._write.execute(sql.FORGET_MEMOS, (before, limit))
+    def forget_memos(self, now: Instant, limit: int) -> int:
+        self._write.execute(sql.FORGET_MEMOS, (now, limit))
         return self._write.changes()
 
     def override(self, queue: str, override: Override | None) -> None:
         if override is None:
             self._write.execute(sql.DROP_OVERRIDE, (queue,))
         else:
-            self._write.execute(sql.SET_OVERRIDE, (queue, *override))
+            self._write.execute(sql.SET_OVERRIDE, (queue, override.settings, write_pause(override.pause)))
 
     def _holder(self, queue: str, key: str | None) -> Job | None:
         row = self._write.execute(sql.SELECT_HOLDER, (queue, key)).fetchone()
@@ -258,7 +296,7 @@ class Writes:
 
 def recall(connection: apsw.Connection, running: Running, memo: Memo, now: Instant) -> Receipt | None:
     """The answer to an add that had this memo; None if there was none."""
-    row = connection.execute(sql.SELECT_MEMO, (memo.caller, memo.key, now - MEMO_LIFE)).fetchone()
+    row = connection.execute(sql.SELECT_MEMO, (memo.caller, memo.key, now)).fetchone()
     if row is None:
         return None
     digest, ids = row

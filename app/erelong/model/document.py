@@ -1,0 +1,30 @@
+"""A named text that is stored beside jobs, such as a schedule; each change counts its version up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from erelong.errors import DocumentChanged
+
+if TYPE_CHECKING:
+    from erelong.clock.instants import Instant
+
+
+class Document(NamedTuple):
+    """One version of a document; its name is unique among those of its sort."""
+
+    sort: str
+    name: str
+    version: int
+    """One more than that of the document it replaces; 1 for a new one."""
+    changed_at: Instant
+    text: bytes | None
+    """JSON; None deletes the document."""
+
+
+def must_succeed(document: Document, stored: Document | None) -> None:
+    """Raise `DocumentChanged` unless a document follows on the stored one."""
+    version = 0 if stored is None else stored.version
+    if document.version != version + 1:
+        state = "does not exist" if stored is None else f"has version {version}"
+        raise DocumentChanged(f"{document.sort} {document.name} {state}, not {document.version - 1}; read it again")

@@ -1,0 +1,36 @@
+"""The documents in the embedded database, and the check that each follows on the version that is stored."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from erelong.model.document import Document, must_succeed
+from erelong.stores.sqlite import statements as sql
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import apsw
+
+
+def must_follow(connection: apsw.Connection, documents: Sequence[Document]) -> None:
+    """Raise `DocumentChanged` unless each follows on the version that is stored."""
+    for document in documents:
+        must_succeed(document, read_document(connection, document.sort, document.name))
+
+
+def write_documents(connection: apsw.Connection, documents: Sequence[Document]) -> None:
+    for document in documents:
+        if document.text is None:
+            connection.execute(sql.DROP_DOCUMENT, (document.sort, document.name))
+        else:
+            connection.execute(sql.SET_DOCUMENT, document)
+
+
+def read_document(connection: apsw.Connection, sort: str, name: str) -> Document | None:
+    row: Any = connection.execute(sql.SELECT_DOCUMENT, (sort, name)).fetchone()
+    return None if row is None else Document._make(row)
+
+
+def read_documents(connection: apsw.Connection, sort: str, after: str, limit: int) -> list[Document]:
+    return [Document._make(row) for row in connection.execute(sql.SELECT_DOCUMENTS, (sort, after, limit))]

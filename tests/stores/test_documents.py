@@ -1,0 +1,165 @@
+"""Documents, and what a store writes in the same commit as jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from erelong.errors import DocumentChanged
+from erelong.model.document import Document
+from erelong.model.job import Job
+from erelong.model.outcome import End, Outcome
+from erelong.model.submission import Memo
+from erelong.stores.base import Ending, Saved, Store
+from tests.support.builders import ALL, NOW, make_job, make_offer, put_one
+
+pytestmark = pytest.mark.real_loop
+
+FIRST = Document("schedule", "report", 1, NOW, b'{"cron":"@daily"}')
+SECOND = FIRST._replace(version=2, changed_at=NOW + 1, text=b"{}")
+
+Call = Callable[..., Awaitable[tuple[bool, list[Job]]]]
+"""Writes one item; returns whether it was written, and the jobs that were added with it."""
+
+
+async def _add(store: Store, *, is_refused: bool, **others: object) -> tuple[bool, list[Job]]:
+    await put_one(store, key="held")
+    receipt = await store.add([make_offer(key="held" if is_refused else None)], now=NOW, **others)  # type: ignore[arg-type]
+    return not is_refused, [*receipt.also]
+
+
+async def _save(store: Store, *, is_refused: bool, **others: object) -> tuple[bool, list[Job]]:
+    job = await put_one(store)
+    changed = job.run_now(NOW)._replace(version=9 if is_refused else 2)
+    (verdict,) = await store.save([changed], **others)  # type: ignore[arg-type]
+    return verdict.is_saved, [*verdict.also]
+
+
+async def _finish(store: Store, *, is_refused: bool, **others: object) -> tuple[bool, list[Job]]:
+    job = await put_one(store)
+    (running,) = (await store.claim([job.seq], now=NOW)).jobs
+    if is_refused:
+        await store.save([running.cancel(NOW)])
+    (verdict,) = await store.finish([Ending(running, Outcome(End.SUCCEEDED), NOW)], **others)  # type: ignore[arg-type]
+    return verdict.is_saved, [*verdict.also]
+
+
+async def _delete(store: Store, *, is_refused: bool, **others: object) -> tuple[bool, list[Job]]:
+    job = await put_one(store)
+    saved = await store.delete(job._replace(version=9) if is_refused else job, **others)  # type: ignore[arg-type]
+    return saved.is_saved, [*saved.also]
+
+
+@pytest.fixture(params=[_add, _save, _finish, _delete], ids=["add", "save", "finish", "delete"])
+def call(request: pytest.FixtureRequest) -> Call:
+    """Each method that stores more in its commit."""
+    method: Call = request.param
+    return method
+
+
+async def test_document_is_stored_changed_and_deleted(store: Store) -> None:
+    await store.add([], now=NOW, beside=[FIRST])
+    stored = await store.document("schedule", "report")
+    await store.add([], now=NOW, beside=[SECOND])
+    changed = await store.document("schedule", "report")
+    await store.add([], now=NOW, beside=[SECOND._replace(version=3, text=None)])
+
+    assert (stored, changed, await store.document("schedule", "report")) == (FIRST, SECOND, None)
+
+
+async def test_deleted_document_may_be_made_again(store: Store) -> None:
+    await store.add([], now=NOW, beside=[FIRST])
+    await store.add([], now=NOW, beside=[SECOND._replace(text=None)])
+    await store.add([], now=NOW, beside=[FIRST])
+
+    assert await store.document("schedule", "report") == FIRST
+
+
+async def test_documents_are_listed_by_name_a_page_at_a_time(store: Store) -> None:
+    names = ["b", "a", "d", "c"]
+    await store.add([], now=NOW, beside=[FIRST._replace(name=name) for name in names])
+    await store.add([], now=NOW, beside=[FIRST._replace(sort="operation", name="a")])
+
+    first = await store.documents("schedule", limit=3)
+    second = await store.documents("schedule", after="c", limit=3)
+
+    assert [document.name for document in first + second] == ["a", "b", "c", "d"]
+
+
+async def test_documents_and_jobs_are_stored_with_an_item(store: Store, call: Call) -> None:
+    others = [make_job(queue="one"), make_job(queue="other", labels={"a": "b"})]
+
+    is_written, added = await call(store, is_refused=False, beside=[FIRST], also=[(0, job) for job in others])
+
+    assert is_written
+    assert [job._replace(seq=0) for job in added] == others
+    assert await store.get([job.seq for job in added]) == {job.seq: job for job in added}
+    assert await store.document("schedule", "report") == FIRST
+
+
+async def test_refused_item_stores_neither_its_documents_nor_its_jobs(store: Store, call: Call) -> None:
+    is_written, added = await call(store, is_refused=True, beside=[FIRST], also=[(0, make_job(queue="other"))])
+
+    assert (is_written, added) == (False, [])
+    assert await store.document("schedule", "report") is None
+    assert store.waiting("other") == 0
+
+
+@pytest.mark.parametrize("version", [0, 2, 3])
+async def test_document_that_does_not_follow_on_the_stored_one_stores_nothing(
+    store: Store, call: Call, version: int
+) -> None:
+    with pytest.raises(DocumentChanged):
+        await call(store, is_refused=False, beside=[FIRST._replace(version=version)], also=[(0, make_job(queue="new"))])
+
+    (job,) = await store.list(ALL)
+    assert (job.version, store.waiting("new")) in {(1, 0), (2, 0)}  # as it was put, or claimed
+    assert await store.document("schedule", "report") is None
+
+
+async def test_document_is_stored_if_one_of_several_items_is(store: Store) -> None:
+    job = await put_one(store)
+    changed = job.run_now(NOW)
+
+    verdicts = await store.save(
+        [changed._replace(version=9), changed], beside=[FIRST], also=[(0, make_job()), (1, make_job(queue="b"))]
+    )
+
+    assert [(verdict.is_saved, [job.queue for job in verdict.also]) for verdict in verdicts] == [
+        (False, []),
+        (True, ["b"]),
+    ]
+    assert await store.document("schedule", "report") == FIRST
+
+
+async def test_conflict_in_a_whole_batch_stores_nothing_beside_it(store: Store) -> None:
+    await put_one(store, key="held")
+    offers = [make_offer(), make_offer(key="held")]
+
+    receipt = await store.add(offers, now=NOW, is_whole=True, beside=[FIRST], also=[(0, make_job())])
+
+    assert (receipt.also, len(await store.list(ALL))) == ((), 1)
+    assert await store.document("schedule", "report") is None
+
+
+async def test_replayed_add_stores_nothing_beside_it(store: Store) -> None:
+    memo = Memo("caller", "key", b"")
+    await store.add([make_offer()], now=NOW, memo=memo)
+
+    receipt = await store.add([make_offer()], now=NOW, memo=memo, beside=[FIRST], also=[(0, make_job())])
+
+    assert (receipt.replayed, receipt.also, len(await store.list(ALL))) == (True, (), 1)
+    assert await store.document("schedule", "report") is None
+
+
+async def test_job_keeps_its_extras_through_its_life(store: Store) -> None:
+    job = await put_one(store, extras={"on_finish": {"url": "https://app.example"}})
+    (running,) = (await store.claim([job.seq], now=NOW)).jobs
+
+    (verdict,) = await store.finish([Ending(running, Outcome(End.SUCCEEDED), NOW)])
+
+    ended = running.finish(Outcome(End.SUCCEEDED), NOW)
+    assert verdict == Saved(True, ended)
+    assert (await store.get([job.seq]))[job.seq] == ended
+    assert ended.extras == b'{"on_finish":{"url":"https://app.example"}}'
