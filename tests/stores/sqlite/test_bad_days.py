@@ -19,7 +19,7 @@ from erelong.model.submission import Memo
 from erelong.stores.base import Ending, Saved
 from erelong.stores.group_thread import Call
 from erelong.stores.sqlite import checkpoint as sqlite_upkeep
-from erelong.stores.sqlite.disk_reserve import Reserve
+from erelong.stores.sqlite.files.disk_reserve import Reserve
 from erelong.stores.sqlite.store import SqliteStore
 from tests.support.builders import ALL, NOW, count_both, make_job, make_offer, purge, put, put_one
 from tests.support.disk import FaultyDisk, fail_once, faulty_disk, io_error
@@ -306,10 +306,10 @@ async def test_store_that_opened_on_a_full_disk_takes_its_reserve_when_there_is_
 ) -> None:
     monkeypatch.setattr(sqlite_upkeep, "LOOK_FOR_ROOM_EVERY", 0.0)
     monkeypatch.setattr(sqlite_upkeep, "SYNC_EVERY", 0.01)
-    monkeypatch.setattr("erelong.stores.sqlite.disk_reserve._has_room", lambda *_: False)
+    monkeypatch.setattr("erelong.stores.sqlite.files.disk_reserve._has_room", lambda *_: False)
     async with opened(tmp_path, reserve=64 * KIB) as store:
         full = store.ailment()
-        monkeypatch.setattr("erelong.stores.sqlite.disk_reserve._has_room", lambda *_: True)
+        monkeypatch.setattr("erelong.stores.sqlite.files.disk_reserve._has_room", lambda *_: True)
         for _ in range(500):
             if store.ailment() is None:
                 break

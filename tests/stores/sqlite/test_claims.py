@@ -17,9 +17,9 @@ from erelong.model.job import Job, State
 from erelong.model.outcome import End, Outcome
 from erelong.model.query import Query
 from erelong.stores.base import Ending
-from erelong.stores.sqlite import claim_log as claim_file
 from erelong.stores.sqlite.backup import back_up, restore
-from erelong.stores.sqlite.claim_log import Claimed, ClaimFile
+from erelong.stores.sqlite.files import claim_log as claim_file
+from erelong.stores.sqlite.files.claim_log import Claimed, ClaimFile
 from erelong.stores.sqlite.store import SqliteStore
 from tests.support.builders import ALL, NOW, count_both, make_failure, make_job, put, put_one
 from tests.support.disk import FaultyDisk, fail_once, faulty_disk

@@ -24,7 +24,7 @@ from erelong.errors import (
 from erelong.model.job import State
 from erelong.model.submission import Memo, Offer, Receipt
 from erelong.stores.base import Override, Pause
-from erelong.stores.sqlite.lock import Ownership
+from erelong.stores.sqlite.files.lock import Ownership
 from erelong.stores.sqlite.store import SqliteStore
 from tests.support.builders import ALL, NOW, count_both, make_ended, make_job, make_offer, make_running, put, put_one
 

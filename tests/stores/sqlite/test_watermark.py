@@ -12,9 +12,9 @@ import pytest
 
 from erelong.errors import Exit, PlaceRefused, StoreCorrupt
 from erelong.stores.sqlite import database as sqlite_file
-from erelong.stores.sqlite import lock
+from erelong.stores.sqlite.files import lock
+from erelong.stores.sqlite.files.watermark import Mark, MarkFile
 from erelong.stores.sqlite.store import SqliteStore
-from erelong.stores.sqlite.watermark import Mark, MarkFile
 from tests.support.builders import ALL, put_one
 
 pytestmark = pytest.mark.real_loop

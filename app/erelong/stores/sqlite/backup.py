@@ -15,9 +15,9 @@ from erelong.errors import BadCopy, Exit, StoreFailed
 from erelong.stores.sqlite import statements as sql
 from erelong.stores.sqlite.database import open_connection
 from erelong.stores.sqlite.failures import Ill, described, diagnose
-from erelong.stores.sqlite.lock import Ownership
+from erelong.stores.sqlite.files.lock import Ownership
+from erelong.stores.sqlite.files.watermark import Mark, MarkFile, sync_folder
 from erelong.stores.sqlite.migrations import must_be_readable
-from erelong.stores.sqlite.watermark import Mark, MarkFile, sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import apsw
 
+from erelong.stores.sqlite.files.watermark import Mark
 from erelong.stores.sqlite.statements import BUSY_TIMEOUT
-from erelong.stores.sqlite.watermark import Mark
 from erelong.telemetry.log import get_logger
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import apsw
 from erelong.model.job import PLACES, State
 from erelong.model.runs import counted
 from erelong.stores.sqlite import statements as sql
-from erelong.stores.sqlite.claim_log import Claimed
 from erelong.stores.sqlite.failures import Ill, diagnose
+from erelong.stores.sqlite.files.claim_log import Claimed
 from erelong.stores.sqlite.rows import listed, queue_and_kind_of, read_jobs
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from erelong.clock.instants import Instant
     from erelong.model.job import Job
     from erelong.stores.base import Group
-    from erelong.stores.sqlite.claim_log import ClaimFile
+    from erelong.stores.sqlite.files.claim_log import ClaimFile
 
 T = TypeVar("T")
 

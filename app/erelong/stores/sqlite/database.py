@@ -11,12 +11,12 @@ import apsw.sqlite_extra
 
 from erelong.errors import StoreCorrupt
 from erelong.stores.sqlite import statements as sql
-from erelong.stores.sqlite.claim_log import ClaimFile
-from erelong.stores.sqlite.disk_reserve import Reserve
 from erelong.stores.sqlite.failures import RESTORE, Ill, as_exit, described, diagnose
-from erelong.stores.sqlite.lock import Ownership, refuse_network
+from erelong.stores.sqlite.files.claim_log import ClaimFile
+from erelong.stores.sqlite.files.disk_reserve import Reserve
+from erelong.stores.sqlite.files.lock import Ownership, refuse_network
+from erelong.stores.sqlite.files.watermark import Mark, MarkFile
 from erelong.stores.sqlite.migrations import migrate, must_be_readable
-from erelong.stores.sqlite.watermark import Mark, MarkFile
 from erelong.telemetry.log import get_logger
 
 if TYPE_CHECKING:
