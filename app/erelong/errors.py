@@ -207,9 +207,15 @@ class UnsupportedMediaType(Problem):
 
 
 class Invalid(Problem):
-    """The request is understood and cannot be accepted; `errors` names each field."""
+    """The request is understood and cannot be accepted; `errors` names each field, `detail` the first of them."""
 
     status, code, title = 422, "invalid", "Invalid request"
+
+    def __init__(self, what: str, *, faults: Sequence[Fault]) -> None:
+        first = f"{faults[0].pointer}: {faults[0].detail}" if faults[0].pointer else faults[0].detail
+        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+        super().__init__(f"{what}: {first}{more}", faults=faults)
+        self.what = what
 
 
 class BacklogFull(Problem):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
 
 from erelong.settings.kinds import KindSettings
@@ -303,6 +304,32 @@ async def test_request_and_params_are_refused_in_the_same_words(service: Served)
         "/params/url": "is required",
         "/params/ulr": "is unknown",
     }
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "detail"),
+    [
+        ("/v1/jobs", {}, "the job cannot be taken: /kind: is required"),
+        ("/v1/jobs", [], "the job cannot be taken: should be an object, not a list"),
+        (
+            "/v1/jobs",
+            {"kind": "http", "params": {"url": 5, "body": 5}},
+            'the params do not fit kind "http": '
+            "/params/url: should be text such as https://app.example/hook, not 5 (and 1 more)",
+        ),
+        (
+            "/v1/jobs/batch",
+            {"jobs": [{"kind": "echo"}, {"kind": "echo", "labels": 1}]},
+            "nothing of the batch was taken: /jobs/1/labels: should be an object, not 1",
+        ),
+    ],
+)
+async def test_detail_of_a_refusal_carries_the_first_reason(
+    service: Served, path: str, body: object, detail: str
+) -> None:
+    answer = await service.post(path, data=orjson.dumps(body), type="application/json")
+
+    assert (answer.status, answer.json["detail"]) == (422, detail)
 
 
 async def test_unknown_kind_comes_with_the_known_ones_and_a_guess(service: Served) -> None:

@@ -28,10 +28,8 @@ def refusal(reason: str) -> PydanticCustomError:
 
 
 def invalid(kind: str, faults: Sequence[Fault]) -> Invalid:
-    """Make the refusal of params, with the first fault in its text."""
-    first = f"{faults[0].pointer or '/'} {faults[0].detail}"
-    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-    return Invalid(f'the params do not fit kind "{kind}": {first}{more}', faults=faults)
+    """Make the refusal of params."""
+    return Invalid(f'the params do not fit kind "{kind}"', faults=faults)
 
 
 def find_faults(error: ValidationError, params: bytes, known: Iterable[str]) -> list[Fault]:

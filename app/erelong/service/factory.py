@@ -167,7 +167,7 @@ class JobFactory:
         try:
             kind.params.check(params)
         except Invalid as invalid:
-            raise Invalid(invalid.detail, faults=[fault.under("/params") for fault in invalid.faults]) from None
+            raise Invalid(invalid.what, faults=[fault.under("/params") for fault in invalid.faults]) from None
 
     def _no_kind(self, kind: str) -> str:
         known = ", ".join(self._kinds)

@@ -266,7 +266,7 @@ def test_command_says_how_it_stops_and_what_it_takes() -> None:
     assert kind.params_schema["required"] == ["x"]
     assert kind.result_schema is None
     kind.params.check(b'{"x": "y"}')
-    with pytest.raises(Invalid, match='the params do not fit kind "call": /x is required'):
+    with pytest.raises(Invalid, match='the params do not fit kind "call": /x: is required'):
         kind.params.check(b"{}")
 
 

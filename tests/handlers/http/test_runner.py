@@ -316,7 +316,7 @@ async def test_cancelled_call_closes_its_connection(http: Webhooks, receiver: Re
 
 
 async def test_params_of_an_earlier_version_fail_for_good(http: Webhooks) -> None:
-    with pytest.raises(AttemptFailed, match="/url is required") as failure:
+    with pytest.raises(AttemptFailed, match="/url: is required") as failure:
         await http.run(make_attempt(b"{}"))
 
     assert not failure.value.retryable

@@ -156,7 +156,7 @@ async def test_result_that_is_no_json_fails_for_good(open_function: OpenKind) ->
 async def test_params_that_no_longer_fit_fail_for_good(open_function: OpenKind) -> None:
     failed = await failure(await open_function("add"), a="x")
 
-    assert failed.message.startswith('the params do not fit kind "call": /a should be a valid integer')
+    assert failed.message.startswith('the params do not fit kind "call": /a: should be a valid integer')
     assert not failed.retryable
 
 
