@@ -103,8 +103,22 @@ async def test_batch_of_too_many_names_the_bound_and_the_way_out(serve: Serve) -
     answer = await service.post("/v1/jobs/batch", {"jobs": [JOB] * 11})
 
     assert (answer.status, answer.pointers) == (422, ["/jobs"])
-    assert "at most 10" in answer.json["errors"][0]["detail"]
+    assert "at most 10" in answer.json["detail"]
+    assert "application/x-ndjson" in answer.json["detail"]
     assert (await service.post("/v1/jobs/batch", {"jobs": [JOB] * 10})).status == 201
+
+
+async def test_batch_that_is_too_large_names_the_way_out(serve: Serve) -> None:
+    service = await serve(server=ServerSection(max_batch_body=100))
+
+    answer = await service.post("/v1/jobs/batch", {"jobs": [JOB] * 10})
+    other = await service.post("/v1/jobs", {**JOB, "params": {"a": "x" * 300_000}})
+
+    assert (answer.status, answer.code) == (413, "too_large")
+    assert answer.json["detail"].startswith("the body is larger than 100 bytes; ")
+    assert "application/x-ndjson" in answer.json["detail"]
+    assert answer.headers["Connection"] == "close"
+    assert (other.status, "ndjson" in other.json["detail"]) == (413, False)
 
 
 async def test_job_that_is_too_large_alone_is_so_in_a_batch(serve: Serve) -> None:

@@ -65,6 +65,7 @@ async def test_path_that_is_not_served_is_no_such_route(service: Served, path: s
     answer = await service.get(path)
 
     assert (answer.status, answer.code) == (404, "no_such_route")
+    assert "/docs" in answer.json["detail"]
 
 
 @pytest.mark.parametrize(

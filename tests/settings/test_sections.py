@@ -246,6 +246,16 @@ retry.factor = 0.5
             "[kinds.http]\ntimeout = 5\npython = 'm:f'\n",
             'config.toml:3: kinds.http.python = "m:f": http is built in and takes only timeout and retry',
         ),
+        (
+            "[queues.a]\nrate = 50\n",
+            "config.toml:2: queues.a.rate = 50: should be a table: write rate = { per_second = 50 }",
+        ),
+        (
+            f"[auth.keys.a]\nsha256 = '{'0' * 12}:{'0' * 64}'\nscopes = ['read']\nrate = 0.5\n",
+            "config.toml:4: auth.keys.a.rate = 0.5: should be a table: write rate = { per_second = 0.5 }",
+        ),
+        ("[queues.a]\nrate = true\n", "config.toml:2: queues.a.rate = true: should be a table"),
+        ("[queues.a]\nretention = '7d'\n", 'config.toml:2: queues.a.retention = "7d": should be a table'),
         ("[kinds.http]\ntimeout = '2d'\n", 'config.toml:2: kinds.http.timeout = "2d": should be at most jobs.max_'),
         ("[queues.a]\ntimeout = '2d'\n", 'config.toml:2: queues.a.timeout = "2d": should be at most jobs.max_timeo'),
         ("[jobs]\nmax_timeout = 30\n", "config.toml:1: jobs.timeout: should be at most jobs.max_timeout, 30"),

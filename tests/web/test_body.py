@@ -289,6 +289,7 @@ async def test_body_of_very_many_values_is_not_even_parsed(service: Served) -> N
 
     assert (answer.status, answer.code) == (413, "too_large")
     assert "300000 commas" in answer.json["detail"]
+    assert "application/x-ndjson" in answer.json["detail"]
 
 
 async def test_encoding_that_is_not_known_is_refused(service: Served) -> None:

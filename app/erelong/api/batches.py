@@ -41,6 +41,7 @@ MAX_LINES = 250  # to read more at once would keep others waiting
 BREATH = 0.001  # seconds after a group with nothing to store: a loop that never waits starves the threads of the store
 MANY_FAULTS = 1_000  # told of a batch in full; of further jobs only the first
 MAX_UNREAD = 1 << 24  # bytes of answers kept for a client that reads none before it has sent all
+AS_LINES = f"send more as {NDJSON}, a job on each line, which has no limit"
 WRAPPING = 2  # levels of a JSON batch around a job
 
 _CREATED, _THERE = b'{"id":"%b","created":true}\n', b'{"id":"%b","created":false}\n'  # as JSON they take thrice as long
@@ -76,8 +77,7 @@ class BatchRoutes:
         self._services.lifecycle.refuse_work()
         if request.content_type == NDJSON:
             return await self._stream(request)
-        limit = self._limits.max_batch_body
-        body = await self._bodies.json(request, max_size=limit, types=(JSON, NDJSON), wrapped=WRAPPING)
+        body = await self._read_body(request)
         now, caller = self._now(), caller_of(request)
         offers = await self._read_all(body, now, caller)
         memo = conditions.idempotency_memo(request, body, caller)
@@ -97,6 +97,13 @@ class BatchRoutes:
             response.headers["Idempotency-Replayed"] = "true"
         return response
 
+    async def _read_body(self, request: web.Request) -> Any:
+        limit = self._limits.max_batch_body
+        try:
+            return await self._bodies.json(request, max_size=limit, types=(JSON, NDJSON), wrapped=WRAPPING)
+        except TooLarge as problem:
+            raise TooLarge(f"{problem.detail}; {AS_LINES}", headers=problem.headers) from None
+
     async def _read_all(self, body: Any, now: Instant, caller: Caller) -> list[Offer]:
         try:
             asked = BatchIn.model_validate(body)
@@ -104,7 +111,7 @@ class BatchRoutes:
             raise invalid(error, BatchIn, "the batch cannot be taken") from None
         limit = self._limits.max_batch_jobs
         if len(asked.jobs) > limit:
-            detail = f"{len(asked.jobs)} jobs; at most {limit} in a JSON batch, a stream of lines has no limit"
+            detail = f"{len(asked.jobs)} jobs; at most {limit} in a JSON batch; {AS_LINES}"
             raise Invalid("the batch cannot be taken", faults=[Fault("/jobs", detail)])
         refusal: type[Invalid | Forbidden] = Invalid
         faults: list[Fault] = []

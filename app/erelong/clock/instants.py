@@ -70,6 +70,12 @@ def format_instant(us: Instant) -> str:
     return _second(seconds) + _MILLISECONDS[ms - seconds * 1000]
 
 
+def format_exactly(us: Instant) -> str:
+    """Write an instant as RFC 3339 in UTC, to the microsecond."""
+    seconds, microseconds = divmod(us, SECOND)
+    return f"{_second(seconds)}.{microseconds:06d}Z"
+
+
 def parse_duration(value: object) -> float:
     """Read a duration as seconds; raise ValueError, with what to send instead, when it is none or no sane one."""
     if type(value) in (int, float) and value == value:  # no bool

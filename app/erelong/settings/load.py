@@ -62,8 +62,20 @@ def _problem(fault: ErrorDetails, sources: Sources) -> str:
     is_secret = sources.is_secret(place) or place[-1:] == ("sha256",) or _is_secret(place)
     is_told = fault["type"] == "duration"  # by the clock itself
     given = "" if is_secret or is_told or value is None or isinstance(value, dict) else f" = {_shown(value)}"
-    wish = in_words(fault["ctx"]["pattern"]) if fault["type"] == "string_pattern_mismatch" else None
-    return f"{where}{given}: {wish or fault['msg'].removeprefix('Input ')}"
+    return f"{where}{given}: {_wish(fault, place, value)}"
+
+
+def _wish(fault: ErrorDetails, place: tuple[str, ...], value: object) -> str:
+    """Say what a value should be."""
+    match fault["type"]:
+        case "string_pattern_mismatch" if words := in_words(fault["ctx"]["pattern"]):
+            return words
+        case "model_type" if place[-1] == "rate" and type(value) in (int, float):
+            return f"should be a table: write rate = {{ per_second = {value} }}"
+        case "model_type" | "dict_type":
+            return "should be a table"
+        case _:
+            return fault["msg"].removeprefix("Input ")
 
 
 def _is_secret(place: tuple[str, ...]) -> bool:

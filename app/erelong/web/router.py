@@ -124,7 +124,7 @@ class Router:
                 return way
             allowed |= pattern.ways.keys()
         if not allowed:
-            raise NoSuchRoute(f"nothing is served at {request.path}; /openapi.json lists what is")
+            raise NoSuchRoute(f"nothing is served at {request.path}; /docs shows what is, /openapi.json lists it")
         known = ", ".join(sorted(allowed))
         detail = f"{method} is not served at {request.path}; use {known}"
         raise MethodNotAllowed(detail, headers={"Allow": known})

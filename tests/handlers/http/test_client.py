@@ -34,7 +34,7 @@ LARGE = 8_000_000  # more than the sockets of both sides hold
 
 OPENING = f"User-Agent: erelong/{__version__}|Accept-Encoding: identity|Accept: */*"
 ATTEMPT = (
-    f"webhook-id: {ID}|webhook-timestamp: 1767225600|X-Erelong-Attempt: 1|X-Erelong-Due-At: 2026-01-01T00:00:00.000Z"
+    f"webhook-id: {ID}|webhook-timestamp: 1767225600|X-Erelong-Attempt: 1|X-Erelong-Due-At: 2026-01-01T00:00:00.000000Z"
 )
 
 Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from datetime import datetime
 from typing import Any
 
 import orjson
@@ -14,8 +15,10 @@ from erelong import __version__
 from erelong.handlers.base import AttemptFailed, current_traceparent
 from erelong.handlers.http.ip_policy import Addresses
 from erelong.handlers.http.runner import Webhooks
+from erelong.settings.sections import HttpSection
 from tests.handlers.attempts import ID, make_attempt
 from tests.handlers.receiver import LOOPBACK, Receiver, raw_server
+from tests.support.served import Serve
 from tests.support.virtual import EPOCH
 
 
@@ -81,7 +84,7 @@ async def test_attempt_is_told_to_the_receiver(http: Webhooks, receiver: Receive
     assert headers["webhook-id"] == ID
     assert headers["webhook-timestamp"] == str(EPOCH // 1_000_000 + 2)
     assert headers["x-erelong-attempt"] == "3"
-    assert headers["x-erelong-due-at"] == "2026-01-01T00:00:01.501Z"
+    assert headers["x-erelong-due-at"] == "2026-01-01T00:00:01.500001Z"
     assert headers["user-agent"] == f"erelong/{__version__}"
     assert headers["accept-encoding"] == "identity"
 
@@ -245,6 +248,30 @@ async def test_retry_after_of_429_and_503_delays(
     receiver.answers(status, headers={"Retry-After": retry_after})
 
     assert (await failure_of(http, receiver.url)).delay == delay
+
+
+@pytest.mark.parametrize(("backoff", "wait"), [(1, 3), (10, 10)])
+async def test_retry_comes_when_retry_after_says_unless_the_backoff_is_longer(
+    serve: Serve, receiver: Receiver, backoff: int, wait: int
+) -> None:
+    service = await serve(http=HttpSection(allow_networks=list(LOOPBACK)))
+    receiver.answers(503, headers={"Retry-After": "3"})
+    retry = {"max_attempts": 2, "delay": backoff, "jitter": 0}
+
+    job = await service.submit(kind="http", params={"url": receiver.url}, retry=retry)
+    first, second = (await service.until(job["id"], "failed"))["attempts"]
+
+    between = datetime.fromisoformat(second["started_at"]) - datetime.fromisoformat(first["finished_at"])
+    assert between.total_seconds() == pytest.approx(wait, abs=0.01)
+
+
+async def test_due_time_is_told_to_the_microsecond(serve: Serve, receiver: Receiver) -> None:
+    service = await serve(http=HttpSection(allow_networks=list(LOOPBACK)))
+
+    job = await service.submit(kind="http", params={"url": receiver.url}, execute_at="2026-01-01T00:00:05.000250Z")
+    await service.until(job["id"], "succeeded")
+
+    assert receiver.seen[0].headers["x-erelong-due-at"] == "2026-01-01T00:00:05.000250Z"
 
 
 async def test_retry_after_of_another_status_is_not_heeded(http: Webhooks, receiver: Receiver) -> None:

@@ -12,7 +12,7 @@ from aiohttp import ClientConnectorError, ClientError
 from aiohttp.http import HttpProcessingError
 from pydantic import ValidationError
 
-from erelong.clock.instants import SECOND, format_instant
+from erelong.clock.instants import SECOND, format_exactly
 from erelong.errors import Fault
 from erelong.handlers.base import AttemptFailed, Stop, current_traceparent
 from erelong.handlers.http.client import Answer, Call, HttpClient
@@ -139,7 +139,7 @@ class Webhooks:
         timestamp = str(started_at // SECOND)
         lines = (
             f"webhook-id: {id}\r\nwebhook-timestamp: {timestamp}\r\n"
-            f"X-Erelong-Attempt: {job.attempt}\r\nX-Erelong-Due-At: {format_instant(due_at)}\r\n"
+            f"X-Erelong-Attempt: {job.attempt}\r\nX-Erelong-Due-At: {format_exactly(due_at)}\r\n"
         )
         if signature := self._signer.sign(id, timestamp, body):
             lines += f"webhook-signature: {signature}\r\n"
