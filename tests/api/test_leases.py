@@ -461,12 +461,38 @@ async def test_leased_attempts_are_counted(serve: Serve) -> None:
     assert b'erelong_attempts_ended_total{kind="resize",outcome="succeeded"} 1.0' in ended
 
 
-async def test_lease_of_a_kind_that_is_gone_is_lost_at_the_start(serve: Serve) -> None:
+async def test_lease_of_a_kind_that_is_not_declared_any_more_is_kept(serve: Serve) -> None:
     service = await pulled(serve)
-    job = await service.submit(kind="resize")
-    await lend_one(service, lease=3600)
+    await service.submit(kind="resize")
+    lease = await lend_one(service, lease=3600)
+    lost = await service.submit(kind="crop")
+    await lend(service, "crop", lease=10)
     await service.node.stop()
 
     after = await serve(store=service.store)
+    finished = await say(after, lease, "finish")
+    waiting = await after.until(lost["id"], "scheduled")
 
-    assert (await after.job(job["id"]))["attempts"][0]["outcome"] == "lost"
+    assert (finished.status, finished.json["state"]) == (200, "succeeded")
+    assert [attempt["outcome"] for attempt in waiting["attempts"]] == ["lost"]
+
+
+async def test_kind_that_is_not_declared_any_more_cannot_be_leased(serve: Serve) -> None:
+    service = await pulled(serve)
+    await service.submit(kind="resize", delay=1)
+    await service.node.stop()
+
+    after = await serve(store=service.store)
+    answer = await after.post("/v1/leases", {"kinds": ["resize"]})
+
+    assert (answer.status, answer.pointers) == (422, ["/kinds"])
+
+
+async def test_what_was_polled_for_is_forgotten(serve: Serve) -> None:
+    service = await pulled(serve)
+
+    for number in range(50):
+        await lend(service, queues=[f"queue-{number}"])
+        await asyncio.sleep(1)
+
+    assert len(service.node.engine.pollers._polled_at) <= 11

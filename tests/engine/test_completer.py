@@ -153,13 +153,6 @@ async def test_handler_that_cancels_its_own_task_fails_and_loses_no_place(clock:
     assert {error_of(job)["message"] for job in failed} == {"CancelledError: the handler cancelled itself"}
 
 
-async def test_kind_that_is_not_declared_any_more_is_a_failed_attempt(clock: VirtualClock) -> None:
-    async with Engine(clock=clock) as engine:
-        job = await engine.until_final(await engine.submit(kind="gone", retry=ONCE))
-
-    assert error_of(job)["message"] == "no kind 'gone' is declared; declare it in [kinds] and restart"
-
-
 @pytest.mark.parametrize(
     "result", [b'"' + b"x" * 200 + b'"', b'"x' + "é€😀".encode() * 40 + b'"', b"[" + b'"\\n",' * 50]
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from erelong.settings.kinds import KindSettings
 from erelong.settings.queues import QueueSettings
 from erelong.settings.sections import WorkersSection
 from tests.support.served import Serve, Served
@@ -48,6 +50,59 @@ async def test_label(serve: Serve) -> None:
 
     assert await waiting_for(service, (await service.submit(labels={"tenant": "1"}))["id"]) == "label"
     await service.until((await service.submit(labels={"tenant": "2"}))["id"], "succeeded")
+
+
+async def serve_pulled(serve: Serve, **asked: Any) -> Served:
+    return await serve(declared={"resize": KindSettings(pull=True)}, **asked)
+
+
+async def test_pull_job_says_at_once_that_it_waits_for_a_worker(serve: Serve) -> None:
+    service = await serve_pulled(serve)
+
+    job = await service.submit(kind="resize", queue="new")
+
+    assert job["waiting_for"] == "worker"
+
+
+async def test_released_job_says_at_once_that_it_waits_for_a_worker(serve: Serve) -> None:
+    service = await serve_pulled(serve)
+    await service.submit(kind="resize")
+    (lease,) = (await service.post("/v1/leases", {"kinds": ["resize"]})).json["leases"]
+
+    released = (await service.post(f"/v1/leases/{lease['token']}/release")).json
+
+    assert released["waiting_for"] == "worker"
+    assert await waiting_for(service, released["id"]) == "worker"
+
+
+async def test_poll_for_another_queue_is_none_for_this_job(serve: Serve) -> None:
+    service = await serve_pulled(serve)
+    polling = asyncio.create_task(service.post("/v1/leases", {"kinds": ["resize"], "queues": ["other"], "wait": 20}))
+    await asyncio.sleep(1)
+
+    assert await waiting_for(service, (await service.submit(kind="resize"))["id"]) == "worker"
+    assert (await polling).json["leases"] == []
+
+
+async def test_worker_that_comes_back_every_few_seconds_does_not_hide_a_limit(serve: Serve) -> None:
+    service = await serve_pulled(serve, queues={"default": QueueSettings(concurrency=1)})
+    first, second = [await service.submit(kind="resize") for _ in range(2)]
+    (lease,) = (await service.post("/v1/leases", {"kinds": ["resize"]})).json["leases"]
+    assert lease["job"]["id"] == first["id"]
+
+    assert await waiting_for(service, second["id"]) == "slot"
+    await asyncio.sleep(10)
+    assert await waiting_for(service, second["id"]) == "worker"
+
+
+async def test_worker_outside_needs_no_slot_of_the_service(serve: Serve) -> None:
+    service = await serve_pulled(serve, workers=WorkersSection(concurrency=1))
+    await service.submit_into("running")
+    polling = asyncio.create_task(service.post("/v1/leases", {"kinds": ["resize"], "wait": 20}))
+    await asyncio.sleep(1)
+
+    assert (await service.submit(kind="resize"))["waiting_for"] is None
+    assert len((await polling).json["leases"]) == 1
 
 
 async def test_slot_of_the_queue(serve: Serve) -> None:

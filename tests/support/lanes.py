@@ -19,6 +19,7 @@ from erelong.model.job import Job
 from erelong.settings.queues import LabelConcurrency, QueueSettings, Rate
 from erelong.stores.base import glance_at
 from tests.support.builders import make_job, make_retry
+from tests.support.kinds import FakeRunner
 from tests.support.signals import CountingSignal
 
 RETRY = make_retry()
@@ -33,12 +34,12 @@ def make_lanes(
     pull_kinds: Collection[str] = (),
     pollers: Pollers | None = None,
 ) -> Lanes:
-    """Lanes as the engine makes them; kinds other than the pull kinds run here."""
+    """Lanes as the engine makes them; jobs of the kind echo run here."""
     waiters = Waiters(limit=100, lifecycle=Lifecycle())
     return Lanes(
         config=queues,
         aging=aging,
-        kinds=Kinds(*(make_pull_kind(name=name) for name in pull_kinds)),
+        kinds=Kinds(FakeRunner().kind("echo"), *(make_pull_kind(name=name) for name in pull_kinds)),
         pollers=Pollers(waiters=waiters, tick=tick) if pollers is None else pollers,
         ready=Signal() if ready is None else ready,
         tick=tick,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from erelong.clock.timer import Timer
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from erelong.settings.sections import Config
     from erelong.stores.base import Store
     from erelong.telemetry.metrics import Metrics
+
+MISSING_KIND = "its jobs wait: declare the kind in [kinds] and restart, or cancel them"
 
 log = get_logger(__name__)
 
@@ -186,7 +189,16 @@ class Engine:
         for duty in self.duties.values():
             duty.start()
         self.lifecycle.started()
+        self._report_missing_kinds()
         log.info("ready", waiting=waiting, kinds=",".join(self.kinds))
+
+    def _report_missing_kinds(self) -> None:
+        live: Counter[str] = Counter()
+        for (_, kind, state), jobs in dict(self.store.counts()).items():
+            if jobs and not state.is_final and kind not in self.kinds:
+                live[kind] += jobs
+        for kind, jobs in live.items():
+            log.warning("kind_missing", kind=kind, jobs=jobs, remedy=MISSING_KIND)
 
     def drain(self) -> None:
         """Take no new work, start nothing more, and let waiting requests go."""

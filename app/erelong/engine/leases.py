@@ -73,7 +73,9 @@ class HeldLeases:
         """Take over the leases that were held when the service last stopped."""
         now = self._now()
         after: tuple[int, int] | None = None
-        page = MAX_EXPIRE if any(kind.is_pull for kind in self._kinds.values()) else 0
+        groups = [group for group, jobs in dict(self._store.counts()).items() if jobs]
+        may_be_held = any(state is State.RUNNING and self._kinds[kind].is_pull for _, kind, state in groups)
+        page = MAX_EXPIRE if may_be_held else 0
         while page == MAX_EXPIRE:
             query = Query(states=frozenset({State.RUNNING}), after=after, limit=MAX_EXPIRE)
             jobs = await self._store.list(query)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from erelong.handlers.base import AttemptFailed, Params, PlainRunner, Runner, Stop
-
-if TYPE_CHECKING:
-    from erelong.model.job import Job
+from erelong.handlers.base import Params, Runner, Stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,20 +27,15 @@ class Kind:
         return self.runner is None
 
 
-class Undeclared(PlainRunner):
-    """Takes any params, and fails the jobs of kinds that are not declared any more."""
+class AnyParams:
+    """Takes any params: there is nothing to check them against."""
 
-    def check(self, params: bytes) -> None:
-        """There is nothing to hold them to."""
-
-    async def run(self, job: Job) -> None:
-        message = f"no kind {job.kind!r} is declared; declare it in [kinds] and restart"
-        raise AttemptFailed("exception", message)
+    def check(self, params: bytes) -> None: ...
 
 
-_UNDECLARED: Final = Undeclared()
+# Its jobs wait, as those of a pull kind that no worker asks for, until the kind is declared again.
 UNDECLARED: Final = Kind(
-    name="", type="undeclared", stop=Stop.COOPERATIVE, params_schema={}, params=_UNDECLARED, runner=_UNDECLARED
+    name="", type="undeclared", stop=Stop.COOPERATIVE, params_schema={}, params=AnyParams(), runner=None
 )
 
 

@@ -218,12 +218,16 @@ class Lanes:
     def waiting_for(self, job: Job) -> str | None:
         """Return why a due job does not start: the first that holds of pause, worker, rate, label and slot."""
         lane = self._lanes.get(job.queue)
-        if lane is None:
-            return None
-        if lane.is_paused:
+        if lane is not None and lane.is_paused:
             return "pause"
-        if self._kinds[job.kind].is_pull and not self._pollers.is_polled(job.kind):
+        is_pull = self._kinds[job.kind].is_pull
+        if is_pull and not self._pollers.is_polled(job.kind, job.queue):
             return "worker"
+        if lane is not None and (limit := self._limit_on(lane, job)) is not None:
+            return limit
+        return "worker" if is_pull and not self._pollers.is_held(job.kind, job.queue) else None
+
+    def _limit_on(self, lane: Lane, job: Job) -> str | None:
         if lane.token_in(self._tick()) > 0:
             return "rate"
         if lane.is_label_full(job.seq):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from erelong.clock.instants import Tick
     from erelong.duties.waiters import Client, Waiter, Waiters
@@ -29,7 +30,7 @@ class Pollers:
     def __init__(self, *, waiters: Waiters, tick: Tick) -> None:
         self._waiters = waiters
         self._tick = tick
-        self._polled_at: dict[str, float] = {}
+        self._polled_at: dict[tuple[str, str | None], float] = {}  # the earliest first
 
     def __len__(self) -> int:
         return len(self._waiters.polls)
@@ -43,16 +44,30 @@ class Pollers:
             with self._waiters.hold(self._waiters.polls, keys, client) as waiter:
                 yield waiter
         finally:
-            self._polled_at |= dict.fromkeys(request.kinds, self._tick())
+            self._note(keys)
 
     def wake(self, kind: str, queue: str) -> None:
         """A job may start: wake the one that has waited longest of those that would take it."""
         if self._waiters.polls.held:
             self._waiters.polls.wake_first((kind, queue), (kind, None))
 
-    def is_polled(self, kind: str) -> bool:
-        """Whether anybody polls for jobs of a kind, or did a moment ago."""
-        if any(polled == kind for polled, _ in self._waiters.polls.held):
+    def is_held(self, kind: str, queue: str) -> bool:
+        """Return whether a request waits for jobs of a kind in a queue."""
+        held = self._waiters.polls.held
+        return (kind, queue) in held or (kind, None) in held
+
+    def is_polled(self, kind: str, queue: str) -> bool:
+        """Return whether a request waits for jobs of a kind in a queue, or did a moment ago."""
+        if self.is_held(kind, queue):
             return True
-        polled_at = self._polled_at.get(kind)
-        return polled_at is not None and self._tick() - polled_at < RECENTLY
+        polled_at = max(self._polled_at.get((kind, name), -math.inf) for name in (queue, None))
+        return self._tick() - polled_at < RECENTLY
+
+    def _note(self, keys: Iterable[tuple[str, str | None]]) -> None:
+        """Note what was polled for, and forget what was so long ago: clients make up queues without end."""
+        tick = self._tick()
+        for key in keys:
+            self._polled_at.pop(key, None)
+            self._polled_at[key] = tick
+        while tick - self._polled_at[earliest := next(iter(self._polled_at))] >= RECENTLY:
+            del self._polled_at[earliest]

@@ -119,7 +119,10 @@ class Jobs:
             return None
         if job.due_at > now:
             return "time"
-        return self._engine.lanes.waiting_for(job) or ("slot" if self._engine.dispatcher.room <= 0 else None)
+        reason = self._engine.lanes.waiting_for(job)
+        if reason is None and self._engine.dispatcher.room <= 0 and not self._engine.kinds[job.kind].is_pull:
+            return "slot"
+        return reason
 
     # changing
 
