@@ -66,7 +66,7 @@ async def test_lines_with_the_same_key_need_one_place(serve: Serve) -> None:
     assert (await service.post("/v1/jobs/batch", {"jobs": [line] * 5})).status == 201
 
 
-async def test_dropped_job_is_the_one_due_first_and_says_why(serve: Serve) -> None:
+async def test_dropped_job_is_the_one_due_first_and_says_why(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     service, jobs = await full(serve, "drop_oldest")
 
     answer = await submit(service)
@@ -75,6 +75,16 @@ async def test_dropped_job_is_the_one_due_first_and_says_why(serve: Serve) -> No
     assert answer.status == 201
     assert await states(service, jobs) == ["scheduled", "cancelled"]
     assert (dropped["error"]["type"], dropped["error"]["retryable"]) == ("dropped", False)
+    ((level, fields),) = [(record.levelname, record.__dict__["fields"]) for record in caplog.records]
+    assert level == "WARNING"
+    assert fields == {
+        "job": dropped["id"],
+        "kind": "echo",
+        "queue": "default",
+        "attempt": 0,
+        "error": "dropped",
+        "message": dropped["error"]["message"],
+    }
 
 
 async def test_batch_drops_as_many_as_it_brings(serve: Serve) -> None:

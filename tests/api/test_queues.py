@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from erelong.errors import StoreUnavailable
 from erelong.service.factory import MAX_TERMS
 from erelong.settings.queues import QueueSettings, Rate, RetryPatch
 from erelong.stores.base import Group
@@ -268,6 +269,35 @@ async def test_purge_cancels_what_waits_and_nothing_else(service: Served) -> Non
     assert (await service.job(other["id"]))["state"] == "scheduled"
     assert (await service.get("/v1/queues/mail")).json["counts"]["due"] == 0
     assert (await service.post("/v1/queues/mail/purge")).json == {"cancelled": 0}
+
+
+async def test_pause_resume_and_purge_are_a_line_each(service: Served, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    for _ in range(700):
+        await service.submit(queue="mail", delay=60)
+    caplog.clear()
+
+    for call in ("pause", "resume", "purge"):
+        await service.post(f"/v1/queues/mail/{call}")
+
+    told = [(record.levelname, record.getMessage(), record.__dict__["fields"]) for record in caplog.records]
+    assert told == [
+        ("INFO", "queue_paused", {"queue": "mail"}),
+        ("INFO", "queue_resumed", {"queue": "mail"}),
+        ("INFO", "queue_purged", {"queue": "mail", "cancelled": 700}),
+    ]
+
+
+async def test_purge_that_fails_half_way_is_told(service: Served, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    await service.submit(queue="mail", delay=60)
+    service.store.broken["save"] = StoreUnavailable("not now")
+
+    answer = await service.post("/v1/queues/mail/purge")
+
+    assert answer.status == 503
+    (record,) = [record for record in caplog.records if record.getMessage() == "queue_purged"]
+    assert record.__dict__["fields"]["cancelled"] == 0
 
 
 async def test_who_waits_for_a_purged_job_is_told(service: Served) -> None:

@@ -9,11 +9,13 @@ import pytest
 
 from erelong.attempt import Attempt, GiveUp
 from erelong.engine.job_log import report_loss
+from erelong.handlers.base import AttemptFailed
 from erelong.lanes.lane import Slot
+from erelong.model.job import State
 from erelong.model.outcome import End, Outcome
 from erelong.telemetry.log import current_job
 from tests.support.builders import NOW, make_running
-from tests.support.engine import ONCE, STEADY, Engine
+from tests.support.engine import ONCE, STEADY, Engine, error_of
 from tests.support.kinds import FakeRunner, raising
 from tests.support.virtual import VirtualClock
 
@@ -57,6 +59,60 @@ async def test_job_that_failed_for_good_is_a_warning(clock: VirtualClock, caplog
     ((level, fields),) = lines(caplog, "job_failed")
     assert (level, fields["job"], fields["outcome"]) == ("WARNING", job.id, "error")
     assert lines(caplog, "attempt_failed") == []
+
+
+async def test_job_that_failed_for_good_is_told_with_the_names_its_client_gave_it(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Engine(clock=clock, handler=FakeRunner(raising(UNLUCKY))) as engine:
+        await engine.until_final(await engine.submit(retry=ONCE, key="order-7", labels={"tenant": "t1"}))
+        await engine.until_final(await engine.submit(retry=ONCE))
+
+    (_, named), (_, nameless) = lines(caplog, "job_failed")
+    assert (named["key"], named["labels"]) == ("order-7", {"tenant": "t1"})
+    assert nameless.keys() == named.keys() - {"key", "labels"}
+
+
+async def test_job_that_expires_between_attempts_says_what_the_last_one_came_to(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    handler = FakeRunner(raising(AttemptFailed("http_status", "app.example answered 503")))
+    async with Engine(clock=clock, handler=handler) as engine:
+        job = await engine.submit(retry=STEADY, expires_after=15.0, key="order-7", labels={"tenant": "t1"}, queue="q")
+        expired = await engine.until_final(job)
+
+    message = (
+        "2 attempts were made, and the next had not begun by its expires_at; "
+        "the last error: http_status: app.example answered 503"
+    )
+    assert expired.state is State.EXPIRED
+    assert error_of(expired) == {"type": "expired", "message": message, "retryable": False}
+    assert lines(caplog, "job_expired") == [
+        (
+            "WARNING",
+            {
+                "job": job.id,
+                "kind": "echo",
+                "queue": "q",
+                "attempt": 2,
+                "key": "order-7",
+                "labels": {"tenant": "t1"},
+                "error": "expired",
+                "message": message,
+            },
+        )
+    ]
+
+
+async def test_job_that_expires_before_its_first_attempt_says_so(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Engine(clock=clock) as engine:
+        expired = await engine.until_final(await engine.submit(expires_after=0.0))
+
+    assert error_of(expired)["message"] == "it had not begun by its expires_at"
+    ((_, fields),) = lines(caplog, "job_expired")
+    assert (fields["attempt"], fields["message"]) == (0, "it had not begun by its expires_at")
 
 
 async def test_success_is_told_only_to_those_who_debug(clock: VirtualClock, caplog: pytest.LogCaptureFixture) -> None:

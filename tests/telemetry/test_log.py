@@ -90,8 +90,20 @@ def test_console_line_reads_time_level_event_fields(started: Callable[[Format], 
 
 
 @pytest.mark.parametrize("format", ["console", "json"])
+def test_field_with_parts_is_an_object(format: Format, started: Callable[[Format], Read]) -> None:
+    read = started(format)
+
+    log.info("job_failed", labels={"tenant": 't"1\n', "\udcff": "erl_0123456789ab_secret"})
+
+    (line,) = read()
+    text = json.loads(line)["labels"] if format == "json" else json.loads(json.loads(line.partition("labels=")[2]))
+    assert text == {"tenant": 't"1\n', "\\udcff": "erl_0123456789ab_…"}
+
+
+@pytest.mark.parametrize("format", ["console", "json"])
 @pytest.mark.parametrize(
-    "value", ["a\nb", "a\r\x1b[2Jb", "a\u2028b", "\udcff", "x" * 1_000_000, 2**70, object(), b"\n"]
+    "value",
+    ["a\nb", "a\r\x1b[2Jb", "a\u2028b", "\udcff", "x" * 1_000_000, 2**70, object(), b"\n", dict.fromkeys(range(9_999))],
 )
 def test_any_value_makes_one_bounded_line(format: Format, value: object, started: Callable[[Format], Read]) -> None:
     read = started(format)

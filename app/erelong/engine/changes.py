@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from erelong.clock.instants import SECOND
-from erelong.engine.job_log import report_end, report_loss
+from erelong.engine.job_log import report_end, report_expiry, report_loss
 from erelong.model.job import PLACES, Job, State
 from erelong.model.outcome import End
 from erelong.model.runs import counted
@@ -79,6 +79,8 @@ class Changes:
             self._agenda.add(self._now(), after.seq)
         if after.is_final:
             self._note_final(after)
+        if after.state is State.EXPIRED:
+            report_expiry(after)
         self._jobs.wake((after.seq,))
 
     def deleted(self, job: Job) -> None:

@@ -1,4 +1,4 @@
-"""What the log says of attempts that end: nothing of a success, unless asked for by the level debug."""
+"""What the log says of attempts and jobs that end: nothing of a success, unless asked for by the level debug."""
 
 from __future__ import annotations
 
@@ -26,6 +26,16 @@ def fields_of(job: Job) -> dict[str, Any]:
     return {"job": job.id, "kind": job.kind, "queue": job.queue, "attempt": job.attempt}
 
 
+def names_of(job: Job) -> dict[str, Any]:
+    """What names a job in the log whose work was not done: also the names that its client gave it."""
+    names = fields_of(job)
+    if job.key is not None:
+        names["key"] = job.key
+    if job.labels is not None:
+        names["labels"] = orjson.loads(job.labels)
+    return names
+
+
 def report_end(running: Job, outcome: Outcome, after: Job) -> None:
     """Say how an attempt ended, and what becomes of its job."""
     end, error = outcome.end, outcome.error
@@ -39,7 +49,7 @@ def report_end(running: Job, outcome: Outcome, after: Job) -> None:
         "message": error.message[:MAX_SHOWN] if error else "",
     }
     if after.state is State.FAILED:
-        log.warning("job_failed", **fields_of(running), **about)
+        log.warning("job_failed", **names_of(running), **about)
     elif after.due_at is not None:
         log.info("attempt_failed", **fields_of(running), **about, next_at=format_instant(after.due_at))
     else:
@@ -49,7 +59,20 @@ def report_end(running: Job, outcome: Outcome, after: Job) -> None:
 def report_loss(after: Job) -> None:
     """Say that an attempt was lost with the process in which it ran, and if that was once too often for its job."""
     log.warning("attempt_lost", **fields_of(after), state=after.state.word)
-    if after.state is State.FAILED and after.error is not None:
-        error = orjson.loads(after.error)
-        about = {"outcome": End.LOST, "error": error["type"], "message": error["message"]}
-        log.warning("job_failed", **fields_of(after), **about)
+    if after.state is State.FAILED:
+        log.warning("job_failed", **names_of(after), outcome=End.LOST, **_error_of(after))
+
+
+def report_expiry(after: Job) -> None:
+    """Say that a job has expired, and what its attempts came to if it had any."""
+    log.warning("job_expired", **names_of(after), **_error_of(after))
+
+
+def report_drop(after: Job) -> None:
+    """Say that a waiting job was cancelled to make room for others."""
+    log.warning("job_dropped", **names_of(after), **_error_of(after))
+
+
+def _error_of(job: Job) -> dict[str, Any]:
+    error = orjson.loads(job.error or b"{}")
+    return {"error": error.get("type", ""), "message": error.get("message", "")[:MAX_SHOWN]}

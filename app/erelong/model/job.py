@@ -200,7 +200,14 @@ class Job(NamedTuple):
 
     def expire(self, now: Instant) -> Job:
         self._must_wait("expire")
-        return self._end(State.EXPIRED, now, Error("expired", "it had not begun by its expires_at", retryable=False))
+        message = "it had not begun by its expires_at"
+        if self.attempt:
+            made = "1 attempt was" if self.attempt == 1 else f"{self.attempt} attempts were"
+            message = f"{made} made, and the next had not begun by its expires_at"
+        if self.attempt and self.error is not None:
+            last = orjson.loads(self.error)
+            message += f"; the last error: {last['type']}: {last['message']}"
+        return self._end(State.EXPIRED, now, Error("expired", message, retryable=False))
 
     def drop(self, now: Instant) -> Job:
         self._must_wait("drop")

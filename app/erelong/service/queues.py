@@ -11,15 +11,19 @@ from erelong.errors import QueueInUse, QueueNotFound
 from erelong.model.caller import ANYBODY, Caller
 from erelong.model.job import WORDS, State
 from erelong.model.query import Order, Query
+from erelong.telemetry.log import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from erelong.clock.instants import Instant
     from erelong.engine.engine import Engine
+    from erelong.model.job import Job
     from erelong.settings.queues import QueueSettings
 
 PURGE_SLICE = 500
+
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,25 +80,31 @@ class Queues:
         if not is_paused:
             self._check(name)
         await self._overrides.pause(name, is_paused)
+        log.info("queue_paused" if is_paused else "queue_resumed", queue=name)
         return await self._count(name)
 
     async def purge(self, name: str) -> int:
         """Cancel all waiting jobs, in slices; return how many."""
         self._check(name)
-        cancelled = 0
-        query = Query(states=frozenset({State.SCHEDULED}), queues=frozenset({name}), limit=PURGE_SLICE, is_full=True)
-        newest = await self._store.list(query)
-        while newest:
-            now = self._now()
-            ended = [job.cancel(now, "its queue was purged") for job in newest]
-            for before, job, verdict in zip(newest, ended, await self._store.save(ended), strict=True):
-                if verdict.is_saved:
-                    cancelled += 1
-                    self._engine.changes.changed(before, job)
-            after = (0, newest[-1].seq)
-            newest = await self._store.list(
-                Query(states=query.states, queues=query.queues, limit=PURGE_SLICE, is_full=True, after=after)
-            )
+        cancelled, after = 0, None
+        states, queues = frozenset({State.SCHEDULED}), frozenset({name})
+        try:
+            while newest := await self._store.list(
+                Query(states=states, queues=queues, limit=PURGE_SLICE, is_full=True, after=after)
+            ):
+                cancelled += await self._cancel(newest)
+                after = (0, newest[-1].seq)
+        finally:
+            log.info("queue_purged", queue=name, cancelled=cancelled)
+        return cancelled
+
+    async def _cancel(self, jobs: Sequence[Job]) -> int:
+        now, cancelled = self._now(), 0
+        ended = [job.cancel(now, "its queue was purged") for job in jobs]
+        for before, after, verdict in zip(jobs, ended, await self._store.save(ended), strict=True):
+            if verdict.is_saved:
+                cancelled += 1
+                self._engine.changes.changed(before, after)
         return cancelled
 
     def refuse_strange(self, name: str, caller: Caller) -> None:

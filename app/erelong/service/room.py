@@ -7,6 +7,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from erelong.engine.job_log import report_drop
 from erelong.errors import BacklogFull
 from erelong.model.job import State
 from erelong.model.query import Order, Query
@@ -84,6 +85,7 @@ class Room:
                 if verdict.is_saved:
                     left -= 1
                     self._engine.changes.changed(before, after)
+                    report_drop(after)
 
     async def _wait(self, queue: str, number: int, client: Client) -> None:
         """Hold a submit until there is room; refuse it when the time is up, its client gone, or too many are held."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 MAX_QUEUED: Final = 10_000  # lines that wait for a slow reader; more are dropped, counted and told of
 MAX_FIELD: Final = 4_000  # characters of one field
+MAX_PARTS: Final = 20  # of a field that has some, such as labels; one with more is shown as text
 MAX_A_SECOND: Final = 100  # lines of one event, or of one library; more are dropped likewise, but for debug
 
 
@@ -104,7 +105,7 @@ class _Json(logging.Formatter):
 class _Console(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         event = str(_plain(record.getMessage()))
-        fields = "".join(f" {name}={_quoted(str(value))}" for name, value in _fields(record).items())
+        fields = "".join(f" {name}={_quoted(_text(value))}" for name, value in _fields(record).items())
         return f"{_time(record)} {record.levelname:<7} {event if event.isprintable() else json.dumps(event)}{fields}"
 
 
@@ -206,10 +207,16 @@ def _fields(record: logging.LogRecord) -> dict[str, object]:
 
 
 def _plain(value: object) -> object:
+    if isinstance(value, dict) and len(value) <= MAX_PARTS:
+        return {str(_plain(name)): _plain(str(part)) for name, part in value.items()}
     if value is None or isinstance(value, (bool, float)) or (isinstance(value, int) and abs(value) < 2**63):
         return value
     text = redacted(str(value)).encode(errors="backslashreplace").decode()  # a path may hold half a surrogate pair
     return text if len(text) <= MAX_FIELD else f"{text[:MAX_FIELD]}…"
+
+
+def _text(value: object) -> str:
+    return orjson.dumps(value).decode() if isinstance(value, dict) else str(value)
 
 
 def _quoted(text: str) -> str:
