@@ -24,8 +24,9 @@ from erelong.settings.sections import Config
 
 @pytest.fixture(autouse=True)
 def _no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder without config.toml, and an environment without ours."""
+    """A folder without config.toml, and the log as it is: in an environment without ours."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("erelong.telemetry.log.setup", lambda *_: None)
 
 
 Served = list[tuple[Config, Sequence[Path]]]
@@ -41,7 +42,6 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Served:
         return 0
 
     monkeypatch.setattr(main, "serve", serve)
-    monkeypatch.setattr("erelong.telemetry.log.setup", lambda *_: None)
     return calls
 
 
@@ -81,6 +81,19 @@ def test_exit_of_the_service_becomes_its_code_and_a_line(
 
     assert run(["serve"]) == 75
     assert capsys.readouterr().err == "erelong: another process owns data/erelong.db; stop it first\n"
+
+
+@pytest.mark.parametrize("command", ["serve", "check-config"])
+def test_variable_that_is_a_setting_but_for_an_underscore_is_a_warning(
+    command: str, served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("ERELONG_SERVER_PORT", "9000")
+    monkeypatch.setenv("ERELONG_STORE_PATH", "tcp://10.0.0.1:80")
+
+    assert run([command]) == 0
+
+    told = [(record.getMessage(), record.__dict__["fields"]) for record in caplog.records]
+    assert told == [("variable_ignored", {"variable": "ERELONG_SERVER_PORT", "write": "ERELONG_SERVER__PORT"})]
 
 
 # check-config

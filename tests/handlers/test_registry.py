@@ -86,6 +86,67 @@ def test_module_that_is_not_there_is_named_with_where_it_was_searched(folder: Pa
     assert str(folder) in str(error.value)
 
 
+@pytest.fixture
+def shadowed(folder: Path) -> Path:
+    """A folder whose mail/tasks.py is not the one that is imported."""
+    for place, function in (("library", "other"), ("mine", "send")):
+        (folder / place / "mail").mkdir(parents=True)
+        (folder / place / "mail" / "__init__.py").write_text("")
+        (folder / place / "mail" / "tasks.py").write_text(f"async def {function}() -> None: ...\n")
+    sys.path.append(str(folder / "library"))
+    return folder / "mine"
+
+
+def test_function_of_a_package_that_takes_the_place_of_another_is_a_warning(
+    shadowed: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_kinds(Config(kinds={"mail": KindSettings(python="mail.tasks:other")}), folders=[shadowed])
+
+    ((event, fields),) = [(record.getMessage(), record.__dict__["fields"]) for record in caplog.records]
+    other = shadowed.parent / "library" / "mail" / "tasks.py"
+    assert (event, fields["kind"]) == ("kind_shadowed", "mail")
+    assert fields["reason"].startswith(f"imported from {other}, which takes the place of {shadowed / 'mail/tasks.py'}")
+
+
+@pytest.mark.parametrize(
+    ("path", "problem", "imported"),
+    [("mail.tasks:send", 'has no "send"', "tasks.py"), ("mail.later:send", 'no module "mail.later"', "__init__.py")],
+)
+def test_function_that_another_package_hides_is_a_problem_that_says_so(
+    shadowed: Path, path: str, problem: str, imported: str
+) -> None:
+    (shadowed / "mail" / "later.py").write_text("async def send() -> None: ...\n")
+
+    with pytest.raises(ConfigError) as caught:
+        make_kinds(Config(kinds={"mail": KindSettings(python=path)}), folders=[shadowed])
+
+    expected = shadowed / f"{path.partition(':')[0].replace('.', '/')}.py"
+    told = str(caught.value)
+    assert problem in told
+    assert f"imported from {shadowed.parent}/library/mail/{imported}, which takes the place of {expected}" in told
+
+
+def test_module_named_like_one_of_the_library_is_told_apart(folder: Path) -> None:
+    for name in ("time", "queue"):
+        (folder / f"{name}.py").write_text("def send() -> None: ...\n")
+
+        with pytest.raises(ConfigError, match=f"which takes the place of {folder}/{name}.py: rename one of them"):
+            make_kinds(Config(kinds={"mail": KindSettings(python=f"{name}:send")}), folders=[folder])
+
+
+@pytest.mark.parametrize("file", ["jobs.py", "jobs/__init__.py"])
+def test_module_of_the_folder_itself_takes_nobodys_place(
+    folder: Path, file: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder / file).parent.mkdir(exist_ok=True)
+    (folder / file).write_text("def send() -> None: ...\n")
+    (folder / "link").symlink_to(folder)
+
+    make_kinds(Config(kinds={"mail": KindSettings(python="jobs:send")}), folders=[folder / "link", folder])
+
+    assert caplog.records == []
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from erelong.settings.kinds import KindSettings
-from erelong.settings.load import load
+from erelong.settings.load import find_near_misses, load
 from erelong.settings.queues import QueueSettings, Rate, RetryPatch
 from erelong.settings.section import ConfigError
 
@@ -106,6 +106,30 @@ def test_wrong_variable_is_told_by_name(env: dict[str, str], problem: str) -> No
     (told,) = problems(SHIPPED, env)
 
     assert told.startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "meant"),
+    [
+        ("ERELONG_SERVER_PORT", "9000", "ERELONG_SERVER__PORT"),
+        ("erelong_workers_concurrency", "5", "ERELONG_WORKERS__CONCURRENCY"),
+        ("ERELONG_JOBS_RETRY_MAX_ATTEMPTS", "5", "ERELONG_JOBS__RETRY__MAX_ATTEMPTS"),
+        ("ERELONG_JOBS_RETRY", "{ delay = 1 }", "ERELONG_JOBS__RETRY"),
+        ("ERELONG_AUTH_KEYS", "{}", "ERELONG_AUTH__KEYS"),
+        ("ERELONG_HTTP_SIGNING_SECRETS_FILE", "/run/secrets/x", "ERELONG_HTTP__SIGNING_SECRETS_FILE"),
+        ("ERELONG_SERVER_PORT", "tcp://10.0.0.1:8080", None),
+        ("ERELONG_SERVER__PORT", "9000", None),
+        ("ERELONG_SERVER_SERVICE_HOST", "10.0.0.1", None),
+        ("ERELONG_PORT", "9000", None),
+        ("ERELONG_SERVER", "x", None),
+        ("ERELONG_SERVER_PROT", "9000", None),
+        ("SERVER_PORT", "9000", None),
+    ],
+)
+def test_variable_that_is_a_setting_but_for_an_underscore_is_known(
+    variable: str, value: str, meant: str | None
+) -> None:
+    assert find_near_misses({variable: value}) == ({} if meant is None else {variable: meant})
 
 
 def test_value_given_twice_in_the_environment_is_refused(tmp_path: Path) -> None:

@@ -10,15 +10,23 @@ from erelong.handlers.declared import DeclaredKinds
 from erelong.handlers.echo import make_echo
 from erelong.handlers.http.runner import make_http
 from erelong.handlers.kinds import Kind, Kinds
+from erelong.handlers.python.loading import find_shadow
 from erelong.handlers.python.signature import Unfit
 from erelong.settings.section import ConfigError
+from erelong.telemetry.log import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from erelong.clock.instants import Now
+    from erelong.settings.kinds import KindSettings
     from erelong.settings.sections import Config
+
+
+SHADOWED = "imported from {0}, which takes the place of {1}: rename one of them"
+
+log = get_logger(__name__)
 
 
 def make_kinds(config: Config, *, folders: Sequence[Path] = (), now: Now = instants.now) -> Kinds:
@@ -37,10 +45,18 @@ def make_kinds(config: Config, *, folders: Sequence[Path] = (), now: Now = insta
             kinds[name] = declared.make(name, kind)
         except Unfit as error:
             runs = "pull" if kind.pull else "command" if kind.command else f'python = "{kind.python}"'
-            problems.append(f"kinds.{name}.{runs}: {error}")
+            shadow = _shadow_of(kind, folders)
+            problems.append(f"kinds.{name}.{runs}: {error}{f'; {SHADOWED.format(*shadow)}' if shadow else ''}")
+        else:
+            if shadow := _shadow_of(kind, folders):
+                log.warning("kind_shadowed", kind=name, reason=SHADOWED.format(*shadow))
     if problems:
         raise ConfigError(problems)
     return Kinds(*kinds.values())
+
+
+def _shadow_of(kind: KindSettings, folders: Sequence[Path]) -> tuple[str, str] | None:
+    return None if kind.python is None else find_shadow(kind.python, folders)
 
 
 def _search_in(folders: Sequence[Path]) -> None:

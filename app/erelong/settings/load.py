@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from erelong.settings.names import in_words, names_at
 from erelong.settings.section import ConfigError
 from erelong.settings.sections import Config
-from erelong.settings.sources import Sources
+from erelong.settings.sources import PREFIX, Sources
 from erelong.telemetry.redact import redacted
 
 DEFAULT_FILE: Final = Path("config.toml")
+PORT_ADDRESSES: Final = ("tcp://", "udp://", "sctp://")
 SECRETS: Final = (("http", "proxy"), ("http", "secrets"), ("http", "signing_secrets"))
 
 
@@ -39,6 +40,30 @@ def load(path: Path | None, env: Mapping[str, str], *, data: Path | None = None)
     if data is None:
         return config
     return config.model_copy(update={"store": config.store.model_copy(update={"path": data / "erelong.db"})})
+
+
+def find_near_misses(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that would name a setting with two underscores in place of one, each with that name.
+
+    Kubernetes makes such variables for services: their values are the addresses of ports, and they are left out.
+    """
+    settings = {"_".join(place).upper(): "__".join(place).upper() for place in _settings(Config) if len(place) > 1}
+    misses = {}
+    for variable, value in env.items():
+        name = variable.upper().removeprefix(PREFIX)
+        file = "_FILE" if name.endswith("_FILE") else ""
+        setting = settings.get(name.removesuffix(file))
+        if setting is not None and variable.upper().startswith(PREFIX) and not value.startswith(PORT_ADDRESSES):
+            misses[variable] = f"{PREFIX}{setting}{file}"
+    return misses
+
+
+def _settings(shape: type[BaseModel], place: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """List the places of all settings and sections that have names of their own."""
+    for name, field in shape.model_fields.items():
+        yield (*place, name)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _settings(field.annotation, (*place, name))
 
 
 def _checked(sources: Sources) -> Config:

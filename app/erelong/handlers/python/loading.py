@@ -7,6 +7,7 @@ import inspect
 import sys
 import traceback
 from operator import attrgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from erelong.attempt import RetryAfter
@@ -15,7 +16,7 @@ from erelong.handlers.base import AttemptFailed
 from erelong.handlers.python.signature import Unfit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
 MAX_TRACE: Final = 16_384
 HANDLERS: Final = "erelong.handlers"
@@ -40,6 +41,27 @@ def import_function(path: str) -> Callable[..., Any]:
         raise Unfit(f'module "{module_name}" ({source}) has no "{attribute}"') from None
     _refuse_no_function(function, attribute)
     return function  # type: ignore[no-any-return]  # checked above as far as it can be
+
+
+def find_shadow(path: str, folders: Iterable[Path]) -> tuple[str, str] | None:
+    """Return where the module of `path` was imported from, and the file in these folders whose place that took.
+
+    None if there is no such file, or it is the one that was imported.
+    """
+    name = path.partition(":")[0]
+    parts = name.split(".")
+    files = [file for folder in folders for file in (folder.joinpath(*parts, "__init__.py"), _source(folder, parts))]
+    expected = next((file.resolve() for file in files if file.is_file()), None)
+    found = sys.modules.get(name) or sys.modules.get(parts[0])
+    if expected is None or found is None:
+        return None
+    imported = getattr(found, "__file__", None)
+    is_it = imported and found.__name__ == name and Path(imported).resolve().parent == expected.parent
+    return None if is_it else (imported or "the standard library", str(expected))
+
+
+def _source(folder: Path, parts: Sequence[str]) -> Path:
+    return folder.joinpath(*parts[:-1], f"{parts[-1]}.py")
 
 
 def failure_of(error: BaseException) -> AttemptFailed:
