@@ -281,6 +281,11 @@ class Exit(Exception):
 
     code: ClassVar[int] = 1
 
+    @property
+    def line(self) -> str:
+        """The last line that the process writes."""
+        return f"erelong: {self}"
+
 
 class StoreCorrupt(Exit):
     """The store is damaged or is not one of ours."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from erelong.clock.instants import Now
+    from erelong.errors import Exit
     from erelong.handlers.kinds import Kinds
     from erelong.monitoring.tracing import Tracing
     from erelong.settings.sections import Config
@@ -99,19 +100,22 @@ class Node:
 
 
 def serve(config: Config, folders: Sequence[Path]) -> int:
-    """Run the service until it is told to stop, or its store ends; return the exit code."""
+    """Run the service until it is told to stop, and return 0; raise the `Exit` of a store that ends before."""
     refuse_open_door(config)
     config = fitted(config)
     tracing = make_tracing(os.environ)
     kinds = make_kinds(config, folders=folders)
     try:
-        return run_loop(_serve(config, kinds, tracing), config.server.loop)
+        reason = run_loop(_serve(config, kinds, tracing), config.server.loop)
     finally:
         if tracing is not None:
             tracing.close()
+    if reason is not None:
+        raise reason
+    return 0
 
 
-async def _serve(config: Config, kinds: Kinds, tracing: Tracing | None) -> int:
+async def _serve(config: Config, kinds: Kinds, tracing: Tracing | None) -> Exit | None:
     metrics, stopping = Metrics(), heed_signals()
     asyncio.get_running_loop().set_exception_handler(Complaints())
     with listen(config.server.host, config.server.port) as door:  # before anything is started that this may fail
@@ -131,7 +135,7 @@ async def _serve(config: Config, kinds: Kinds, tracing: Tracing | None) -> int:
                 await node.stop()
 
 
-async def _answer(node: Node, door: socket.socket, stopping: asyncio.Event) -> int:
+async def _answer(node: Node, door: socket.socket, stopping: asyncio.Event) -> Exit | None:
     """Answer requests until the end; reads continue while the engine stops."""
     server = Server(limits=node.config.server, metrics=node.metrics)
     await server.open(node.router, door)
@@ -144,6 +148,6 @@ async def _answer(node: Node, door: socket.socket, stopping: asyncio.Event) -> i
         ended = await stop_requested(stopping, node.store)
         log.info("draining", timeout=0.0 if ended else node.config.server.drain_timeout)
         await node.engine.stop(can_store=ended is None)
-        return ended.code if ended else 0
+        return ended
     finally:
         await server.close()

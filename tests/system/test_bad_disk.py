@@ -105,6 +105,8 @@ async def test_disk_that_fails_again_ends_the_service_with_74(
 
     assert service.wait().code == IO_FAILED
     assert disk.faults == 2
+    assert service.log_text().splitlines()[-1].startswith("erelong: the disk failed twice in a minute: disk I/O error")
+    assert "Traceback" not in service.log_text()
     disk.heal()
     await asyncio.to_thread(service.start)
     await keep(promises, client)

@@ -27,7 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(asked)
     except Exit as reason:
-        print(f"erelong: {reason}", file=sys.stderr)
+        logging.shutdown()  # why it ends comes last
+        print(reason.line, file=sys.stderr)
         return reason.code
     finally:
         logging.shutdown()

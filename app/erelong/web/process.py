@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 from typing import TYPE_CHECKING
 
 from erelong.telemetry.log import get_logger
@@ -22,16 +23,19 @@ STRAY_GRACE = 0.1  # what follows drain_timeout adds up to less than a second, m
 log = get_logger(__name__)
 
 
-def run_loop(service: Coroutine[Any, Any, int], loop: str) -> int:
-    """Run the service on a loop of this name; return its exit code. What does not end then ends with the process."""
+def run_loop(service: Coroutine[Any, Any, Exit | None], loop: str) -> Exit | None:
+    """Run the service on a loop of this name; return why it ended. What does not end then ends with the process."""
     with asyncio.Runner(loop_factory=_loop_factory(loop)) as runner:
-        code = runner.run(service)
+        reason = runner.run(service)
         strays = runner.run(end_strays(STRAY_GRACE))
         if strays:
             log.warning("left_behind", tasks=strays)
             logging.shutdown()
-            os._exit(code)  # what swallows its cancellation would keep the loop, and so the process, for ever
-    return code
+            if reason is not None:
+                sys.stderr.write(f"{reason.line}\n")
+            sys.stderr.flush()
+            os._exit(reason.code if reason else 0)  # what swallows its cancellation would keep the loop for ever
+    return reason
 
 
 def heed_signals() -> asyncio.Event:

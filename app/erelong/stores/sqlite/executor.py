@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 ONE_FAILURE_A = 60.0  # seconds; a second one within them, and the disk is not to be trusted
 
+CHECK_DISK = "check the disk and the kernel's log (dmesg), then start again"
+
 T = TypeVar("T")
 
 log = get_logger(__name__)
@@ -217,12 +219,12 @@ class SqliteThreads:
     def _mend(self, error: BaseException) -> None:
         """Close everything and open it anew, once: what fails twice in a minute is not to be trusted."""
         self._failure = error
-        log.error("store_io_error", problem=described(error), exc_info=error)
+        log.error("store_io_error", problem=described(error))
         now = time.monotonic()
         with self._quick_pass, self._slow_pass:
             try:
                 if now - self._failed_at < ONE_FAILURE_A:
-                    raise StoreFailed(f"the disk failed twice in a minute: {described(error)}; look at it and its log")
+                    raise StoreFailed(f"the disk failed twice in a minute: {described(error)}; {CHECK_DISK}")
                 self._file.reopen()
                 self._begin_anew()
             except Exception as second:  # noqa: BLE001 - whatever it is, nothing can be stored any more

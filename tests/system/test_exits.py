@@ -1,0 +1,51 @@
+"""A service that cannot start, or go on: its last line says why, and there is no traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.process import ServiceProcess
+
+pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(30)]
+
+MakeService = Callable[..., ServiceProcess]
+
+
+def assert_ended_with(service: ServiceProcess, code: int, why: str) -> None:
+    service.launch()
+
+    assert service.wait().code == code
+    last = service.log_text().splitlines()[-1]
+    assert last.startswith("erelong: ")
+    assert why in last
+    assert "Traceback" not in service.log_text()
+
+
+def test_settings_that_are_wrong_end_it_with_78(make_service: MakeService) -> None:
+    assert_ended_with(make_service(config="[server]\nport = 'x'\n"), 78, 'server.port = "x"')
+
+
+def test_data_that_are_not_ours_end_it_with_65(make_service: MakeService) -> None:
+    service = make_service()
+    service.data.mkdir()
+    (service.data / "erelong.db").write_bytes(b"x" * 10_000)
+
+    assert_ended_with(service, 65, "cannot be read as a database of erelong")
+
+
+def test_data_that_cannot_be_opened_end_it_with_74(make_service: MakeService) -> None:
+    service = make_service()
+    (service.data / "erelong.db").mkdir(parents=True)
+
+    assert_ended_with(service, 74, "look at the disk and the permissions")
+
+
+def test_data_that_another_process_has_end_it_with_75(make_service: MakeService) -> None:
+    owner = make_service()
+    owner.start()
+    service = make_service()
+    service.data = owner.data
+
+    assert_ended_with(service, 75, "the store is in use by process")
