@@ -12,7 +12,9 @@ from yarl import URL
 
 from erelong.api.routes import make_face
 from erelong.clock import instants
+from erelong.duties.duty import Duty
 from erelong.duties.lifecycle import Lifecycle
+from erelong.duties.signal import Signal
 from erelong.engine.engine import Engine
 from erelong.handlers.registry import make_kinds
 from erelong.monitoring.gauges import Gauges
@@ -23,15 +25,17 @@ from erelong.service.services import Services
 from erelong.stores.registry import make_store
 from erelong.telemetry.log import get_logger
 from erelong.telemetry.metrics import Metrics
+from erelong.web.auth import KeyGate
 from erelong.web.fd_limit import Complaints, fitted
 from erelong.web.listener import listen, refuse_open_door
 from erelong.web.process import heed_signals, run_loop, stop_requested
+from erelong.web.reload import AuthReload
 from erelong.web.router import Router
 from erelong.web.server import Server
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from erelong.clock.instants import Now
@@ -72,14 +76,15 @@ class Node:
         self.health = Health(services=self.services, watchdog=watchdog)
         path = config.store.path if config.store.kind == "sqlite" else None
         self.gauges = Gauges(services=self.services, metrics=self.metrics, path=path)
+        self.gate = KeyGate(services=self.services, config=config, tick=tick)
         face = make_face(
             services=self.services,
             config=config,
+            gate=self.gate,
             health=self.health,
             gauges=self.gauges,
             metrics=self.metrics,
             now=now,
-            tick=tick,
         )
         self.router = Router(faces=[face], metrics=self.metrics, around=tracing)
         self._open = AsyncExitStack()
@@ -99,14 +104,17 @@ class Node:
         await self._open.aclose()
 
 
-def serve(config: Config, folders: Sequence[Path]) -> int:
-    """Run the service until it is told to stop, and return 0; raise the `Exit` of a store that ends before."""
+def serve(config: Config, folders: Sequence[Path], make_config: Callable[[], Config]) -> int:
+    """Run the service until it is told to stop, and return 0; raise the `Exit` of a store that ends before.
+
+    `make_config` reads the settings again.
+    """
     refuse_open_door(config)
     config = fitted(config)
     tracing = make_tracing(os.environ)
     kinds = make_kinds(config, folders=folders)
     try:
-        reason = run_loop(_serve(config, kinds, tracing), config.server.loop)
+        reason = run_loop(_serve(config, make_config, kinds, tracing), config.server.loop)
     finally:
         if tracing is not None:
             tracing.close()
@@ -115,8 +123,11 @@ def serve(config: Config, folders: Sequence[Path]) -> int:
     return 0
 
 
-async def _serve(config: Config, kinds: Kinds, tracing: Tracing | None) -> Exit | None:
-    metrics, stopping = Metrics(), heed_signals()
+async def _serve(
+    config: Config, make_config: Callable[[], Config], kinds: Kinds, tracing: Tracing | None
+) -> Exit | None:
+    metrics, hung_up = Metrics(), Signal()
+    stopping = heed_signals(hung_up)
     asyncio.get_running_loop().set_exception_handler(Complaints())
     with listen(config.server.host, config.server.port) as door:  # before anything is started that this may fail
         async with Watchdog(limit=config.log.watchdog, metrics=metrics) as watchdog:
@@ -129,9 +140,12 @@ async def _serve(config: Config, kinds: Kinds, tracing: Tracing | None) -> Exit 
                 tracing=tracing,
             )
             await node.start()
+            reload = Duty(work=AuthReload(gate=node.gate, make_config=make_config, told=hung_up), metrics=metrics)
+            reload.start()
             try:
                 return await _answer(node, door, stopping)
             finally:
+                await reload.stop()
                 await node.stop()
 
 

@@ -37,7 +37,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Served:
     """What `serve` was called with; it returns at once."""
     calls: Served = []
 
-    def serve(config: Config, folders: Sequence[Path]) -> int:
+    def serve(config: Config, folders: Sequence[Path], _: object) -> int:
         calls.append((config, folders))
         return 0
 

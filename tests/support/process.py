@@ -50,7 +50,9 @@ class ServiceProcess:
         environment: Mapping[str, str] | None = None,
         root: Path = ROOT,
         is_installed: bool = False,
+        stdin: int = subprocess.DEVNULL,
     ) -> None:
+        self._stdin = stdin
         self._cwd, self.module = (folder, "erelong") if is_installed else (root, "app")
         self._path = {"PYTHONPATH": str(SOURCE)} if is_installed else {}
         self.folder = folder
@@ -62,6 +64,10 @@ class ServiceProcess:
         self._log = folder / "service.log"
         self._log_start = 0
         self._config = folder / "config.toml"
+        self.configure(config)
+
+    def configure(self, config: str) -> None:
+        """Write the settings, for the next start or SIGHUP."""
         self._config.write_text(config)
 
     # life
@@ -94,7 +100,7 @@ class ServiceProcess:
                 [*command, "--data", str(self.data), "--config", str(self._config)],
                 cwd=self._cwd,
                 env=inherited | given | self._path | self.environment,
-                stdin=subprocess.DEVNULL,
+                stdin=self._stdin,
                 stdout=log,
                 stderr=log,
             )

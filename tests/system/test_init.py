@@ -66,7 +66,7 @@ def test_exit_code_tells_of_a_signal_as_a_shell_does(start: Start) -> None:
         assert process.wait(5) == 128 + signal.SIGKILL
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=["SIGTERM", "SIGINT", "SIGHUP"])
 def test_signal_is_passed_on(start: Start, number: signal.Signals) -> None:
     with start(WAITING.format(name=number.name)) as process:
         assert process.stdout is not None

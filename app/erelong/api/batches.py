@@ -16,6 +16,7 @@ from erelong.api.jobs import taken
 from erelong.api.schemas import BatchIn
 from erelong.api.views import ticket_view
 from erelong.errors import BacklogFull, BadHeader, Fault, Forbidden, Invalid, JobNotFound, KeyTaken, Problem, TooLarge
+from erelong.model.caller import Scope
 from erelong.model.ids import write_id
 from erelong.model.submission import ADDED, CONFLICT, Added, Offer
 from erelong.web.auth import caller_of
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from erelong.model.caller import Caller
     from erelong.service.services import Services
     from erelong.settings.sections import ServerSection
+    from erelong.web.auth import KeyGate
     from erelong.web.body import Bodies
 
 MAX_GROUP = 1_000  # lines that are stored and answered together
@@ -63,6 +65,7 @@ class BatchRoutes:
         parser: SubmitParser,
         bodies: Bodies,
         jobs: JobRoutes,
+        gate: KeyGate,
         limits: ServerSection,
         now: Now,
     ) -> None:
@@ -70,6 +73,7 @@ class BatchRoutes:
         self._parser = parser
         self._bodies = bodies
         self._jobs = jobs
+        self._gate = gate
         self._limits = limits
         self._now = now
 
@@ -154,7 +158,8 @@ class BatchRoutes:
             request.transport.set_write_buffer_limits(high=MAX_UNREAD)
         async for texts in self._bodies.lines(request):
             for start in range(0, len(texts), MAX_GROUP):
-                offers, told = await self._read(texts[start : start + MAX_GROUP], caller_of(request), tell)
+                caller = self._gate.confirm(request, Scope.SUBMIT)  # a stream may outlive its key
+                offers, told = await self._read(texts[start : start + MAX_GROUP], caller, tell)
                 answers = await self._take(offers, told, tell, client_of(request))
                 await self._write(request, response, b"".join(answers))
                 await asyncio.sleep(0 if offers else BREATH)

@@ -44,18 +44,18 @@ from erelong.errors import (
 )
 from erelong.model.caller import Scope
 from erelong.settings.queues import QueueSettings
-from erelong.web.auth import KeyGate
 from erelong.web.body import Bodies
 from erelong.web.face import Face
 from erelong.web.problems import ProblemRenderer
 
 if TYPE_CHECKING:
-    from erelong.clock.instants import Now, Tick
+    from erelong.clock.instants import Now
     from erelong.monitoring.gauges import Gauges
     from erelong.monitoring.health import Health
     from erelong.service.services import Services
     from erelong.settings.sections import Config
     from erelong.telemetry.metrics import Metrics
+    from erelong.web.auth import KeyGate
 
 READ, SUBMIT, CANCEL, WORK, ADMIN = Scope.READ, Scope.SUBMIT, Scope.CANCEL, Scope.WORK, Scope.ADMIN
 OPEN = None
@@ -116,16 +116,17 @@ def routes(
 
 
 def make_face(
-    *, services: Services, config: Config, health: Health, gauges: Gauges, metrics: Metrics, now: Now, tick: Tick
+    *, services: Services, config: Config, gate: KeyGate, health: Health, gauges: Gauges, metrics: Metrics, now: Now
 ) -> Face:
     bodies = Bodies(limits=config.server)
     parser = SubmitParser(services=services, max_horizon=config.jobs.max_horizon)
     jobs = JobRoutes(services=services, parser=parser, bodies=bodies, config=config, now=now)
-    gate = KeyGate(services=services, config=config, tick=tick)
     document = Document(kinds=services.engine.kinds)
     document.routes = routes(
         jobs=jobs,
-        batches=BatchRoutes(services=services, parser=parser, bodies=bodies, jobs=jobs, limits=config.server, now=now),
+        batches=BatchRoutes(
+            services=services, parser=parser, bodies=bodies, jobs=jobs, gate=gate, limits=config.server, now=now
+        ),
         queues=QueueRoutes(services=services, bodies=bodies, config=config),
         leases=LeaseRoutes(services=services, bodies=bodies, jobs=jobs, limits=config.server),
         ops=OpsRoutes(services=services, health=health, gauges=gauges, metrics=metrics, document=document, gate=gate),

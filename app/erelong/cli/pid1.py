@@ -22,7 +22,7 @@ def run(command: Callable[[], int]) -> int:
     """
     if os.getpid() != FIRST:
         return command()
-    signals = {*HEARD, signal.SIGCHLD}
+    signals = {*HEARD, signal.SIGHUP, signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # blocked, they wait; else the kernel drops them for this process
     child = os.fork()
     if child == 0:
@@ -39,7 +39,8 @@ def _tend(child: int, signals: set[signal.Signals]) -> int:
             code = _reap(child)
             if code is not None:
                 return code
-        elif heard.si_code <= 0:  # from a process; Ctrl+C comes from the kernel, which tells the child as well
+        elif heard.si_code <= 0 or heard.si_signo == signal.SIGHUP:
+            # From a process, or that the terminal is gone. Ctrl+C comes from the kernel, which tells the child as well.
             os.kill(child, heard.si_signo)
 
 

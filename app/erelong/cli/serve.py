@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+from functools import partial
 from typing import TYPE_CHECKING
 
 from erelong.cli.options import folders, load_settings
@@ -25,7 +26,7 @@ def serve(asked: argparse.Namespace) -> int:
 
     settings = _settings(asked)
     log.take_failures()
-    return main.serve(settings, folders(asked))
+    return main.serve(settings, folders(asked), partial(load_settings, asked))
 
 
 def _settings(asked: argparse.Namespace) -> Config:

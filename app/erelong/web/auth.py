@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from erelong.clock.instants import Tick
     from erelong.model.caller import Scope
     from erelong.service.services import Services
-    from erelong.settings.sections import Config
+    from erelong.settings.sections import AuthSection, Config
     from erelong.web.face import Route
 
 CALLER = web.RequestKey("caller", Caller)
@@ -36,10 +36,17 @@ class KeyGate:
     """
 
     def __init__(self, *, services: Services, config: Config, tick: Tick) -> None:
-        settings = config.auth
         self._services = services
         self._is_local = is_loopback(config.server.host)  # only this machine reaches the service
         self._tick = tick
+        # Strangers must not fill the log; keys of 256 bits need no other defence.
+        self._lines = Bucket(per_second=10 / 60, burst=10)
+        self._unlogged = 0
+        self.take(config.auth)
+
+    def take(self, settings: AuthSection) -> None:
+        """Admit by these settings from now on."""
+        self.settings = settings
         self._has_keys = bool(settings.keys)
         self._needs_key = self._has_keys and not settings.allow_anonymous
         self._keyring = Keyring(callers={key.sha256: key.caller(name) for name, key in settings.keys.items()})
@@ -48,9 +55,6 @@ class KeyGate:
             for name, key in settings.keys.items()
             if key.rate
         }
-        # Strangers must not fill the log; keys of 256 bits need no other defence.
-        self._lines = Bucket(per_second=10 / 60, burst=10)
-        self._unlogged = 0
 
     async def admit(self, request: web.Request, route: Route) -> None:
         """Let in only those whose key has the scope, and only to what is in queues of theirs."""
@@ -66,11 +70,18 @@ class KeyGate:
     def has_scope(self, request: web.Request, scope: Scope) -> bool:
         """Return whether a request comes with a key, or from somebody, that has a scope."""
         try:
-            header = self._meet(request)
+            self.confirm(request, scope)
         except (Forbidden, Unauthenticated):
             return False
+        return True
+
+    def confirm(self, request: web.Request, scope: Scope) -> Caller:
+        """Return who asks, as it is known by now; refuse a key that is not known any more or lacks the scope."""
+        header = self._meet(request)
         caller = ANYBODY if header is None else self._keyring.find(_key_of(header))
-        return caller is not None and scope in caller.scopes
+        if caller is None or scope not in caller.scopes:
+            raise Unauthenticated(f"this key is not good for {scope} any more; {SEND} that is")
+        return caller
 
     def _admit(self, request: web.Request, scope: Scope) -> Caller:
         try:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any
 
+    from erelong.duties.signal import Signal
     from erelong.errors import Exit
     from erelong.stores.base import Store
 
@@ -38,9 +39,14 @@ def run_loop(service: Coroutine[Any, Any, Exit | None], loop: str) -> Exit | Non
     return reason
 
 
-def heed_signals() -> asyncio.Event:
-    """Return an event that the first SIGTERM or SIGINT sets; the second one ends the process at once."""
+def heed_signals(hung_up: Signal) -> asyncio.Event:
+    """Return an event that the first SIGTERM or SIGINT sets; the second one ends the process at once.
+
+    SIGHUP sets `hung_up`. Where stdin is a terminal, that is gone and the service ends as by SIGTERM; once is enough,
+    since the shell and the kernel may both send it.
+    """
     stopping = asyncio.Event()
+    is_at_terminal = os.isatty(0)
 
     def heed(number: int) -> None:
         if stopping.is_set():
@@ -50,6 +56,7 @@ def heed_signals() -> asyncio.Event:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, heed, number)
+    loop.add_signal_handler(signal.SIGHUP, stopping.set if is_at_terminal else hung_up.set)
     return stopping
 
 

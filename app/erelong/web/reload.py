@@ -1,0 +1,49 @@
+"""Reads `[auth]` again while the service runs, so that a key can be replaced without a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from erelong.settings.section import ConfigError
+from erelong.telemetry.log import get_logger
+from erelong.web.listener import refuse_open_door
+
+if TYPE_CHECKING:
+    from erelong.duties.signal import Signal
+    from erelong.settings.sections import AuthSection, Config
+    from erelong.web.auth import KeyGate
+
+NO_KEYS = "auth.keys: none is left, and everybody could do everything: restart to serve without keys"
+
+log = get_logger(__name__)
+
+
+class AuthReload:
+    """Gives the gate new settings whenever `told` is set; settings that cannot be used change nothing."""
+
+    name = "auth_reload"
+
+    def __init__(self, *, gate: KeyGate, make_config: Callable[[], Config], told: Signal) -> None:
+        self._gate = gate
+        self._make_config = make_config
+        self.ready = told.wait
+
+    async def lap(self) -> None:
+        try:
+            after = await asyncio.to_thread(self._read)
+        except ConfigError as error:
+            log.error("auth_reload_failed", reason="; ".join(error.problems), effect="the keys of before stay")
+            return
+        before = self._gate.settings
+        self._gate.take(after.model_copy(update={"open_metrics": before.open_metrics}))
+        late = {"restart_for": "open_metrics"} if after.open_metrics != before.open_metrics else {}
+        log.info("auth_reloaded", keys=len(after.keys), **late)
+
+    def _read(self) -> AuthSection:
+        config = self._make_config()
+        refuse_open_door(config)
+        if self._gate.settings.keys and not (config.auth.keys or config.auth.allow_anonymous):
+            raise ConfigError([NO_KEYS])
+        return config.auth
