@@ -288,6 +288,20 @@ async def test_pause_resume_and_purge_are_a_line_each(service: Served, caplog: p
     ]
 
 
+async def test_settings_that_are_put_and_dropped_are_a_line_each(
+    service: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+
+    await service.put("/v1/queues/mail", {"timeout": 9, "concurrency": 5})
+    await service.delete("/v1/queues/mail")
+
+    assert [(record.getMessage(), record.__dict__["fields"]) for record in caplog.records] == [
+        ("queue_configured", {"queue": "mail", "settings": "concurrency,timeout"}),
+        ("queue_dropped", {"queue": "mail"}),
+    ]
+
+
 async def test_purge_that_fails_half_way_is_told(service: Served, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     await service.submit(queue="mail", delay=60)

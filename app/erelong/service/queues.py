@@ -65,6 +65,7 @@ class Queues:
     async def put(self, name: str, settings: QueueSettings) -> Queue:
         """Replace what overrides the configuration; what is not given falls back to it."""
         await self._overrides.set(name, settings)
+        log.info("queue_configured", queue=name, settings=",".join(sorted(settings.model_fields_set)))
         return await self._count(name)
 
     async def drop(self, name: str) -> None:
@@ -74,6 +75,7 @@ class Queues:
         if busy:
             raise QueueInUse(f"{busy} jobs wait or run in queue {name!r}; purge it or let them finish first")
         await self._overrides.drop(name)
+        log.info("queue_dropped", queue=name)
 
     async def pause(self, name: str, is_paused: bool) -> Queue:
         """Stop the jobs of a queue from starting, or let them start again."""
