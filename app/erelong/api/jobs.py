@@ -9,12 +9,13 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from erelong.api import conditions
-from erelong.api.schemas import CancelIn, EmptyIn, ListIn, PatchIn, ReadIn, read_change
+from erelong.api.schemas import CancelIn, EmptyIn, ListIn, NameIn, PatchIn, ReadIn, read_change
 from erelong.api.views import job_view
-from erelong.errors import JobNotFound, KeyTaken
+from erelong.errors import Fault, Invalid, JobNotFound, KeyTaken
 from erelong.model.job import STATES, State
 from erelong.model.query import Order, Query
 from erelong.model.submission import ADDED, CONFLICT
+from erelong.service.jobs import BY_KEY, name_by_key
 from erelong.web.auth import caller_of
 from erelong.web.body import JSON, MERGE_PATCH
 from erelong.web.connection import client_of
@@ -26,12 +27,14 @@ if TYPE_CHECKING:
     from erelong.api.submit_parser import SubmitParser
     from erelong.clock.instants import Now
     from erelong.model.job import Job
+    from erelong.service.jobs import JobName
     from erelong.service.services import Services
     from erelong.settings.sections import Config
     from erelong.web.body import Bodies
 
 
 B = TypeVar("B", CancelIn, EmptyIn)
+_BY_ID = ReadIn()
 
 
 class JobRoutes:
@@ -66,13 +69,15 @@ class JobRoutes:
         id = name_in(request)
         known = conditions.known_versions(request)
         preferred = conditions.preferred_wait(request)
-        asked = conditions.read_query(request, ReadIn).wait if request.query_string else None
+        query = conditions.read_query(request, ReadIn) if request.query_string else _BY_ID
+        name = id if query is _BY_ID and not id.startswith(BY_KEY) else _named(request, query.queue)
+        asked = query.wait
         seconds = min(preferred or 0.0 if asked is None else asked, self._max_wait)
         if seconds:
-            job = await self._services.jobs.wait(id, seconds, known, client_of(request))
+            job = await self._services.jobs.wait(name, seconds, known, client_of(request))
         else:
-            job = await self._services.jobs.get(id)
-        is_same = known is not None and job.version in known
+            job = await self._services.jobs.get(name)
+        is_same = known is not None and job.version in known and isinstance(name, str)  # of two jobs it may be equal
         response = Reply(status=304, headers=_tag(job)) if is_same else self.answer(job)
         if preferred is not None and asked in (None, preferred):
             response.headers["Preference-Applied"] = f"wait={int(seconds)}"
@@ -112,32 +117,32 @@ class JobRoutes:
         return response
 
     async def patch(self, request: web.Request) -> Reply:
-        expect = conditions.expected_versions(request)
+        name, expect = _step_in(request)
         body = await self._bodies.json(request, types=(JSON, MERGE_PATCH))
         try:
             change = read_change(body, self._now(), self._max_horizon)
         except ValidationError as error:
             raise invalid(error, PatchIn, "the job cannot be changed so") from None
-        return self.answer(await self._services.jobs.patch(name_in(request), change, expect))
+        return self.answer(await self._services.jobs.patch(name, change, expect))
 
     async def cancel(self, request: web.Request) -> Reply:
-        expect = conditions.expected_versions(request)
+        name, expect = _step_in(request)
         asked = read_body(CancelIn, await self._bodies.json_if_any(request))
-        job = await self._services.jobs.cancel(name_in(request), asked.reason, expect)
+        job = await self._services.jobs.cancel(name, asked.reason, expect)
         return self.answer(job, status=200 if job.state is State.CANCELLED else 202)
 
     async def run(self, request: web.Request) -> Reply:
-        expect = conditions.expected_versions(request)
+        name, expect = _step_in(request)
         read_body(EmptyIn, await self._bodies.json_if_any(request))
-        return self.answer(await self._services.jobs.run(name_in(request), expect))
+        return self.answer(await self._services.jobs.run(name, expect))
 
     async def retry(self, request: web.Request) -> Reply:
-        expect = conditions.expected_versions(request)
+        name, expect = _step_in(request)
         read_body(EmptyIn, await self._bodies.json_if_any(request))
-        return self.answer(await self._services.jobs.retry(name_in(request), expect))
+        return self.answer(await self._services.jobs.retry(name, expect))
 
     async def delete(self, request: web.Request) -> Reply:
-        await self._services.jobs.delete(name_in(request), conditions.expected_versions(request))
+        await self._services.jobs.delete(*_step_in(request))
         return Reply(status=204)
 
     def view(self, job: Job) -> dict[str, Any]:
@@ -153,6 +158,26 @@ def read_body(model: type[B], body: Any) -> B:
         return model.model_validate(body)
     except ValidationError as error:
         raise invalid(error, model) from None
+
+
+def _step_in(request: web.Request) -> tuple[JobName, frozenset[int] | None]:
+    """The job that a request is to change, and the versions of it that may be."""
+    queue = conditions.read_query(request, NameIn).queue if request.query_string else None
+    return _named(request, queue), conditions.expected_versions(request)
+
+
+def _named(request: web.Request, queue: str | None) -> JobName:
+    """The id in the path; or the holder of a key, of which no version can be known."""
+    text = name_in(request)
+    if text.startswith(BY_KEY):
+        if "If-Match" in request.headers:
+            detail = "goes with an id: the versions of two jobs that held a key one after the other can be equal"
+            raise Invalid("the job cannot be named so", faults=[Fault("/If-Match", detail)])
+        return name_by_key(text, queue)
+    if queue is not None:
+        detail = "goes with ~ and a key in place of the id; an id needs no queue"
+        raise Invalid("the job cannot be named so", faults=[Fault("/queue", detail)])
+    return text
 
 
 def taken(job: Job) -> KeyTaken:

@@ -70,9 +70,10 @@ _TAGS = {
     "Lease": "Jobs of pull kinds, for workers elsewhere.",
     "Ops": "What operators and machines ask.",
 }
+_PATHS = {"id": "An id, or `~` and a percent-encoded key: the live job that holds it, as in `~order-7?queue=mail`."}
 _REQUEST_HEADERS = {
     "X-Request-Id": ("Kept, echoed and logged; made if it is not given.", "^[A-Za-z0-9._-]{1,64}$"),
-    "If-Match": ('The version to change, as `ETag` gave it: `"3"`, a list, or `*`.', None),
+    "If-Match": ('The version to change, as `ETag` gave it: `"3"`, a list, or `*`. Not with `~`.', None),
     "If-None-Match": ("The version known: wait until there is another; 304 if there is none.", None),
     "Prefer": ("`wait=30`: as the parameter.", None),
     "Idempotency-Key": ("The same body again gives what the first made, for a day.", "^[ -~]{1,255}$"),
@@ -153,7 +154,12 @@ def _security(route: Route) -> list[Schema]:
 
 def _path_parameters(route: Route) -> list[Schema]:
     names = re.findall(r"\{(\w+)\}", route.path)
-    return [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
+    return [_path_parameter(name) for name in names]
+
+
+def _path_parameter(name: str) -> Schema:
+    parameter: Schema = {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+    return parameter | {"description": _PATHS[name]} if name in _PATHS else parameter
 
 
 def _query_parameters(route: Route) -> list[Schema]:

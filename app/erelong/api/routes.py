@@ -21,6 +21,7 @@ from erelong.api.schemas import (
     JobIn,
     LeaseIn,
     ListIn,
+    NameIn,
     PatchIn,
     ReadIn,
 )
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 
 READ, SUBMIT, CANCEL, WORK, ADMIN = Scope.READ, Scope.SUBMIT, Scope.CANCEL, Scope.WORK, Scope.ADMIN
 OPEN = None
+JOB = "/v1/jobs/{id}"  # or ~ and a key
 
 READS = (StoreUnavailable,)
 ASKS = (*READS, BadHeader, JobNotFound)
@@ -88,12 +90,14 @@ def routes(
         Route("POST", "/v1/jobs", SUBMIT, jobs.create, "Submit a job", "201 200 Job", SUBMITS, JobIn),
         Route("POST", "/v1/jobs/batch", SUBMIT, batches.create, "Submit many", "201 200 Tickets", SUBMITS, BatchIn),
         Route("GET", "/v1/jobs", READ, jobs.list, "List jobs", "200 Jobs", (*READS, BadCursor), query=ListIn),
-        Route("GET", "/v1/jobs/{id}", READ, jobs.read, "Read a job, or wait for it", "200 304 Job", ASKS, query=ReadIn),
-        Route("PATCH", "/v1/jobs/{id}", SUBMIT, jobs.patch, "Change a scheduled job", "200 Job", STEPS, PatchIn),
-        Route("DELETE", "/v1/jobs/{id}", CANCEL, jobs.delete, "Forget a job that is not running", "204", STEPS),
-        Route("POST", "/v1/jobs/{id}/cancel", CANCEL, jobs.cancel, "Cancel or stop it", "200 202 Job", STEPS, CancelIn),
-        Route("POST", "/v1/jobs/{id}/run", SUBMIT, jobs.run, "Make a job due now", "200 Job", RUNS, EmptyIn),
-        Route("POST", "/v1/jobs/{id}/retry", SUBMIT, jobs.retry, "Revive an ended job", "200 Job", REVIVES, EmptyIn),
+        Route("GET", JOB, READ, jobs.read, "Read a job, or wait for it", "200 304 Job", ASKS, query=ReadIn),
+        Route("PATCH", JOB, SUBMIT, jobs.patch, "Change a scheduled job", "200 Job", STEPS, PatchIn, NameIn),
+        Route("DELETE", JOB, CANCEL, jobs.delete, "Forget a job that is not running", "204", STEPS, query=NameIn),
+        Route(
+            "POST", f"{JOB}/cancel", CANCEL, jobs.cancel, "Cancel or stop it", "200 202 Job", STEPS, CancelIn, NameIn
+        ),
+        Route("POST", f"{JOB}/run", SUBMIT, jobs.run, "Make a job due now", "200 Job", RUNS, EmptyIn, NameIn),
+        Route("POST", f"{JOB}/retry", SUBMIT, jobs.retry, "Revive an ended job", "200 Job", REVIVES, EmptyIn, NameIn),
         Route("GET", "/v1/queues", READ, queues.list, "List queues", "200 Queues", READS),
         Route("GET", "/v1/queues/{queue}", READ, queues.read, "Read a queue", "200 Queue", (*READS, QueueNotFound)),
         Route("PUT", "/v1/queues/{queue}", ADMIN, queues.put, "Replace settings", "200 Queue", SETS, QueueSettings),

@@ -244,7 +244,13 @@ class FailIn(Body):
     delay: Duration | None = Field(None, description="Seconds until the next attempt; by the policy if not given.")
 
 
-class ReadIn(Body):
+class NameIn(Body):
+    """Where the job is that is named by its key."""
+
+    queue: Name | None = Field(None, description="Beside `~` and a key only: the queue; `default` if not given.")
+
+
+class ReadIn(NameIn):
     """How to read a job."""
 
     wait: Annotated[Duration, OfQuery] | None = Field(None, description="Seconds to wait until it is final; capped.")
@@ -256,7 +262,7 @@ class ListIn(Body):
     state: list[StateWord] = Field([], max_length=100, description="Any of these states.")
     queue: list[Name] = Field([], max_length=100, description="Any of these queues.")
     kind: list[Name] = Field([], max_length=100, description="Any of these kinds.")
-    key: Key | None = None
+    key: Key | None = Field(None, description="Jobs that have this key; one that lost it to a newer job has none.")
     due_after: Annotated[InstantIn, OfQuery] | None = Field(None, description="due_at is this or later.")
     due_before: Annotated[InstantIn, OfQuery] | None = Field(None, description="due_at is before this.")
     order: Literal["created", "due_at"] = Field("created", description="Newest first, or waiting jobs by time.")

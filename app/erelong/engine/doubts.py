@@ -79,6 +79,7 @@ class RecordingStore:
         self.open, self.close, self.ailment, self.end = store.open, store.close, store.ailment, store.end
         self.ended, self.purge, self.forget_memos = store.ended, store.purge, store.forget_memos  # done again anyway
         self.recall, self.get, self.glance, self.list = store.recall, store.get, store.glance, store.list
+        self.holder = store.holder
         self.due, self.counts, self.waiting, self.overrides = store.due, store.counts, store.waiting, store.overrides
         self.document, self.documents = store.document, store.documents
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from erelong.settings.queues import QueueSettings, RetryPatch
     from erelong.settings.sections import Config
 
+DEFAULT_QUEUE = "default"
 MAX_TERMS = 1_000  # each PUT of a queue makes settings of its own, and the old ones must not stay for ever
 
 
@@ -200,7 +201,7 @@ class JobFactory:
 
 
 def queue_of(asked: Submission) -> str:
-    return asked.get("queue") or "default"
+    return asked.get("queue") or DEFAULT_QUEUE
 
 
 def _changed_policy(job: Job, terms: Terms, patch: RetryPatch | None) -> bytes:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote
 
 from erelong.duties.waiters import NEVER_LEAVES
 from erelong.errors import JobNotFound, KeyTaken, VersionMismatch, WrongState
@@ -12,7 +14,9 @@ from erelong.model.caller import ANYBODY, Caller
 from erelong.model.ids import parse_id
 from erelong.model.job import Job, State
 from erelong.model.submission import CONFLICT, Offer
+from erelong.service.factory import DEFAULT_QUEUE
 from erelong.service.room import Room
+from erelong.settings.names import KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,8 +32,26 @@ MAX_PAGE = 8_388_608  # bytes of params, results and attempts in one listing; a 
 PAGE_SLICE = 50
 
 
+_KEY = re.compile(KEY)
+
+
+class Holder(NamedTuple):
+    """Names the live job that holds a key of a queue, in place of an id."""
+
+    queue: str
+    key: str
+
+
+JobName = str | Holder
+BY_KEY = "~"
+"""What begins a name that is a key, and no id."""
+
+
 class Jobs:
-    """The one door to jobs. `expect` is what `If-Match` names: versions, or None for any."""
+    """The one door to jobs. `expect` is what `If-Match` names: versions, or None for any.
+
+    Each step finds its job anew when another change came first, so one that is named by its key is always the holder.
+    """
 
     def __init__(self, *, engine: Engine, factory: JobFactory) -> None:
         self._engine = engine
@@ -68,15 +90,25 @@ class Jobs:
 
     # asking
 
-    async def get(self, id: str, caller: Caller = ANYBODY) -> Job:
+    async def get(self, name: JobName, caller: Caller = ANYBODY) -> Job:
         """The job, if the caller may use its queue."""
-        name = parse_id(id)
-        if name is not None:
-            seq, token = name
+        if isinstance(name, Holder):
+            return await self._get_holder(name, caller)
+        parts = parse_id(name)
+        if parts is not None:
+            seq, token = parts
             job = (await self._store.get([seq])).get(seq)
             if job is not None and job.token == token and caller.may_use(job.queue):
                 return job
-        raise JobNotFound(f"no job {id!r}; it was never made, or it is gone after its retention")
+        raise JobNotFound(f"no job {name!r}; it was never made, or it is gone after its retention")
+
+    async def _get_holder(self, name: Holder, caller: Caller) -> Job:
+        queue, key = name
+        job = await self._store.holder(queue, key) if caller.may_use(queue) and _KEY.fullmatch(key) else None
+        if job is None:
+            where = f"GET /v1/jobs?key={quote(key, safe='')}&queue={quote(queue, safe='')}"
+            raise JobNotFound(f"no live job of queue {queue!r} holds the key {key!r}; {where} lists those that had it")
+        return job
 
     async def whole(self, brief: Sequence[Job]) -> tuple[list[Job], int]:
         """These jobs with all that is stored of them, as far as a page goes; and how many it took to fill it."""
@@ -98,12 +130,16 @@ class Jobs:
         return await self._store.list(query)
 
     async def wait(
-        self, id: str, seconds: float, known: frozenset[int] | None = None, client: Client = NEVER_LEAVES
+        self, name: JobName, seconds: float, known: frozenset[int] | None = None, client: Client = NEVER_LEAVES
     ) -> Job:
-        """Return the job as soon as it is final, or not one of the known versions; or as it is when the time is up."""
-        name = parse_id(id)
+        """Return the job as soon as it is final, or not one of the known versions; or as it is when the time is up.
+
+        The holder of a key is waited for under its id, whoever holds the key then.
+        """
+        id = (await self.get(name)).id if isinstance(name, Holder) else name
+        parts = parse_id(id)
         waiters = self._engine.waiters
-        with waiters.hold(waiters.jobs, (name[0] if name else 0,), client) as waiter, suppress(TimeoutError):
+        with waiters.hold(waiters.jobs, (parts[0] if parts else 0,), client) as waiter, suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while waiter.has_slot and not self._lifecycle.is_draining and not client.is_gone:
                     job = await self.get(id)
@@ -126,40 +162,40 @@ class Jobs:
 
     # changing
 
-    async def patch(self, id: str, change: Change, expect: frozenset[int] | None) -> Job:
+    async def patch(self, name: JobName, change: Change, expect: frozenset[int] | None) -> Job:
         """Change a scheduled job; nothing given changes nothing."""
-        return await self._step(id, expect, lambda job, now: self._factory.change(job, change, now))
+        return await self._step(name, expect, lambda job, now: self._factory.change(job, change, now))
 
-    async def cancel(self, id: str, reason: str | None, expect: frozenset[int] | None) -> Job:
+    async def cancel(self, name: JobName, reason: str | None, expect: frozenset[int] | None) -> Job:
         """End a waiting job at once, ask a running one to stop."""
-        job = await self._step(id, expect, lambda job, now: job.cancel(now, reason))
+        job = await self._step(name, expect, lambda job, now: job.cancel(now, reason))
         if job.state is State.RUNNING:
             self._engine.dispatcher.cancel(job.seq)
         return job
 
-    async def run(self, id: str, expect: frozenset[int] | None) -> Job:
+    async def run(self, name: JobName, expect: frozenset[int] | None) -> Job:
         self._lifecycle.refuse_work()
-        return await self._step(id, expect, lambda job, now: job.run_now(now))
+        return await self._step(name, expect, lambda job, now: job.run_now(now))
 
-    async def retry(self, id: str, expect: frozenset[int] | None) -> Job:
+    async def retry(self, name: JobName, expect: frozenset[int] | None) -> Job:
         self._lifecycle.refuse_work()
-        return await self._step(id, expect, lambda job, now: job.again(now))
+        return await self._step(name, expect, lambda job, now: job.again(now))
 
-    async def delete(self, id: str, expect: frozenset[int] | None) -> None:
+    async def delete(self, name: JobName, expect: frozenset[int] | None) -> None:
         """Delete a job that is not running."""
         while True:
-            job = await self.get(id)
+            job = await self.get(name)
             _check_version(job, expect)
             if job.state is State.RUNNING:
-                raise WrongState(f"cannot delete job {id}", state=job.state.word, job=job)
+                raise WrongState(f"cannot delete job {job.id}", state=job.state.word, job=job)
             if (await self._store.delete(job)).is_saved:
                 self._changes.deleted(job)
                 return
 
-    async def _step(self, id: str, expect: frozenset[int] | None, step: Callable[[Job, Instant], Job]) -> Job:
+    async def _step(self, name: JobName, expect: frozenset[int] | None, step: Callable[[Job, Instant], Job]) -> Job:
         """Take one step with a job as it is now; when somebody else was quicker, look again."""
         while True:
-            before = await self.get(id)
+            before = await self.get(name)
             _check_version(before, expect)
             after = step(before, self._now())
             if after is before:
@@ -171,6 +207,11 @@ class Jobs:
             if verdict.job is not None and verdict.job.seq != after.seq:
                 detail = f"key {after.key!r} has a new holder, job {verdict.job.id}; cancel that one first"
                 raise KeyTaken(detail, job=verdict.job)
+
+
+def name_by_key(text: str, queue: str | None) -> Holder:
+    """Read `~` and a key, as it stands in place of an id."""
+    return Holder(queue or DEFAULT_QUEUE, text.removeprefix(BY_KEY))
 
 
 def _check_version(job: Job, expect: frozenset[int] | None) -> None:

@@ -152,6 +152,10 @@ class Store(Protocol):
         """
         ...
 
+    async def holder(self, queue: str, key: str) -> Job | None:
+        """Return the live job of a queue that holds a key."""
+        ...
+
     async def glance(self, seqs: Sequence[int]) -> Glances:
         """Look at those of these jobs that are scheduled."""
         ...

@@ -79,6 +79,9 @@ class MemoryStore:
     async def get(self, seqs: Sequence[int]) -> dict[int, Job]:
         return {seq: self._jobs[seq] for seq in seqs if seq in self._jobs}
 
+    async def holder(self, queue: str, key: str) -> Job | None:
+        return self._holder(queue, key)
+
     async def glance(self, seqs: Sequence[int]) -> Glances:
         jobs = (self._jobs[seq] for seq in seqs if seq in self._jobs)
         return [glance_at(job) for job in jobs if job.state is State.SCHEDULED]
@@ -180,7 +183,7 @@ class MemoryStore:
             self._overrides[queue] = override
 
     def _add(self, offer: Offer, now: Instant) -> Added:
-        holder = self._holder(offer.job)
+        holder = self._holder(offer.job.queue, offer.job.key)
         if holder is None:
             return Added(Fate.ADDED, self._insert(offer.job))
         settled = settle(holder, offer.job, offer.on_conflict, now)
@@ -212,7 +215,7 @@ class MemoryStore:
         stored = self._jobs.get(job.seq)
         if stored is None or stored.version != job.version - 1 or stored.token != job.token:
             return Saved(False, stored)
-        if stored.is_final and not job.is_final and (holder := self._holder(job)) is not None:
+        if stored.is_final and not job.is_final and (holder := self._holder(job.queue, job.key)) is not None:
             return Saved(False, holder)
         self._put(job)
         return Saved(True, job)
@@ -223,11 +226,11 @@ class MemoryStore:
         self._put(job)
         return job
 
-    def _holder(self, job: Job) -> Job | None:
-        if job.key is None:
+    def _holder(self, queue: str, key: str | None) -> Job | None:
+        if key is None:
             return None
-        held = (other for other in self._jobs.values() if other.key == job.key and other.queue == job.queue)
-        return next((other for other in held if not other.is_final), None)
+        held = (job for job in self._jobs.values() if job.key == key and job.queue == queue)
+        return next((job for job in held if not job.is_final), None)
 
     def _put(self, job: Job) -> None:
         stored = self._jobs.get(job.seq)

@@ -9,6 +9,7 @@ from aiohttp import hdrs, web
 from erelong.errors import Fault, Forbidden, RateLimited, Unauthenticated
 from erelong.model.caller import ANYBODY, Caller
 from erelong.model.rate import Bucket
+from erelong.service.jobs import BY_KEY, name_by_key
 from erelong.settings.api_keys import Keyring
 from erelong.telemetry.log import get_logger
 from erelong.web.listener import is_loopback
@@ -121,7 +122,9 @@ class KeyGate:
     async def _confine(self, request: web.Request, path: str, caller: Caller) -> None:
         """What is of another queue does not exist for a key that is limited to some."""
         if "{id}" in path:
-            await self._services.jobs.get(name_in(request), caller)
+            name = name_in(request)
+            is_key = name.startswith(BY_KEY)
+            await self._services.jobs.get(name_by_key(name, request.query.get("queue")) if is_key else name, caller)
         elif "{token}" in path:
             await self._services.leases.get(name_in(request), caller)
         elif "{queue}" in path:

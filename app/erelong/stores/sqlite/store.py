@@ -23,7 +23,7 @@ from erelong.stores.sqlite.failures import as_exit
 from erelong.stores.sqlite.json_columns import read_pause, read_spec, sound_labels
 from erelong.stores.sqlite.listing import select_due, select_ended, select_jobs
 from erelong.stores.sqlite.rows import Row, listed
-from erelong.stores.sqlite.transactions import Writes, recall
+from erelong.stores.sqlite.transactions import Writes, find_holder, recall
 from erelong.telemetry.log import get_logger
 
 if TYPE_CHECKING:
@@ -120,6 +120,9 @@ class SqliteStore:
         spare: dict[int, Job] | None = {} if len(seqs) > 1 else None
         return await self._reader.call(self._get, seqs, split=Split(or_, spare))
 
+    async def holder(self, queue: str, key: str) -> Job | None:
+        return await self._reader.call(self._holder, queue, key)
+
     async def glance(self, seqs: Sequence[int]) -> Glances:
         return await self._reader.call(self._glance, seqs, split=_GLANCES)
 
@@ -208,6 +211,9 @@ class SqliteStore:
 
     def _get(self, seqs: Sequence[int]) -> dict[int, Job]:
         return self._running.read(self._file.quick, seqs)
+
+    def _holder(self, queue: str, key: str) -> Job | None:
+        return find_holder(self._file.quick, self._running, queue, key)
 
     def _glance(self, seqs: Sequence[int]) -> Glances:
         if self._running.find(seqs):

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 _MAKE_ADDED = partial(tuple.__new__, Added)  # a named tuple's own way is a call of Python
 
+LOOKS = 3
+
 log = get_logger(__name__)
 
 
@@ -91,7 +93,7 @@ class Writes:
 
     def _add_keyed(self, offer: Offer, now: Instant) -> Added:
         job = offer.job
-        holder = self._holder(job.queue, job.key) if job.key is not None else None
+        holder = find_holder(self._write, self._running, job.queue, job.key) if job.key is not None else None
         if holder is None:
             return Added(Fate.ADDED, self._insert([job])[0])
         settled = settle(holder, job, offer.on_conflict, now)
@@ -203,7 +205,7 @@ class Writes:
         if row is None or row[5:] != (job.token, job.version - 1):
             return Saved(False, self._read([job.seq]).get(job.seq))
         if job.key is not None and row[3] >= State.SUCCEEDED and not job.is_final:
-            holder = self._holder(job.queue, job.key)
+            holder = find_holder(self._write, self._running, job.queue, job.key)
             if holder is not None:
                 return Saved(False, holder)
         queue, kind, state, labels = row[1:5]
@@ -270,10 +272,6 @@ class Writes:
         else:
             self._write.execute(sql.SET_OVERRIDE, (queue, override.settings, write_pause(override.pause)))
 
-    def _holder(self, queue: str, key: str | None) -> Job | None:
-        row = self._write.execute(sql.SELECT_HOLDER, (queue, key)).fetchone()
-        return None if row is None else self._read(row)[row[0]]
-
     def _read(self, seqs: Sequence[int]) -> dict[int, Job]:
         return self._running.read(self._write, seqs)
 
@@ -292,6 +290,19 @@ class Writes:
     def _label(self, seq: int, labels: bytes | None, statement: str) -> None:
         for name, value in read_labels(labels).items():
             self._write.execute(statement, (name, value, seq))
+
+
+def find_holder(connection: apsw.Connection, running: Running, queue: str, key: str) -> Job | None:
+    """Return the live job that holds a key; look again if it has ended before it could be read."""
+    job: Job | None = None
+    for _ in range(LOOKS):  # bounded: of a job whose state cannot be read none will do
+        row = connection.execute(sql.SELECT_HOLDER, (queue, key)).fetchone()
+        if row is None:
+            return None
+        job = running.read(connection, row).get(row[0])
+        if job is not None and job.key == key and not job.is_final:
+            break
+    return job
 
 
 def recall(connection: apsw.Connection, running: Running, memo: Memo, now: Instant) -> Receipt | None:

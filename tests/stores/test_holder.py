@@ -1,0 +1,78 @@
+"""The live job that holds a key is found by it, whatever its state."""
+
+from __future__ import annotations
+
+import pytest
+
+from erelong.model.job import State
+from erelong.model.outcome import End, Outcome
+from erelong.stores.base import Ending, Store
+from erelong.stores.sqlite.store import SqliteStore
+from tests.support.builders import NOW, make_ended, make_failure, make_job, put, put_one
+
+pytestmark = pytest.mark.real_loop
+
+
+async def test_waiting_holder_is_found_whole(store: Store) -> None:
+    job, _, _ = await put(
+        store, make_job(key="k", params={"a": 1}), make_job(key="other"), make_job(key="k", queue="mail")
+    )
+
+    assert await store.holder("default", "k") == job
+
+
+async def test_key_that_nobody_holds_has_no_holder(store: Store) -> None:
+    await put(store, make_job(key="k"), make_job())
+
+    assert await store.holder("default", "none") is None
+    assert await store.holder("mail", "k") is None
+
+
+@pytest.mark.parametrize("state", [state for state in State if state.is_final])
+async def test_job_that_has_ended_holds_no_key(store: Store, state: State) -> None:
+    await put(store, make_ended(state, key="k"))
+
+    assert await store.holder("default", "k") is None
+
+
+async def test_holder_is_the_job_as_it_is_through_its_life(store: Store) -> None:
+    job = await put_one(store, key="k")
+    (first,) = (await store.claim([job.seq], now=NOW)).jobs
+    assert await store.holder("default", "k") == first
+
+    await store.save([asked := first.cancel(NOW)])
+    assert await store.holder("default", "k") == asked
+
+    await store.finish([Ending(asked, Outcome(End.RELEASED), NOW)])
+    assert await store.holder("default", "k") is None
+
+
+async def test_holder_that_waits_for_its_next_attempt_is_found(store: Store) -> None:
+    job = await put_one(store, key="k")
+    (running,) = (await store.claim([job.seq], now=NOW)).jobs
+
+    await store.finish([ending := Ending(running, make_failure(), NOW)])
+
+    assert await store.holder("default", "k") == ending.after
+
+
+async def test_newer_holder_is_found_and_not_the_one_that_has_ended(store: Store) -> None:
+    (ended,) = await put(store, make_ended(State.FAILED, key="k"))
+    newer = await put_one(store, key="k")
+    assert await store.holder("default", "k") == newer
+
+    await store.save([newer.cancel(NOW)])
+    await store.save([again := ended.again(NOW)])
+
+    assert await store.holder("default", "k") == again
+
+
+async def test_holder_whose_state_cannot_be_read_is_shown_as_what_it_is(sqlite: SqliteStore) -> None:
+    job = await put_one(sqlite, key="k")
+    sqlite._file.write.execute("UPDATE jobs SET state = -1 WHERE seq = ?", (job.seq,))
+    sqlite._recent.drop_all()
+
+    holder = await sqlite.holder("default", "k")
+
+    assert holder is not None
+    assert (holder.seq, holder.state, b"unreadable" in (holder.error or b"")) == (job.seq, State.FAILED, True)
