@@ -85,15 +85,6 @@ async def test_reschedule_moves_only_the_time(service: Served) -> None:
     assert (await service.until(job["id"], "succeeded"))["result"] == {"a": 1}
 
 
-@pytest.mark.parametrize("on_conflict", ["replace", "reschedule"])
-async def test_running_holder_cannot_be_replaced(service: Served, on_conflict: str) -> None:
-    holder = await service.submit_into("running", key="k")
-
-    answer = await submit(service, on_conflict)
-
-    assert (answer.status, answer.code, answer.json["job"]["id"]) == (409, "key_taken", holder["id"])
-
-
 @pytest.mark.parametrize(
     ("on_conflict", "created", "delays"),
     [("keep", [True, False], [1_000]), ("replace", [True, False], [2_000]), ("reschedule", [True, False], [2_000])],

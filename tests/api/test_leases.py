@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from erelong.errors import StoreUnavailable
+from erelong.model.ended_leases import MAX_ENDED_LEASES
 from erelong.model.ids import seq_of_lease
-from erelong.model.job import MAX_ENDED_LEASES
 from erelong.settings.kinds import KindSettings
 from erelong.settings.queues import QueueSettings
 from tests.support.served import Answer, Serve, Served

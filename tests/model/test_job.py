@@ -302,6 +302,15 @@ def test_only_a_job_that_ended_badly_can_be_retried(job: Job) -> None:
     assert caught.value.job is job
 
 
+def test_superseded_job_that_is_retried_runs_like_any_other() -> None:
+    superseded = make_running(key="k").supersede().finish(Outcome(End.RELEASED), NOW)
+
+    job = superseded.again(NOW).start(NOW).finish(Outcome(End.RELEASED), NOW)
+
+    assert (superseded.state, superseded.superseded) == (State.CANCELLED, True)
+    assert (job.state, job.superseded, job.key) == (State.SCHEDULED, False, None)
+
+
 def test_keep_leaves_the_holder_of_the_key_as_it_is() -> None:
     holder = make_running(key="k")
 
@@ -314,8 +323,12 @@ def test_reject_refuses_the_incoming_job(holder: Job) -> None:
 
 
 @pytest.mark.parametrize("on_conflict", [OnConflict.REPLACE, OnConflict.RESCHEDULE])
-def test_running_holder_is_neither_replaced_nor_rescheduled(on_conflict: OnConflict) -> None:
-    assert settle(make_running(key="k"), make_job(key="k"), on_conflict, NOW) is None
+def test_running_holder_is_superseded_and_runs_on(on_conflict: OnConflict) -> None:
+    holder = make_running(key="k").lend("token", LATER)
+
+    job = settle(holder, make_job(key="k", params={"new": 1}), on_conflict, NOW)
+
+    assert job == holder._replace(key=None, superseded=True, version=holder.version + 1)
 
 
 def test_reschedule_moves_only_the_time_of_the_holder() -> None:

@@ -44,6 +44,7 @@ class Lifecycle(RuleBasedStateMachine):
         self.retry = make_retry(max_attempts=max_attempts)
         self.job = make_job(delay=delay, expires_after=expires_after, retry=self.retry, key="k", seq=1)
         self.first = self.job
+        self.has_lost_its_key = False
         self.forget_counts()
 
     def forget_counts(self) -> None:
@@ -70,6 +71,13 @@ class Lifecycle(RuleBasedStateMachine):
         assert (self.job.state is State.SUCCEEDED) == (outcome.end is End.SUCCEEDED)
         if before.cancel_requested and outcome.end is not End.SUCCEEDED:
             assert self.job.state is State.CANCELLED
+        elif before.superseded:
+            gives_way = outcome.end in (End.RELEASED, End.LOST, End.CANCELLED)
+            assert self.job.state is {End.SUCCEEDED: State.SUCCEEDED}.get(
+                outcome.end, State.CANCELLED if gives_way else State.FAILED
+            )
+        if before.superseded and not before.cancel_requested and outcome.end in (End.RELEASED, End.LOST):
+            assert orjson.loads(self.job.error or b"")["type"] == "superseded"
         if self.job.state is State.SCHEDULED:
             assert self.job.due_at is not None
             assert self.job.due_at >= self.now
@@ -87,7 +95,7 @@ class Lifecycle(RuleBasedStateMachine):
 
     def count(self, outcome: Outcome) -> None:
         if outcome.end is End.RELEASED:
-            self.released += not self.job.is_final
+            self.released += not self.job.cancel_requested
         elif outcome.end is End.LOST and outcome.error is None:
             self.lost_in_a_row += 1
         elif outcome.end not in (End.SUCCEEDED, End.CANCELLED):
@@ -149,14 +157,18 @@ class Lifecycle(RuleBasedStateMachine):
             assert (self.job.state, self.job.due_at) == (State.SCHEDULED, self.now)
 
     @rule(on_conflict=st.sampled_from([OnConflict.REPLACE, OnConflict.RESCHEDULE]), delay=DURATIONS)
-    @precondition(lambda self: not self.job.is_final)
+    @precondition(lambda self: not self.job.is_final and self.job.key is not None)
     def settle(self, on_conflict: OnConflict, delay: float) -> None:
+        before = self.job
         incoming = make_job(delay=delay, key="k", retry=self.retry, now=self.now)
-        settled = settle(self.job, incoming, on_conflict, self.now)
-        assert (settled is None) == (self.job.state is State.RUNNING)
-        if settled is not None:
-            self.take(lambda _: settled, WAITING)
-        if settled is not None and on_conflict is OnConflict.REPLACE:
+        settled = settle(before, incoming, on_conflict, self.now)
+        assert settled is not None
+        assert settled.superseded == (before.state is State.RUNNING) == (settled.key is None)
+        self.take(lambda _: settled, WAITING | RUNNING)
+        if settled.superseded:
+            self.has_lost_its_key = True
+            assert settled == before._replace(key=None, superseded=True, version=before.version + 1)
+        elif on_conflict is OnConflict.REPLACE:
             self.forget_counts()
 
     def take(self, step: Callable[[Job], Job], allowed: frozenset[State]) -> bool:
@@ -175,7 +187,14 @@ class Lifecycle(RuleBasedStateMachine):
 
     @invariant()
     def stays_who_it_is(self) -> None:
-        assert (self.job.id, self.job.key, self.job.created_at) == (self.first.id, "k", NOW)
+        assert (self.job.id, self.job.created_at) == (self.first.id, NOW)
+        assert self.job.key == "k" or (self.job.key is None and self.has_lost_its_key)
+
+    @invariant()
+    def waits_only_as_one_that_is_not_superseded(self) -> None:
+        if self.job.superseded:
+            assert self.job.state is not State.SCHEDULED
+            assert self.job.key is None
 
     @invariant()
     def is_due_unless_it_has_ended(self) -> None:

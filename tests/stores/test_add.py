@@ -15,7 +15,6 @@ pytestmark = pytest.mark.real_loop
 
 LATER = NOW + 1_000_000
 KEPT = [OnConflict.REJECT, OnConflict.KEEP]
-MOVED = [OnConflict.REPLACE, OnConflict.RESCHEDULE]
 
 
 async def test_added_job_comes_back_as_it_was_given(store: Store) -> None:
@@ -99,16 +98,6 @@ async def test_reschedule_moves_only_the_time(store: Store) -> None:
     moved = holder.move(offer.job.execute_at, LATER)
     assert receipt == Receipt([Added(Fate.CHANGED, moved)])
     assert await store.list(ALL) == [moved]
-
-
-@pytest.mark.parametrize("on_conflict", MOVED)
-async def test_running_holder_is_not_changed(store: Store, on_conflict: OnConflict) -> None:
-    job = await put_one(store, key="k")
-    (running,) = (await store.claim([job.seq], now=NOW)).jobs
-
-    receipt = await store.add([make_offer(key="k", on_conflict=on_conflict)], now=NOW)
-
-    assert receipt == Receipt([Added(Fate.CONFLICT, running)])
 
 
 @pytest.mark.parametrize("state", [state for state in State if state.is_final])

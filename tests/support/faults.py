@@ -56,6 +56,10 @@ class FaultyStore(MemoryStore):
         await self._after("get")
         return jobs
 
+    async def holder(self, queue: str, key: str) -> Job | None:
+        await self._before("holder")
+        return await super().holder(queue, key)
+
     async def glance(self, seqs: Sequence[int]) -> Glances:
         await self._before("glance", seqs)
         waiting = await super().glance(seqs)

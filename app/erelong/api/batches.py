@@ -231,7 +231,7 @@ class BatchRoutes:
 
 def _line_of(answer: Added | Problem | None, tell: Tell) -> bytes:
     if isinstance(answer, Added):
-        fate, job = answer
+        fate, job, _ = answer
         if fate is not CONFLICT:
             return (_CREATED if fate is ADDED else _THERE) % write_id(job.seq, job.token).encode()
         answer = taken(job)

@@ -138,7 +138,9 @@ class JobIn(Timed, total=False):
     on_conflict: Annotated[
         Literal["reject", "keep", "replace", "reschedule"] | None,
         AfterValidator(_with_key),
-        Field(description="What happens when a live job of the queue holds the key; `reject` if not given."),
+        Field(
+            description="When a live job of the queue has the key; `reject` if not given. A running one is superseded."
+        ),
     ]
 
 

@@ -103,7 +103,10 @@ def _object(properties: dict[str, Any], optional: tuple[str, ...] = ()) -> dict[
 
 _ERROR = _object(
     {
-        "type": {"type": "string", "examples": ["timeout", "http_status", "give_up", "exception", "cancelled"]},
+        "type": {
+            "type": "string",
+            "examples": ["timeout", "http_status", "give_up", "exception", "cancelled", "superseded"],
+        },
         "message": {"type": "string"},
         "retryable": {"type": "boolean"},
     }
@@ -126,7 +129,7 @@ _JOB = {
     "kind": {"type": "string"},
     "queue": {"type": "string"},
     "params": {"type": "object"},
-    "key": _TEXT_OR_NULL,
+    "key": _TEXT_OR_NULL | {"description": "Null also when a newer job took it while this one ran."},
     "labels": {"type": "object", "additionalProperties": {"type": "string"}},
     "priority": {"type": "integer"},
     "timeout": {"type": "number", "exclusiveMinimum": 0, "description": "Seconds of one attempt."},

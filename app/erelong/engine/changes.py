@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from erelong.clock.instants import SECOND
-from erelong.engine.job_log import report_end, report_expiry, report_loss
+from erelong.engine.job_log import report_end, report_expiry, report_loss, report_superseded
 from erelong.model.job import PLACES, Job, State
 from erelong.model.outcome import End
 from erelong.model.runs import counted
@@ -52,10 +52,13 @@ class Changes:
         for entry in entries:
             if entry is None:
                 continue
-            fate, job = entry
+            fate, job, superseded = entry
             if fate is ADDED:
                 kind = job.kind
                 submitted[kind] = submitted.get(kind, 0) + 1
+                if superseded is not None:
+                    report_superseded(superseded, job)
+                    self._jobs.wake((superseded.seq,))
             elif fate is CHANGED:
                 self._lanes.discard(job.queue, job.seq)
                 self._jobs.wake((job.seq,))

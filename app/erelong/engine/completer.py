@@ -120,7 +120,7 @@ class Completer:
         return saved
 
     def _lost_race(self, ending: Ending, stored: Job | None) -> None:
-        """Another change came first: if it only asked for the end of the job, the outcome counts on top of that."""
+        """Another change came first: if the same attempt runs still, the outcome counts on top."""
         running, outcome, _, _ = ending
         if stored is not None and stored.state is State.RUNNING and stored.started_at == running.started_at:
             self.add(Ending(stored, outcome, self._now()))

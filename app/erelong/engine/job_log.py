@@ -48,12 +48,20 @@ def report_end(running: Job, outcome: Outcome, after: Job) -> None:
         "error": error.type if error else end,
         "message": error.message[:MAX_SHOWN] if error else "",
     }
+    if after.superseded:
+        about["superseded"] = True
     if after.state is State.FAILED:
         log.warning("job_failed", **names_of(running), **about)
     elif after.due_at is not None:
         log.info("attempt_failed", **fields_of(running), **about, next_at=format_instant(after.due_at))
     else:
         log.info("attempt_failed", **fields_of(running), **about, state=after.state.word)
+
+
+def report_superseded(running: Job, newer: Job) -> None:
+    """Say whose key a newer job has taken."""
+    if log.has_debug:
+        log.debug("job_superseded", **fields_of(running), key=newer.key, by=newer.id)
 
 
 def report_loss(after: Job) -> None:

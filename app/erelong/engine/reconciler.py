@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 STORE_PAUSE = 0.5
 PAGE = 500
-LIVE = frozenset({State.SCHEDULED, State.RUNNING})
 WAITING = frozenset({State.SCHEDULED})
 
 T = TypeVar("T")
@@ -123,7 +122,8 @@ class Reconciler:
 
     async def _reread_holder(self, held: tuple[str, str]) -> None:
         queue, key = held
-        self._reread_all(await self._store.list(Query(states=LIVE, queues=frozenset({queue}), key=key, limit=1)))
+        if (holder := await self._store.holder(queue, key)) is not None:
+            self._reread(queue, holder.seq, holder)
 
     async def _reread_new(self) -> None:
         """Walk over waiting jobs from the newest down to what was known before."""

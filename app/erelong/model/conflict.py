@@ -20,15 +20,24 @@ class OnConflict(StrEnum):
     RESCHEDULE = "reschedule"
 
 
+def adds_job(holder: Job | None, on_conflict: OnConflict) -> bool:
+    """Return whether an incoming job will be there beside the live one that holds its key, if there is one."""
+    takes_over = on_conflict in (OnConflict.REPLACE, OnConflict.RESCHEDULE)
+    return holder is None or (takes_over and holder.state is State.RUNNING)
+
+
 def settle(holder: Job, incoming: Job, on_conflict: OnConflict, now: Instant) -> Job | None:
-    """Say what becomes of the live job that holds the key of an incoming one; None: the incoming one is refused."""
+    """Say what becomes of the live job that holds the key of an incoming one.
+
+    None: the incoming one is refused. A holder that is superseded has lost the key, and the incoming one is added.
+    """
     match on_conflict:
         case OnConflict.KEEP:
             return holder
         case OnConflict.REJECT:
             return None
         case OnConflict.REPLACE | OnConflict.RESCHEDULE if holder.state is not State.SCHEDULED:
-            return None
+            return holder.supersede()
         case OnConflict.RESCHEDULE:
             return holder.move(incoming.execute_at, now)
         case OnConflict.REPLACE:

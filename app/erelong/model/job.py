@@ -12,7 +12,8 @@
                            ▲                                   │
                            └── (scheduled) ◄── retry ──────────┘
 
-Nothing leaves a final state but `retry`, and `succeeded` not even so.
+Nothing leaves a final state but `retry`, and `succeeded` not even so. A running job whose key a newer one has taken is
+superseded: it is not scheduled again, but cancelled or, when it fails, failed.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 import orjson
 
 from erelong.errors import WrongState
+from erelong.model.ended_leases import MAX_ENDED_LEASES, NO_LEASES, read_ended_leases, with_ended_lease
 from erelong.model.history import NO_ATTEMPTS, with_attempt
 from erelong.model.ids import write_id
-from erelong.model.outcome import UNEXPLAINED, End, Error, Outcome
+from erelong.model.outcome import DROPPED, SUPERSEDED, UNEXPLAINED, End, Error, Outcome, expired
 from erelong.model.retry import RetryPolicy, read_policy
 
 if TYPE_CHECKING:
@@ -37,8 +39,6 @@ if TYPE_CHECKING:
 MAX_LOSSES = 3
 SECOND = 1_000_000
 NOTHING = b"{}"
-NO_LEASES = b"[]"
-MAX_ENDED_LEASES = 20
 
 
 class State(IntEnum):
@@ -103,6 +103,7 @@ class Job(NamedTuple):
     # what is the same of all that wait, and of all that have just been claimed (see `begun`)
     state: State = State.SCHEDULED
     cancel_requested: bool = False
+    superseded: bool = False  # a newer job has taken its key while it ran
     started_at: Instant | None = None
     finished_at: Instant | None = None
     result: bytes | None = None
@@ -200,19 +201,11 @@ class Job(NamedTuple):
 
     def expire(self, now: Instant) -> Job:
         self._must_wait("expire")
-        message = "it had not begun by its expires_at"
-        if self.attempt:
-            made = "1 attempt was" if self.attempt == 1 else f"{self.attempt} attempts were"
-            message = f"{made} made, and the next had not begun by its expires_at"
-        if self.attempt and self.error is not None:
-            last = orjson.loads(self.error)
-            message += f"; the last error: {last['type']}: {last['message']}"
-        return self._end(State.EXPIRED, now, Error("expired", message, retryable=False))
+        return self._end(State.EXPIRED, now, expired(self.attempt, self.error))
 
     def drop(self, now: Instant) -> Job:
         self._must_wait("drop")
-        message = "the queue was full and this was the job due first (overflow: drop_oldest)"
-        return self._end(State.CANCELLED, now, Error("dropped", message, retryable=False))
+        return self._end(State.CANCELLED, now, DROPPED)
 
     # steps of a running job
 
@@ -222,6 +215,10 @@ class Job(NamedTuple):
 
     def extend(self, until: Instant) -> Job:
         return self._replace(lease_until=until, version=self.version + 1)
+
+    def supersede(self) -> Job:
+        """Leave the key to a newer job; the attempt goes on."""
+        return self._replace(key=None, superseded=True, version=self.version + 1)
 
     def finish(self, outcome: Outcome, now: Instant, *, backoff: float = 0.0, answer: str = "") -> Job:
         """End the running attempt: final, or scheduled again `backoff` seconds from now. `answer` ended a lease.
@@ -238,7 +235,7 @@ class Job(NamedTuple):
             case End.CANCELLED:
                 return job._stop(now, outcome.error)
             case End.RELEASED:
-                return job._stop(now) if self.cancel_requested else job._again(now)._replace(attempt=self.attempt - 1)
+                return job._release(now)
             case End.LOST if outcome.error is None:
                 return job._lose(now)
             case End.ERROR | End.TIMEOUT | End.CRASHED | End.LOST:
@@ -250,7 +247,8 @@ class Job(NamedTuple):
         """What any end changes, and what a success does."""
         changes: dict[str, Any] = {"version": self.version + 1}
         if self.lease is not None:
-            changes |= {"lease": None, "lease_until": None, "ended_leases": self._leases_over(self.lease, answer)}
+            changes |= {"lease": None, "lease_until": None}
+            changes["ended_leases"] = with_ended_lease(self.ended_leases, self.lease, answer)
         if not self.is_told_without(outcome):
             started_at = self.started_at or now
             changes["attempts"] = with_attempt(self.attempts, self.attempt, started_at, now, self.late_by, outcome)
@@ -259,29 +257,35 @@ class Job(NamedTuple):
             changes |= {"result": outcome.result, "result_truncated": outcome.result_truncated}
         return self._with(changes)
 
-    def _leases_over(self, lease: str, answer: str) -> bytes:
-        ended = [*read_ended_leases(self.ended_leases), [lease, answer]]
-        return orjson.dumps(ended[-MAX_ENDED_LEASES:])
-
     def _fail(self, outcome: Outcome, now: Instant, backoff: float) -> Job:
         error = outcome.error or UNEXPLAINED[outcome.end]
         losses = self.losses + 1 if outcome.end is End.CRASHED else 0
         job = self._replace(failures=self.failures + 1, losses=losses)
         if self.cancel_requested:
             return job._stop(now, error)
+        if self.superseded and outcome.end is End.LOST:
+            return job._give_way(now)
         if losses >= MAX_LOSSES:
             message = f"what ran it ended {losses} times in a row; it may be the cause: {error.message}"
             error = Error(error.type, message, retryable=False)
         job = job._replace(error=error.to_json())
-        if not error.retryable or job.failures >= self.policy.max_attempts:
+        if self.superseded or not error.retryable or job.failures >= self.policy.max_attempts:
             return job._replace(state=State.FAILED, due_at=None, finished_at=now)
         return job._again(now + round(max(backoff, outcome.delay) * SECOND))
+
+    def _release(self, now: Instant) -> Job:
+        if self.cancel_requested:
+            return self._stop(now)
+        job = self._replace(attempt=self.attempt - 1)
+        return job._give_way(now) if self.superseded else job._again(now)
 
     def _lose(self, now: Instant) -> Job:
         """The service itself went away meanwhile: that is not the job's failure, unless it happens every time."""
         job = self._replace(losses=self.losses + 1)
         if self.cancel_requested:
             return job._stop(now)
+        if self.superseded:
+            return job._give_way(now)
         if job.losses >= MAX_LOSSES:
             message = f"the service stopped {job.losses} times in a row while it ran; it may be the cause"
             error = Error("lost", message, retryable=False)
@@ -298,6 +302,10 @@ class Job(NamedTuple):
         if error is None or error.type != "cancelled":
             error = Error("cancelled", "cancelled while it ran", retryable=False)
         return self._replace(state=State.CANCELLED, due_at=None, finished_at=now, error=error.to_json())
+
+    def _give_way(self, now: Instant) -> Job:
+        """End without another attempt, as a newer job has the key."""
+        return self._replace(state=State.CANCELLED, due_at=None, finished_at=now, error=SUPERSEDED.to_json())
 
     # steps of either
 
@@ -323,23 +331,8 @@ class Job(NamedTuple):
         """The `retry` call: a job that ended badly starts afresh under its own id, history kept."""
         if self.state not in (State.FAILED, State.CANCELLED, State.EXPIRED):
             raise self._wrong("retry")
-        return self._replace(
-            state=State.SCHEDULED,
-            due_at=now,
-            expires_after=None,
-            expires_at=None,
-            attempt=0,
-            failures=0,
-            losses=0,
-            cancel_requested=False,
-            started_at=None,
-            finished_at=None,
-            late_by=None,
-            result=None,
-            result_truncated=False,
-            error=None,
-            version=self.version + 1,
-        )
+        changes = {"due_at": now, "expires_after": None, "expires_at": None, "attempt": 0, "late_by": None}
+        return self._with(AFRESH | changes | {"version": self.version + 1})
 
     def _with(self, changes: Mapping[str, Any]) -> Job:
         """`_replace` at half its cost, for the steps that every job takes."""
@@ -364,6 +357,7 @@ _RUNNING, _SUCCEEDED, _WELL = State.RUNNING, State.SUCCEEDED, End.SUCCEEDED  # b
 ASKED = slice(PLACES["kind"], PLACES["error"])
 asked_of = itemgetter(ASKED)
 UNBEGUN = tuple(Job._field_defaults.values())  # the last fields of a new job, behind those
+AFRESH = {name: value for name, value in Job._field_defaults.items() if name not in ("attempts", "ended_leases")}
 
 
 def new(
@@ -390,15 +384,9 @@ def new(
     return tuple.__new__(Job, own + asked + UNBEGUN)
 
 
-def begun(now: Instant) -> tuple[State, bool, Instant, None, None, bool, None, None]:
+def begun(now: Instant) -> tuple[State, bool, bool, Instant, None, None, bool, None, None]:
     """What all jobs have for their last fields, from `state` on, that begin an attempt now."""
-    return (_RUNNING, False, now, None, None, False, None, None)
-
-
-def read_ended_leases(ended_leases: bytes) -> list[list[str]]:
-    """The tokens of leases that are over, each with the answer that ended it, the latest last."""
-    ended: list[list[str]] = orjson.loads(ended_leases) if ended_leases != NO_LEASES else []
-    return ended
+    return (_RUNNING, False, False, now, None, None, False, None, None)
 
 
 def _expiry(start: Instant, expires_after: float | None) -> Instant | None:

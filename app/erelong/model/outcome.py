@@ -60,6 +60,21 @@ UNEXPLAINED = {
     End.LOST: Error("lost", "the service stopped while this attempt ran"),
 }
 
+DROPPED = Error("dropped", "the queue was full and this was the job due first (overflow: drop_oldest)", retryable=False)
+SUPERSEDED = Error("superseded", "a newer job has taken its key, so it is not run again", retryable=False)
+
+
+def expired(attempts: int, error: bytes | None) -> Error:
+    """Why a job has expired after so many attempts, of which the last came to this error."""
+    message = "it had not begun by its expires_at"
+    if attempts:
+        made = "1 attempt was" if attempts == 1 else f"{attempts} attempts were"
+        message = f"{made} made, and the next had not begun by its expires_at"
+    if attempts and error is not None:
+        last = orjson.loads(error)
+        message += f"; the last error: {last['type']}: {last['message']}"
+    return Error("expired", message, retryable=False)
+
 
 def storable(text: str) -> str:
     """What code raises or prints may hold half a surrogate pair, which is no UTF-8; its outcome must be stored."""

@@ -35,10 +35,11 @@ ADDED, CHANGED, CONFLICT = Fate.ADDED, Fate.CHANGED, Fate.CONFLICT  # an enum lo
 
 
 class Added(NamedTuple):
-    """The fate of an offer, with the job now stored under its key (or its own)."""
+    """The fate of an offer, with the job now stored under its key (or its own), and the one that it has superseded."""
 
     fate: Fate
     job: Job
+    superseded: Job | None = None
 
 
 class Memo(NamedTuple):

@@ -13,8 +13,9 @@ from erelong.engine.leases import LATE_TIMER, answered
 from erelong.engine.verdicts import succeeded
 from erelong.errors import Fault, Invalid, LeaseLost, LeaseNotFound
 from erelong.model.caller import ANYBODY, Caller
+from erelong.model.ended_leases import read_ended_leases
 from erelong.model.ids import make_lease_token, seq_of_lease
-from erelong.model.job import Job, read_ended_leases
+from erelong.model.job import Job
 from erelong.model.outcome import End, Error, Outcome
 from erelong.stores.base import Ending
 from erelong.telemetry.log import get_logger

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from erelong.engine.job_log import report_drop
 from erelong.errors import BacklogFull
-from erelong.model.job import State
+from erelong.model.conflict import adds_job
 from erelong.model.query import Order, Query
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from erelong.duties.waiters import Client
     from erelong.engine.engine import Engine
+    from erelong.model.conflict import OnConflict
     from erelong.model.submission import Offer
 
 MAX_DROP = 500
@@ -52,12 +53,17 @@ class Room:
             self._engine.waiters.rooms.wake(room)
 
     async def _needed(self, queue: str, offers: Sequence[Offer]) -> int:
-        """Return how many offers would be new jobs: one that meets the key of a job, or of another offer, is none."""
-        keys = [offer.job.key for offer in offers if offer.job.queue == queue]
-        needed = keys.count(None)
-        for key in {key for key in keys if key is not None}:
-            live = frozenset({State.SCHEDULED, State.RUNNING})
-            needed += not await self._store.list(Query(states=live, queues=frozenset({queue}), key=key, limit=1))
+        """Return how many offers would be new jobs: one that meets a key is none, unless it takes that key over."""
+        needed = 0
+        keyed: defaultdict[str, set[OnConflict]] = defaultdict(set)
+        for job, on_conflict in offers:
+            if job.queue == queue and job.key is not None:
+                keyed[job.key].add(on_conflict)
+            elif job.queue == queue:
+                needed += 1
+        for key, policies in keyed.items():
+            holder = await self._store.holder(queue, key)
+            needed += any(adds_job(holder, on_conflict) for on_conflict in policies)
         return needed
 
     async def _make(self, queue: str, number: int, client: Client) -> None:

@@ -192,6 +192,8 @@ class MemoryStore:
         if settled is holder:
             return Added(Fate.EXISTS, holder)
         self._put(settled)
+        if settled.superseded:
+            return Added(Fate.ADDED, self._insert(offer.job), settled)
         return Added(Fate.CHANGED, settled)
 
     def _must_follow(self, documents: Sequence[Document]) -> None:

@@ -88,6 +88,15 @@ class Running:
         self._over.update(ended)
         return ended.values()
 
+    @property
+    def over(self) -> frozenset[int]:
+        """Those over which something was written so far."""
+        return frozenset(self._over)
+
+    def go_back(self, over: frozenset[int]) -> None:
+        """No more than that was written after all."""
+        self._over = {*over}
+
     def undo(self) -> None:
         """It failed."""
         for seq in self._begun:

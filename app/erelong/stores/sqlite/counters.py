@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from erelong.model.job import State
 from erelong.stores.sqlite import statements as sql
@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 
     from erelong.stores.base import Group
     from erelong.stores.sqlite.claims import Running
+
+
+class Mark(NamedTuple):
+    """What a transaction has come to so far."""
+
+    deltas: Counter[Group]
+    moves: Counter[Group]
+    over: frozenset[int]
 
 
 class Ledger:
@@ -71,6 +79,15 @@ class Ledger:
         self._emptied = []
         self.running.begin()
         self._is_in_doubt = False
+
+    def mark(self) -> Mark:
+        """A point of the transaction to which it may go back."""
+        return Mark(self.deltas.copy(), self.moves.copy(), self.running.over)
+
+    def go_back(self, mark: Mark) -> None:
+        """What was written since the mark has been undone."""
+        self.deltas, self.moves = mark.deltas, mark.moves
+        self.running.go_back(mark.over)
 
     def undo(self) -> None:
         """The transaction has failed, or seems to have."""

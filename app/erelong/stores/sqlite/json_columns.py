@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from erelong.model.ended_leases import NO_LEASES
 from erelong.model.history import NO_ATTEMPTS
-from erelong.model.job import NO_LEASES
 from erelong.model.retry import read_policy
 from erelong.model.spec import Asked
 from erelong.stores.base import Pause
@@ -36,17 +36,18 @@ class Progress(NamedTuple):
     failures: int
     losses: int
     cancel_requested: bool
+    superseded: bool
     result_truncated: bool
     lease: str | None
     lease_until: int | None
     ended_leases: bytes
 
 
-NO_PROGRESS = Progress(0, 0, False, False, None, None, NO_LEASES)
+NO_PROGRESS = Progress(0, 0, False, False, False, None, None, NO_LEASES)
 _LOST_PROGRESS = NO_PROGRESS._replace(ended_leases=LOST)
 _NULL = type(None)
 _INITIAL = [*NO_PROGRESS._replace(ended_leases=orjson.loads(NO_LEASES))._asdict().items()]
-_PROGRESS_TYPES = [[int, int, bool, bool, *lease] for lease in ((_NULL, _NULL), (str, int))]
+_PROGRESS_TYPES = [[int, int, bool, bool, bool, *lease] for lease in ((_NULL, _NULL), (str, int))]
 
 
 @lru_cache(maxsize=MANY_ALIKE)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
+from erelong.model.ended_leases import NO_LEASES
 from erelong.model.history import NO_ATTEMPTS
-from erelong.model.job import ASKED, NO_LEASES, NOTHING, PLACES, UNBEGUN, Job, State, asked_of, begun
+from erelong.model.job import ASKED, NOTHING, PLACES, UNBEGUN, Job, State, asked_of, begun
 from erelong.model.outcome import Error
 from erelong.model.spec import Asked
 from erelong.stores.sqlite import statements as sql
@@ -163,11 +164,11 @@ def take_job(row: Row) -> Job:
     """Make a job of a row; most of its texts as they stand, unread."""
     text, progress, error, attempts, state, started_at, finished_at, kind, queue, _, result = row[_OWN:]
     asked = read_spec(text) or Asked(kind, queue, 0, 0.0, LOST, None)
-    failures, losses, is_cancelled, is_cut, lease, lease_until, ended_leases = (
+    failures, losses, is_cancelled, is_superseded, is_cut, lease, lease_until, ended_leases = (
         NO_PROGRESS if progress is None else read_progress(progress)
     )
     tried = (error, NO_ATTEMPTS if attempts is None else attempts, failures, losses, ended_leases)
-    ends = (is_cancelled, started_at, finished_at, result, is_cut, lease, lease_until)
+    ends = (is_cancelled, is_superseded, started_at, finished_at, result, is_cut, lease, lease_until)
     if 0 <= state < len(_STATES):
         return tuple.__new__(Job, (*row[:_OWN], *asked, *tried, _STATES[state], *ends))
     lost = Job._make((*row[:_OWN], *asked, *tried, State.FAILED, *ends))

@@ -171,6 +171,7 @@ SELECT expires_at AS at, seq FROM jobs INDEXED BY expiring
 WHERE state = 0 AND expires_at < due_at AND (expires_at, seq) > (?1, ?2) AND expires_at < ?3
 ORDER BY 1, 2 LIMIT ?4
 """
+FREE_KEY = "UPDATE jobs SET key = NULL WHERE seq = ?"
 DELETE = "DELETE FROM jobs WHERE seq = ?"
 SELECT_ENDED = """
 SELECT finished_at, seq FROM jobs INDEXED BY ended

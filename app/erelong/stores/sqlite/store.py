@@ -108,7 +108,11 @@ class SqliteStore:
         receipt = await self._change(self._writes.add, offers, now, is_whole, memo, beside, also)
         entries = [entry for entry in receipt.entries if entry is not None]
         if not (is_whole and any(entry.fate is Fate.CONFLICT for entry in entries)):  # which has undone the others
-            self._recent.keep([job for fate, job in entries if fate in WRITTEN], era=era)
+            written = [job for fate, job, _ in entries if fate in WRITTEN]
+            for _, _, superseded in entries:
+                if superseded is not None:
+                    written.append(superseded)
+            self._recent.keep(written, era=era)
         return receipt
 
     async def recall(self, memo: Memo, *, now: Instant) -> Receipt | None:

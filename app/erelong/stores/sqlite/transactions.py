@@ -67,7 +67,7 @@ class Writes:
         if beside:
             must_follow(self._write, beside)
         if all(offer.job.key is None for offer in offers):
-            entries = [_MAKE_ADDED((ADDED, job)) for job in self._insert([offer.job for offer in offers])]
+            entries = [_MAKE_ADDED((ADDED, job, None)) for job in self._insert([offer.job for offer in offers])]
         else:
             entries = [*self._settle(offers, now, is_whole)]
         if memo is not None and not any(entry.fate is Fate.CONFLICT for entry in entries):
@@ -82,12 +82,12 @@ class Writes:
         """Add jobs of which some have keys; a conflict under `is_whole` undoes them all."""
         if not is_whole:
             return [self._add_keyed(offer, now) for offer in offers]
-        deltas = self._ledger.deltas.copy()
+        before = self._ledger.mark()
         self._write.execute("SAVEPOINT whole")  # not apsw's, which hides that the disk is full
         entries = [self._add_keyed(offer, now) for offer in offers]
         if any(entry.fate is Fate.CONFLICT for entry in entries):
             self._write.execute("ROLLBACK TO whole")
-            self._ledger.deltas = deltas
+            self._ledger.go_back(before)
         self._write.execute("RELEASE whole")
         return entries
 
@@ -101,8 +101,10 @@ class Writes:
             return Added(Fate.CONFLICT, holder)
         if settled is holder:
             return Added(Fate.EXISTS, holder)
+        if settled.superseded:
+            self._write.execute(sql.FREE_KEY, (holder.seq,))
         self._update(settled, holder.group, holder.labels)
-        return Added(Fate.CHANGED, settled)
+        return Added(ADDED, self._insert([job])[0], settled) if settled.superseded else Added(Fate.CHANGED, settled)
 
     def _insert(self, jobs: Sequence[Job]) -> Sequence[Job]:
         first = self._ledger.take_numbers(len(jobs))

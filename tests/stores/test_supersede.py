@@ -1,0 +1,225 @@
+"""A new job that takes the key of a running one: both are stored at once, and the attempt under way ends on top."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from erelong.model.conflict import OnConflict
+from erelong.model.job import Job, State
+from erelong.model.outcome import End, Error, Outcome
+from erelong.model.query import Query
+from erelong.model.submission import Added, Fate, Memo, Receipt
+from erelong.stores.base import Ending, Saved, Store
+from erelong.stores.sqlite.store import SqliteStore
+from tests.support.builders import ALL, NOW, count_both, fates, make_failure, make_job, make_offer, put, put_one
+
+pytestmark = pytest.mark.real_loop
+
+TAKEOVERS = [OnConflict.REPLACE, OnConflict.RESCHEDULE]
+REPLACE = OnConflict.REPLACE
+OUTCOMES = {
+    "with nothing to say": Outcome(End.SUCCEEDED),
+    "with a result": Outcome(End.SUCCEEDED, b'{"x":1.5}'),
+    "failed": make_failure(),
+    "timed out": Outcome(End.TIMEOUT),
+    "crashed": Outcome(End.CRASHED),
+    "lost": Outcome(End.LOST),
+    "lost with its lease": Outcome(End.LOST, error=Error("lost", "its lease ran out")),
+    "released": Outcome(End.RELEASED),
+    "cancelled": Outcome(End.CANCELLED),
+}
+
+
+async def begin(store: Store, **asked: Any) -> Job:
+    job = await put_one(store, key="k", **asked)
+    (running,) = (await store.claim([job.seq], now=NOW)).jobs
+    return running
+
+
+async def take_over(store: Store, on_conflict: OnConflict = REPLACE) -> Job:
+    """The newer job."""
+    receipt = await store.add([make_offer(key="k", params={"new": 1}, on_conflict=on_conflict)], now=NOW)
+    (entry,) = receipt.entries
+    assert entry is not None
+    assert entry.fate is Fate.ADDED
+    return entry.job
+
+
+@pytest.mark.parametrize("on_conflict", TAKEOVERS)
+async def test_running_holder_loses_its_key_to_a_new_job(store: Store, on_conflict: OnConflict) -> None:
+    running = await begin(store, labels={"a": "b"})
+    offer = make_offer(key="k", params={"new": 1}, delay=60, on_conflict=on_conflict)
+
+    receipt = await store.add([offer], now=NOW)
+
+    new, superseded = offer.job._replace(seq=running.seq + 1), running.supersede()
+    assert receipt == Receipt([Added(Fate.ADDED, new, superseded)])
+    assert await store.list(ALL) == [new, superseded]
+    assert await store.get([running.seq]) == {running.seq: superseded}
+    assert await store.holder("default", "k") == new
+    assert await store.list(Query(key="k", is_full=True)) == [new]
+    assert await store.list(Query(states=frozenset({State.RUNNING}), is_full=True)) == [superseded]
+    counted, stored = await count_both(store)
+    assert counted == stored
+
+
+@pytest.mark.parametrize("change", ["asked to stop", "lent", "in its second attempt"])
+async def test_running_holder_that_was_written_since_its_claim_is_superseded_too(store: Store, change: str) -> None:
+    running = await begin(store)
+    if change == "in its second attempt":
+        await store.finish([Ending(running, make_failure(), NOW)])
+        (running,) = (await store.claim([running.seq], now=NOW)).jobs
+    else:
+        before = running
+        running = before.cancel(NOW, "why") if change == "asked to stop" else before.lend("token", NOW + 9)
+        await store.save([running])
+        assert await store.get([running.seq]) == {running.seq: running}
+
+    new = await take_over(store)
+
+    assert await store.list(ALL) == [new, running.supersede()]
+    assert await store.get([running.seq]) == {running.seq: running.supersede()}
+
+
+@pytest.mark.parametrize("on_conflict", [OnConflict.REJECT, OnConflict.KEEP])
+async def test_running_holder_that_nobody_would_replace_keeps_its_key(store: Store, on_conflict: OnConflict) -> None:
+    running = await begin(store)
+
+    await store.add([make_offer(key="k", on_conflict=on_conflict)], now=NOW)
+
+    assert await store.list(ALL) == [running]
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES.values(), ids=OUTCOMES)
+async def test_attempt_of_a_superseded_job_ends_as_its_steps_have_it(store: Store, outcome: Outcome) -> None:
+    running = await begin(store)
+    new = await take_over(store)
+    superseded = running.supersede()
+
+    refused = await store.finish([Ending(running, outcome, NOW + 1)])
+    saved = await store.finish([ending := Ending(superseded, outcome, NOW + 1, 5.0)])
+
+    assert refused == [Saved(False, superseded)]
+    assert [verdict.is_saved for verdict in saved] == [True]
+    assert ending.after.is_final
+    assert await store.list(ALL) == [new, ending.after]
+    assert await store.holder("default", "k") == new
+    assert (await store.claim([running.seq], now=NOW + 99)).jobs == []
+
+
+async def test_superseded_job_is_retried_beside_the_holder_of_its_key(store: Store) -> None:
+    running = await begin(store)
+    new = await take_over(store)
+    await store.finish([ending := Ending(running.supersede(), Outcome(End.RELEASED), NOW)])
+
+    (verdict,) = await store.save([ending.after.again(NOW)])
+
+    assert verdict.is_saved
+    assert await store.list(ALL) == [new, ending.after.again(NOW)]
+    assert len((await store.claim([running.seq, new.seq], now=NOW)).jobs) == 2
+
+
+async def test_lines_of_one_call_take_over_once_and_then_change_the_new_job(store: Store) -> None:
+    running = await begin(store)
+    offers = [make_offer(key="k", params={"n": n}, on_conflict=REPLACE) for n in range(3)]
+
+    receipt = await store.add(offers, now=NOW)
+
+    first, *_, last = [entry.job for entry in receipt.entries if entry]
+    assert fates(receipt) == [Fate.ADDED, Fate.CHANGED, Fate.CHANGED]
+    assert (last.id, last.params, last.version) == (first.id, offers[-1].job.params, 3)
+    assert await store.list(ALL) == [last, running.supersede()]
+
+
+async def test_takeover_goes_on_from_holder_to_holder(store: Store) -> None:
+    running = [await begin(store)]
+    for _ in range(3):
+        new = await take_over(store)
+        running += (await store.claim([new.seq], now=NOW)).jobs
+    last = await take_over(store)
+
+    assert await store.list(ALL) == [last, *[job.supersede() for job in running[::-1]]]
+
+
+async def test_takeover_of_a_whole_add_with_a_conflict_is_undone(store: Store) -> None:
+    running = await begin(store)
+    taken = await put_one(store, key="taken")
+    offers = [make_offer(key="k", on_conflict=REPLACE), make_offer(key="taken")]
+
+    receipt = await store.add(offers, now=NOW, is_whole=True)
+
+    assert fates(receipt) == [Fate.ADDED, Fate.CONFLICT]
+    assert await store.list(ALL) == [taken, running]
+    assert await store.get([running.seq]) == {running.seq: running}
+    counted, stored = await count_both(store)
+    assert counted == stored
+    await store.finish([ending := Ending(running, Outcome(End.SUCCEEDED), NOW + 1)])
+    assert await store.list(ALL) == [taken, ending.after]
+
+
+async def test_takeover_of_a_whole_add_is_stored_with_the_others(store: Store) -> None:
+    running = await begin(store)
+
+    receipt = await store.add([make_offer(), make_offer(key="k", on_conflict=REPLACE)], now=NOW, is_whole=True)
+
+    assert fates(receipt) == [Fate.ADDED, Fate.ADDED]
+    assert [job.superseded for job in await store.list(ALL)] == [False, False, True]
+    assert (await store.list(ALL))[-1] == running.supersede()
+
+
+async def test_takeover_with_a_memo_is_done_once(store: Store) -> None:
+    running = await begin(store)
+    memo = Memo("caller", "once", b"digest")
+    offer = make_offer(key="k", on_conflict=REPLACE)
+    first = await store.add([offer], now=NOW, memo=memo)
+    (again,) = (await store.claim([running.seq + 1], now=NOW)).jobs
+
+    second = await store.add([offer], now=NOW, memo=memo)
+
+    assert fates(first) == [Fate.ADDED]
+    assert second == Receipt([Added(Fate.EXISTS, again)], replayed=True)
+    assert len(await store.list(ALL)) == 2
+
+
+async def test_superseded_jobs_are_read_as_they_are_beside_many_others(store: Store) -> None:
+    running = await begin(store)
+    offers = [make_offer() for _ in range(100)]
+
+    await store.add([*offers, make_offer(key="k", on_conflict=REPLACE)], now=NOW)
+
+    assert await store.get([running.seq]) == {running.seq: running.supersede()}
+
+
+@pytest.mark.parametrize("is_claimed_only", [True, False])
+async def test_superseded_job_is_known_for_one_after_a_restart(tmp_path: Path, is_claimed_only: bool) -> None:
+    store = SqliteStore(path=tmp_path / "erelong.db")
+    await store.open()
+    running = await begin(store)
+    if not is_claimed_only:
+        await store.save([running := running.lend("token", NOW + 9)])
+    new = await take_over(store)
+    await store.close()
+
+    again = SqliteStore(path=tmp_path / "erelong.db")
+    await again.open()
+
+    assert await again.list(ALL) == [new, running.supersede()]
+    assert await again.list(Query(states=frozenset({State.RUNNING}), is_full=True)) == [running.supersede()]
+    assert await again.holder("default", "k") == new
+    await again.close()
+
+
+async def test_many_holders_are_superseded_in_one_call(store: Store) -> None:
+    jobs = await put(store, *(make_job(key=str(n), queue="ab"[n % 2]) for n in range(150)))
+    running = (await store.claim([job.seq for job in jobs], now=NOW)).jobs
+    offers = [make_offer(key=str(n), queue="ab"[n % 2], on_conflict=REPLACE) for n in range(150)]
+
+    receipt = await store.add(offers, now=NOW)
+
+    assert fates(receipt) == [Fate.ADDED] * 150
+    found = await store.list(ALL)
+    assert found[150:] == [job.supersede() for job in running[::-1]]
+    assert {job.key for job in found[:150]} == {str(n) for n in range(150)}
