@@ -8,9 +8,10 @@ import pytest
 
 from erelong.engine import recovery, scheduler
 from erelong.errors import StoreUnavailable
+from erelong.model.conflict import OnConflict
 from erelong.model.job import State
 from erelong.model.outcome import End, Outcome
-from tests.support.builders import make_ended, make_job, make_running, put
+from tests.support.builders import make_ended, make_job, make_offer, make_running, put
 from tests.support.desk import RETRY, Desk, running
 from tests.support.engine import Engine
 from tests.support.virtual import VirtualClock
@@ -122,6 +123,41 @@ async def test_recovery_that_a_full_disk_prevents_follows_when_there_is_room(clo
 
     assert sorted(desk.seqs) == sorted([lost.seq, waiting.seq])
     assert (await desk.read(lost)).losses == 1
+
+
+@pytest.mark.parametrize("change", ["cancel", "take over"])
+async def test_recovery_put_off_ends_what_was_changed_meanwhile(clock: VirtualClock, change: str) -> None:
+    desk = Desk(clock=clock)
+    (lost,) = await put(desk.store, make_running(key="k"))
+    desk.store.fill_disk()
+    await desk.load()
+    desk.store.broken.clear()
+
+    if change == "cancel":
+        await desk.store.save([lost.cancel(clock.now(), "enough")])
+    else:
+        await desk.store.add([make_offer(key="k", on_conflict=OnConflict.REPLACE)], now=clock.now())
+    async with running(desk):
+        await asyncio.sleep(2)
+
+    after = await desk.read(lost)
+    assert (after.state, after.superseded) == (State.CANCELLED, change == "take over")
+    assert desk.metrics.ended.values == {("echo", End.LOST): 1}
+
+
+async def test_superseded_job_that_ran_when_the_service_stopped_is_not_run_again(clock: VirtualClock) -> None:
+    desk = Desk(clock=clock)
+    superseded, newer = await put(desk.store, make_running(key="k").supersede(), make_job(key="k"))
+
+    await desk.load()
+    async with running(desk):
+        await asyncio.sleep(1)
+
+    after = await desk.read(superseded)
+    assert (after.state, after.attempt, after.losses) == (State.CANCELLED, 1, 1)
+    assert b'"type":"superseded"' in (after.error or b"")
+    assert desk.seqs == [newer.seq]
+    assert desk.metrics.finished.values == {("echo", "cancelled"): 1}
 
 
 async def test_recovery_put_off_leaves_alone_what_has_begun_since(clock: VirtualClock) -> None:

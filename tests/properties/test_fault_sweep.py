@@ -145,6 +145,7 @@ class Life:
             with suppress(Problem):
                 await service.delete(job.id, None)
         await self._cancel_what_runs()
+        await self._take_over_what_runs()
         await self._retry_what_failed()
         await self._set_queues()
         await self._cancel_what_is_held_back()
@@ -172,6 +173,17 @@ class Life:
             self.promised[job.id] = {State.CANCELLED}  # as somebody will, in the end
             await asyncio.sleep(0.7)
             await self.ask(self.node.services.jobs.cancel(job.id, "enough", None))
+
+    async def _take_over_what_runs(self) -> None:
+        """One holder that runs is superseded by a job that is due at once, another by one that is due later."""
+        for delay in (0, 1):
+            holders = await self.submit(self.offer("endless", key="busy", timeout=1_000.0, on_conflict="replace"))
+            await asyncio.sleep(0.7)
+            newer = await self.submit(self.offer(key="busy", delay=delay, on_conflict="replace"))
+            if {job.id for job in newer}.isdisjoint(job.id for job in holders):
+                self.promised |= {job.id: {State.CANCELLED} for job in holders}
+            self.promised |= {job.id: {State.SUCCEEDED} for job in newer}
+            await asyncio.sleep(2)
 
     async def _retry_what_failed(self) -> None:
         for job in await self.submit(self.offer("hopeless")):
@@ -258,6 +270,8 @@ class Life:
             assert not states or jobs[id].state in states, f"{id} was to be {states} and is {jobs[id].state}"
         assert sum(job.labels == b'{"memo":"yes"}' for job in jobs.values()) <= 1, "a job was made twice"
         assert sum(job.key == "k" for job in jobs.values()) <= 1, "a key was held twice"
+        for job in jobs.values():
+            assert not job.superseded or (job.key, job.kind) == (None, "endless"), f"{job} is superseded"
 
     def _check_runs(self, *, has_crashed: bool) -> None:
         """Each run is an attempt on record, and no other follows the one that succeeded."""

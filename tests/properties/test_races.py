@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -16,15 +15,13 @@ from erelong.clock.instants import Instant, format_instant
 from erelong.errors import Problem
 from erelong.model.ids import parse_id
 from erelong.model.job import SECOND, Job, State
-from erelong.model.submission import Offer, Receipt
 from erelong.service.factory import Change
 from erelong.settings.queues import LabelConcurrency, QueueSettings
 from erelong.settings.sections import WorkersSection
-from erelong.stores.base import Saved
 from tests.support.builders import make_retry
+from tests.support.dawdling import DawdlingStore
 from tests.support.engine import Engine
 from tests.support.examples import examples
-from tests.support.faults import FaultyStore
 from tests.support.kinds import FakeRunner
 from tests.support.virtual import EPOCH, VirtualClock, VirtualLoop
 
@@ -55,50 +52,13 @@ DEEDS = st.builds(
 )
 
 
-class RacyStore(FaultyStore):
-    """Takes its time, a different one each time, before it does something and before it says so."""
-
-    def __init__(self, *, chance: random.Random) -> None:
-        super().__init__()
-        self._chance = chance
-
-    def peek(self, seq: int) -> Job | None:
-        return self._jobs.get(seq)
-
-    async def _before(self, method: str, seqs: Sequence[int] = ()) -> None:
-        await self._dawdle()
-
-    async def _after(self, method: str) -> None:
-        await self._dawdle()
-
-    async def _dawdle(self) -> None:
-        draw = self._chance.random()
-        if draw < 0.3:
-            await asyncio.sleep(self._chance.random() * self._chance.choice([0.001, 0.004, 0.03]))
-        elif draw < 0.6:
-            for _ in range(self._chance.randrange(1, 5)):
-                await asyncio.sleep(0)
-
-    async def delete(self, job: Job, **others: Any) -> Saved:
-        await self._dawdle()
-        saved = await super().delete(job, **others)
-        await self._dawdle()
-        return saved
-
-    async def add(self, offers: Sequence[Offer], *, now: Instant, **asked: Any) -> Receipt:
-        await self._dawdle()
-        receipt = await super().add(offers, now=now, **asked)
-        await self._dawdle()
-        return receipt
-
-
 class Race:
     """One run: some jobs, due at about the same time, and all that is done to them meanwhile."""
 
     def __init__(self, *, clock: VirtualClock, seed: int, concurrency: int) -> None:
         self.chance = random.Random(seed)
         self.clock = clock
-        self.store = RacyStore(chance=self.chance)
+        self.store = DawdlingStore(chance=self.chance)
         workers = WorkersSection(concurrency=concurrency)
         self.engine = Engine(
             clock=clock, handler=FakeRunner(self.work), store=self.store, queue=LABELLED, workers=workers

@@ -56,6 +56,7 @@ async def test_every_field_that_may_change_is_saved(store: Store) -> None:
         failures=3,
         losses=2,
         cancel_requested=True,
+        superseded=True,
         started_at=NOW + 4,
         finished_at=NOW + 5,
         late_by=0.25,

@@ -10,6 +10,7 @@ from typing import Any
 from erelong.clock.instants import Instant
 from erelong.model.job import Job
 from erelong.model.submission import Offer, Receipt
+from erelong.stores.base import Saved
 from tests.support.faults import FaultyStore
 
 
@@ -35,6 +36,12 @@ class DawdlingStore(FaultyStore):
         receipt = await super().add(offers, now=now, **asked)
         await self._after("add")
         return receipt
+
+    async def delete(self, job: Job, **others: Any) -> Saved:
+        await self._before("delete")
+        saved = await super().delete(job, **others)
+        await self._after("delete")
+        return saved
 
     async def _before(self, method: str, seqs: Sequence[int] = ()) -> None:
         await super()._before(method, seqs)

@@ -11,7 +11,6 @@ from erelong.duties.duty import SetAside, in_halves
 from erelong.duties.signal import Signal
 from erelong.engine.job_log import fields_of
 from erelong.model import retry
-from erelong.model.job import State
 from erelong.model.outcome import End
 from erelong.stores.base import FINISHED, Ending
 from erelong.telemetry.log import get_logger
@@ -122,7 +121,7 @@ class Completer:
     def _lost_race(self, ending: Ending, stored: Job | None) -> None:
         """Another change came first: if the same attempt runs still, the outcome counts on top."""
         running, outcome, _, _ = ending
-        if stored is not None and stored.state is State.RUNNING and stored.started_at == running.started_at:
+        if stored is not None and stored.is_same_attempt(running):
             self.add(Ending(stored, outcome, self._now()))
             return
         self._metrics.outdated.values[()] += 1

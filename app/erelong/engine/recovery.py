@@ -53,10 +53,10 @@ class Recovery:
             self._has_some.set()
 
     async def lap(self) -> None:
-        while self._lost:
-            for job, error in await in_halves(self._lost[:RECOVER_SLICE], self._end):
+        while lost := self._lost[:RECOVER_SLICE]:
+            for job, error in await in_halves(lost, self._end):
                 asyncio.get_running_loop().call_later(self.aside.add(job.seq, error), self._try_again, job)
-            del self._lost[:RECOVER_SLICE]
+            del self._lost[: len(lost)]  # others may have come meanwhile
 
     async def _running(self) -> list[Job]:
         """Read what the store has as running here. Nothing runs at the start, so all of it is lost."""
@@ -74,8 +74,11 @@ class Recovery:
         now = self._now()
         ended = [job.finish(Outcome(End.LOST), now) for job in lost]
         for before, after, verdict in zip(lost, ended, await self._store.save(ended), strict=True):
+            stored = verdict.job
             if verdict.is_saved:
                 self._changes.lost(before, after)
+            elif stored is not None and stored.is_same_attempt(before):  # asked to stop, or superseded, meanwhile
+                self._lost.append(stored)
         self.aside.remove([job.seq for job in lost])
 
     def _try_again(self, job: Job) -> None:

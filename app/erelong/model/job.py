@@ -128,6 +128,10 @@ class Job(NamedTuple):
         ended = read_ended_leases(self.ended_leases)
         return self.lease == token or len(ended) >= MAX_ENDED_LEASES or any(token == past for past, _ in ended)
 
+    def is_same_attempt(self, running: Job) -> bool:
+        """Whether the attempt of a running job is still under way."""
+        return self.state is _RUNNING and self.started_at == running.started_at
+
     @property
     def history(self) -> bytes:
         """Its attempts as clients read them. Of a job that succeeded at its first, and had nothing to say, they are not
