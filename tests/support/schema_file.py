@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from erelong.model.conflict import OnConflict
 from erelong.model.document import Document
 from erelong.model.job import SECOND, Job
 from erelong.model.outcome import End, Outcome
@@ -42,6 +43,7 @@ async def fill(store: SqliteStore) -> None:
     claimed = (await store.claim([job.seq for job in jobs], now=NOW)).jobs
     lent = claimed[5].lend("token", NOW + 30 * SECOND)
     await store.save([lent, claimed[4].cancel(NOW, "too late")])
+    await store.add([Offer(make_job(key="k3", delay=3_600), OnConflict.REPLACE)], now=NOW)  # which still runs
     await store.finish(
         [
             Ending(claimed[0], Outcome(End.SUCCEEDED, result=b'{"a":1}'), NOW + 1),
