@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from erelong.api.schemas import JobIn, pop_time, read_submission
 from erelong.model.conflict import OnConflict
+from erelong.model.json_text import trimmed
 from erelong.model.submission import Offer
 from erelong.service.factory import queue_of
 from erelong.web.auth import refuse_strange
@@ -72,4 +73,4 @@ class SubmitParser:
     def _keep(self, text: bytes, job: Job) -> None:
         if len(self._templates) >= MAX_TEMPLATES:
             self._templates.clear()
-        self._templates[text] = self._services.factory.template(job)
+        self._templates[trimmed(text)] = self._services.factory.template(job)

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import orjson
 
+from erelong.model.json_text import trimmed
+
 
 class RetryPolicy(NamedTuple):
     """After the n-th failed attempt a wait of delay × factor^(n-1), at most max_delay, ± jitter."""
@@ -19,7 +21,7 @@ class RetryPolicy(NamedTuple):
 
     def to_json(self) -> bytes:
         """Return it as it is stored."""
-        return orjson.dumps(self._asdict())
+        return trimmed(orjson.dumps(self._asdict()))
 
 
 @lru_cache(maxsize=1024)

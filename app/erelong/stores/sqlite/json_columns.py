@@ -10,6 +10,7 @@ import orjson
 
 from erelong.model.ended_leases import NO_LEASES
 from erelong.model.history import NO_ATTEMPTS
+from erelong.model.json_text import trimmed
 from erelong.model.retry import read_policy
 from erelong.model.spec import Asked
 from erelong.stores.base import Pause
@@ -57,7 +58,7 @@ def read_spec(text: bytes) -> Asked | None:
         spec = orjson.loads(text)
         kind, queue, priority = spec["kind"], spec["queue"], spec.get("priority", 0)
         timeout, expires_after = spec["timeout"], spec.get("expires_after")
-        policy = orjson.dumps(spec["retry"])
+        policy = trimmed(orjson.dumps(spec["retry"]))
         read_policy(policy)
         asked = Asked(intern(kind), intern(queue), priority, timeout, policy, expires_after)
     except (ValueError, TypeError, KeyError):
@@ -75,7 +76,7 @@ def write_spec(asked: tuple[Any, ...]) -> bytes:
         spec["priority"] = priority
     if expires_after is not None:
         spec["expires_after"] = float(expires_after)
-    return orjson.dumps(spec)
+    return trimmed(orjson.dumps(spec))
 
 
 def read_progress(text: bytes) -> Progress:
