@@ -58,7 +58,7 @@ async def clock() -> VirtualClock:
 
 @pytest_asyncio.fixture
 async def serve(clock: VirtualClock) -> AsyncIterator[Serve]:
-    """Starts services with other settings, kinds or stores: `await serve(server=ServerSection(max_waiters=1))`."""
+    """Starts services with other settings, kinds or stores: `await serve(limits=LimitsSection(max_waiters=1))`."""
     async with AsyncExitStack() as stack:
 
         async def start(**asked: Any) -> Served:

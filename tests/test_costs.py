@@ -37,7 +37,7 @@ class Measured:
         config = Config(store=StoreSection(path=folder / "erelong.db"), log=LogSection(watchdog=0.0))
         self.store = SqliteStore(path=config.store.path)
         self.node = Node(config=config, store=self.store, kinds=make_kinds(config))
-        self._connections = Server(limits=config.server, metrics=self.node.metrics)
+        self._connections = Server(timeouts=config.server, limits=config.limits, metrics=self.node.metrics)
 
     async def start(self) -> None:
         await self.node.start()

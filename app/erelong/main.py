@@ -151,7 +151,7 @@ async def _serve(
 
 async def _answer(node: Node, door: socket.socket, stopping: asyncio.Event) -> Exit | None:
     """Answer requests until the end; reads continue while the engine stops."""
-    server = Server(limits=node.config.server, metrics=node.metrics)
+    server = Server(timeouts=node.config.server, limits=node.config.limits, metrics=node.metrics)
     await server.open(node.router, door)
     try:
         host, port = door.getsockname()[:2]

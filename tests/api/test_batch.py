@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from erelong.settings.queues import QueueSettings
-from erelong.settings.sections import ServerSection
+from erelong.settings.sections import LimitsSection
 from tests.support.served import Serve, Served
 
 JOB = {"kind": "echo", "delay": 1_000}
@@ -98,7 +98,7 @@ async def test_what_is_no_batch_is_refused(service: Served, body: Any, pointer: 
 
 
 async def test_batch_of_too_many_names_the_bound_and_the_way_out(serve: Serve) -> None:
-    service = await serve(server=ServerSection(max_batch_jobs=10))
+    service = await serve(limits=LimitsSection(max_batch_jobs=10))
 
     answer = await service.post("/v1/jobs/batch", {"jobs": [JOB] * 11})
 
@@ -109,7 +109,7 @@ async def test_batch_of_too_many_names_the_bound_and_the_way_out(serve: Serve) -
 
 
 async def test_batch_that_is_too_large_names_the_way_out(serve: Serve) -> None:
-    service = await serve(server=ServerSection(max_batch_body=100))
+    service = await serve(limits=LimitsSection(max_batch_body=100))
 
     answer = await service.post("/v1/jobs/batch", {"jobs": [JOB] * 10})
     other = await service.post("/v1/jobs", {**JOB, "params": {"a": "x" * 300_000}})
@@ -122,7 +122,7 @@ async def test_batch_that_is_too_large_names_the_way_out(serve: Serve) -> None:
 
 
 async def test_job_that_is_too_large_alone_is_so_in_a_batch(serve: Serve) -> None:
-    service = await serve(server=ServerSection(max_body=100))
+    service = await serve(limits=LimitsSection(max_body=100))
 
     answer = await service.post("/v1/jobs/batch", {"jobs": [JOB, {**JOB, "params": {"a": "x" * 100}}, JOB]})
 

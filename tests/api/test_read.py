@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from erelong.settings.sections import ServerSection
+from erelong.settings.sections import LimitsSection
 from tests.support.served import Serve, Served
 
 
@@ -137,7 +137,7 @@ async def test_wait_for_a_final_job_takes_no_time(service: Served) -> None:
 
 @pytest.mark.parametrize("asked", ["300", "5m", "PT5M", "1e3"])
 async def test_wait_is_capped(serve: Serve, asked: str) -> None:
-    service = await serve(server=ServerSection(max_wait=20.0))
+    service = await serve(limits=LimitsSection(max_wait=20.0))
     job = await service.submit(delay=500)
     watch = Stopwatch(service)
 
@@ -235,7 +235,7 @@ async def test_who_waits_for_a_job_that_is_deleted_is_told(service: Served) -> N
 
 
 async def test_one_waiter_too_many_is_answered_at_once(serve: Serve) -> None:
-    service = await serve(server=ServerSection(max_waiters=2))
+    service = await serve(limits=LimitsSection(max_waiters=2))
     job = await service.submit(delay=50)
     waiting = [asyncio.create_task(service.get(f"/v1/jobs/{job['id']}?wait=60")) for _ in range(2)]
     await asyncio.sleep(1)
@@ -258,7 +258,7 @@ async def test_all_who_wait_are_woken(service: Served) -> None:
 
 
 async def test_result_that_is_too_long_is_cut_and_says_so(serve: Serve) -> None:
-    service = await serve(server=ServerSection(max_result=50))
+    service = await serve(limits=LimitsSection(max_result=50))
     job = await service.submit_into("succeeded", params={"a": "x" * 100})
 
     assert job["result_truncated"] is True

@@ -14,7 +14,7 @@ import pytest
 
 from erelong.errors import StorageFull
 from erelong.settings.queues import QueueSettings
-from erelong.settings.sections import ServerSection
+from erelong.settings.sections import LimitsSection
 from tests.support.contract import NDJSON
 from tests.support.served import Serve, Served
 
@@ -98,7 +98,7 @@ async def test_stream_without_jobs_is_answered_with_nothing(service: Served, bod
 
 @pytest.mark.parametrize("length", [101, 5_000, 300_000])
 async def test_overlong_line_is_a_problem_of_that_line_only(serve: Serve, length: int) -> None:
-    service = await serve(server=ServerSection(max_body=100))
+    service = await serve(limits=LimitsSection(max_body=100))
 
     answers = [
         await service.stream(JOB, b"x" * length, JOB),
@@ -114,7 +114,7 @@ async def test_overlong_line_is_a_problem_of_that_line_only(serve: Serve, length
 
 
 async def test_line_of_just_the_bound_is_taken(serve: Serve) -> None:
-    service = await serve(server=ServerSection(max_body=100))
+    service = await serve(limits=LimitsSection(max_body=100))
 
     answer = await service.stream(LINE + b" " * (100 - len(LINE)), LINE + b" " * (101 - len(LINE)))
 
@@ -132,7 +132,7 @@ async def test_held_key_is_a_problem_of_that_line_only(service: Served) -> None:
 
 
 async def test_more_lines_than_any_batch_may_have_are_taken(serve: Serve) -> None:
-    service = await serve(server=ServerSection(max_batch_jobs=10, max_batch_body=100))
+    service = await serve(limits=LimitsSection(max_batch_jobs=10, max_batch_body=100))
 
     answer = await service.stream(*[JOB] * 2_500)
 

@@ -9,7 +9,7 @@ import pytest
 
 from erelong.settings.kinds import KindSettings
 from erelong.settings.queues import QueueSettings, RetryPatch
-from erelong.settings.sections import JobsSection, ServerSection
+from erelong.settings.sections import JobsSection, LimitsSection
 from tests.support.served import Serve, Served
 
 # The clock stands at 2026-01-01T00:00:00Z.
@@ -401,7 +401,7 @@ async def test_unknown_name_in_the_query_of_a_write_is_refused(service: Served) 
 
 
 async def test_depth_of_32_is_taken_and_one_more_is_not(serve: Serve) -> None:
-    service = await serve(server=ServerSection(max_depth=4))
+    service = await serve(limits=LimitsSection(max_depth=4))
     fits, deeper = {"a": [[1]]}, {"a": [[[1]]]}  # in an object, in params
 
     assert (await service.post("/v1/jobs", {"kind": "echo", "params": fits})).status == 201

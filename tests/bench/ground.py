@@ -20,7 +20,7 @@ from tests.support import ROOT
 from tests.support.process import ServiceProcess, cpu_seconds
 
 FUNCTIONS = "async def nothing() -> None:\n    pass\n"
-CONFIG = '[http]\nallow_networks = ["127.0.0.0/8"]\n\n[kinds.nothing]\npython = "bench_functions:nothing"\n'
+CONFIG = '[webhooks]\nallow_networks = ["127.0.0.0/8"]\n\n[kinds.nothing]\npython = "bench_functions:nothing"\n'
 YARDSTICKS = [sys.executable, "-m", "tests.bench.yardsticks"]
 
 

@@ -11,7 +11,7 @@ from erelong.attempt import Attempt, GiveUp
 from erelong.handlers.base import AttemptFailed
 from erelong.model.job import SECOND, State
 from erelong.settings.queues import QueueSettings
-from erelong.settings.sections import ServerSection, WorkersSection
+from erelong.settings.sections import LimitsSection, WorkersSection
 from tests.support.engine import ONCE, STEADY, Engine, error_of, outcomes_of
 from tests.support.kinds import FakeRunner, lasting, raising
 from tests.support.virtual import VirtualClock
@@ -159,7 +159,7 @@ async def test_handler_that_cancels_its_own_task_fails_and_loses_no_place(clock:
 async def test_result_that_is_too_long_is_cut_into_a_json_string(clock: VirtualClock, result: bytes) -> None:
     handler = FakeRunner(lasting(0, result))
 
-    async with Engine(clock=clock, handler=handler, server=ServerSection(max_result=100)) as engine:
+    async with Engine(clock=clock, handler=handler, limits=LimitsSection(max_result=100)) as engine:
         job = await engine.until_final(await engine.submit())
 
     assert job.result_truncated
@@ -174,7 +174,7 @@ async def test_result_that_just_fits_is_kept_as_it_is(clock: VirtualClock) -> No
 
     handler = FakeRunner(lasting(0, result))
 
-    async with Engine(clock=clock, handler=handler, server=ServerSection(max_result=100)) as engine:
+    async with Engine(clock=clock, handler=handler, limits=LimitsSection(max_result=100)) as engine:
         job = await engine.until_final(await engine.submit())
 
     assert (job.result, job.result_truncated) == (result, False)

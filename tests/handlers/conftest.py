@@ -14,7 +14,7 @@ from aiohttp.test_utils import TestServer
 from erelong.handlers.http.runner import Webhooks
 from erelong.handlers.registry import make_kinds
 from erelong.settings.kinds import KindSettings
-from erelong.settings.sections import Config, HttpSection, WorkersSection
+from erelong.settings.sections import Config, WebhooksSection, WorkersSection
 from tests.handlers.attempts import Handler, handler_of
 from tests.handlers.process_runs import Handlers, OpenKind, OpenKinds, in_process
 from tests.handlers.receiver import LOOPBACK, Receiver
@@ -34,7 +34,7 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 @pytest_asyncio.fixture
 async def http(clock: VirtualClock) -> AsyncIterator[Webhooks]:
-    config = HttpSection(connect_timeout=5.0, allow_networks=list(LOOPBACK))
+    config = WebhooksSection(connect_timeout=5.0, allow_networks=list(LOOPBACK))
     handler = Webhooks(config=config, now=clock.now)
     await handler.open()
     yield handler

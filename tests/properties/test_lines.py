@@ -11,7 +11,7 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from erelong.settings.sections import ServerSection
+from erelong.settings.sections import LimitsSection
 from erelong.web.body import Bodies
 
 LIMIT = 6
@@ -44,7 +44,7 @@ def expected(body: bytes) -> list[bytes | None]:
 def test_chunk_boundaries_make_no_difference(body: bytes, cuts: list[int]) -> None:
     edges = [0, *sorted(min(cut, len(body)) for cut in cuts), len(body)]
     chunks = Chunks([body[start:end] for start, end in pairwise(edges)])
-    lines = Bodies(limits=ServerSection(max_body=LIMIT)).lines(cast("web.Request", chunks))
+    lines = Bodies(limits=LimitsSection(max_body=LIMIT), timeout=10.0).lines(cast("web.Request", chunks))
 
     assert asyncio.run(_collected(lines)) == expected(body)
 

@@ -134,7 +134,9 @@ def test_file_that_is_not_toml_names_the_line(write: Write, text: str, line: int
     assert "is not TOML" in problem
 
 
-@pytest.mark.parametrize("text", ["[http]\n[log]\n[http]\nper_host = 1\n", "[http]\nper_host = 1\nper_host = 2\n"])
+@pytest.mark.parametrize(
+    "text", ["[webhooks]\n[log]\n[webhooks]\nper_host = 1\n", "[webhooks]\nper_host = 1\nper_host = 2\n"]
+)
 def test_table_that_stands_there_twice_is_told_with_the_remedy(write: Write, text: str) -> None:
     (problem,) = problems(write(text))
 
@@ -158,7 +160,7 @@ def test_every_problem_is_told_with_its_line_name_value_and_bound(write: Write) 
 [server]
 port = 99999
 prot = 8081
-max_wait = "5 minutes"
+idle_timeout = "5 minutes"
 
 [queues.mail]
 rate = { per_second = 0 }
@@ -170,22 +172,23 @@ retry.factor = 0.5
 
     assert problems(path) == [
         "config.toml:2: server.port = 99999: should be less than or equal to 65535",
-        'config.toml:4: server.max_wait: "5 minutes" is not a duration: send seconds as a number, or text'
+        'config.toml:4: server.idle_timeout: "5 minutes" is not a duration: send seconds as a number, or text'
         ' such as "90s", "1h30m", "250ms", "PT5M" or "P1DT2H"',
         "config.toml:3: server.prot: no such setting; did you mean port? known here: host, port, loop,"
-        " max_connections, header_timeout, idle_timeout, body_timeout, drain_timeout, max_header, max_body, "
-        "max_batch_body, max_batch_jobs, max_params, max_depth, max_result, max_wait, max_waiters",
+        " header_timeout, idle_timeout, body_timeout, drain_timeout",
         "config.toml:7: queues.mail.rate.per_second = 0: should be greater than 0",
         "config.toml:8: queues.mail.retry.factor = 0.5: should be greater than or equal to 1",
         'config.toml:9: queues."no good": should be 1 to 100 of A-Z a-z 0-9 . _ -',
-        "config.toml:10: sever: no such setting; did you mean server? known here: server, store, auth, jobs, workers, "
-        "http, log, kinds, queues",
+        "config.toml:10: sever: no such setting; did you mean server? known here: server, limits, store, auth, jobs, "
+        "workers, webhooks, log, kinds, queues",
     ]
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
+        ("[http]\nproxy = 'http://u:canary@h:1'\n", "config.toml:1: http: no such setting; its name is [webhooks]"),
+        ("[server]\nmax_body = 1\n", "config.toml:2: server.max_body: no such setting; its name is limits.max_body"),
         ("server = 5\n", "config.toml:1: server = 5: "),
         ("\nserver.port = 'x'\n", 'config.toml:2: server.port = "x": should be a valid integer'),
         ("[server]\nport = 80.0\n", "config.toml:2: server.port = 80.0: should be a valid integer"),

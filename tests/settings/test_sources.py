@@ -27,6 +27,13 @@ def problems(path: Path, env: dict[str, str]) -> list[str]:
     return list(caught.value.problems)
 
 
+def test_variable_of_a_renamed_section_names_the_new_one(file: Path) -> None:
+    file.write_text("")
+    problem = "ERELONG_HTTP__PROXY: http: no such setting; its name is [webhooks]"
+
+    assert problems(file, {"ERELONG_HTTP__PROXY": "http://u:canary@h:1"}) == [problem]
+
+
 def test_line_of_a_key_is_not_sought_inside_a_long_text(file: Path) -> None:
     file.write_text('[server]\nhost = """\n[store]\nport = 5\n"""\nport = "x"\n[store] # the store\nkind = 1\n')
 
@@ -36,7 +43,7 @@ def test_line_of_a_key_is_not_sought_inside_a_long_text(file: Path) -> None:
 
 
 def test_environment_lies_over_the_file(file: Path) -> None:
-    file.write_text("[server]\nport = 9000\nmax_wait = 5\n[queues.Mail]\nconcurrency = 7\n")
+    file.write_text("[server]\nport = 9000\n[limits]\nmax_wait = 5\n[queues.Mail]\nconcurrency = 7\n")
     env = {
         "ERELONG_SERVER__PORT": "9001",
         "erelong_server__host": "0.0.0.0",
@@ -52,7 +59,7 @@ def test_environment_lies_over_the_file(file: Path) -> None:
 
     config = load(file, env)
 
-    assert (config.server.host, config.server.port, config.server.max_wait) == ("0.0.0.0", 9001, 5.0)
+    assert (config.server.host, config.server.port, config.limits.max_wait) == ("0.0.0.0", 9001, 5.0)
     assert config.queues == {"Mail": QueueSettings(concurrency=7, overflow="wait", rate=Rate(per_second=2.5))}
     assert config.kinds["slow"] == KindSettings(python="jobs:slow", retry=RetryPatch(max_attempts=1))
     assert config.auth.allow_anonymous
@@ -116,7 +123,7 @@ def test_wrong_variable_is_told_by_name(env: dict[str, str], problem: str) -> No
         ("ERELONG_JOBS_RETRY_MAX_ATTEMPTS", "5", "ERELONG_JOBS__RETRY__MAX_ATTEMPTS"),
         ("ERELONG_JOBS_RETRY", "{ delay = 1 }", "ERELONG_JOBS__RETRY"),
         ("ERELONG_AUTH_KEYS", "{}", "ERELONG_AUTH__KEYS"),
-        ("ERELONG_HTTP_SIGNING_SECRETS_FILE", "/run/secrets/x", "ERELONG_HTTP__SIGNING_SECRETS_FILE"),
+        ("ERELONG_WEBHOOKS_SIGNING_SECRETS_FILE", "/run/secrets/x", "ERELONG_WEBHOOKS__SIGNING_SECRETS_FILE"),
         ("ERELONG_SERVER_PORT", "tcp://10.0.0.1:8080", None),
         ("ERELONG_SERVER__PORT", "9000", None),
         ("ERELONG_SERVER_SERVICE_HOST", "10.0.0.1", None),

@@ -23,9 +23,13 @@ def settings(tmp_path: Path, text: str = "", **env: str) -> Config:
 
 
 def test_networks_are_read(tmp_path: Path) -> None:
-    config = settings(tmp_path, "[http]\nallow_networks = ['10.0.0.0/8', '::1', '192.168.1.7']")
+    config = settings(tmp_path, "[webhooks]\nallow_networks = ['10.0.0.0/8', '::1', '192.168.1.7']")
 
-    assert config.http.allow_networks == [ip_network("10.0.0.0/8"), ip_network("::1/128"), ip_network("192.168.1.7/32")]
+    assert config.webhooks.allow_networks == [
+        ip_network("10.0.0.0/8"),
+        ip_network("::1/128"),
+        ip_network("192.168.1.7/32"),
+    ]
 
 
 def test_secrets_come_from_variables_and_files(tmp_path: Path) -> None:
@@ -34,23 +38,23 @@ def test_secrets_come_from_variables_and_files(tmp_path: Path) -> None:
 
     config = settings(
         tmp_path,
-        "[http.secrets.crm]\norigins = ['https://CRM.example:443', 'http://10.0.0.5:8000']",
-        ERELONG_HTTP__SIGNING_SECRETS_FILE=str(tmp_path / "signing"),
-        ERELONG_HTTP__SECRETS__CRM__VALUE_FILE=str(tmp_path / "crm"),
-        ERELONG_HTTP__PROXY="http://u:canary@proxy.example:3128",
-        ERELONG_HTTP__ALLOW_NETWORKS='["10.0.0.0/8"]',
+        "[webhooks.secrets.crm]\norigins = ['https://CRM.example:443', 'http://10.0.0.5:8000']",
+        ERELONG_WEBHOOKS__SIGNING_SECRETS_FILE=str(tmp_path / "signing"),
+        ERELONG_WEBHOOKS__SECRETS__CRM__VALUE_FILE=str(tmp_path / "crm"),
+        ERELONG_WEBHOOKS__PROXY="http://u:canary@proxy.example:3128",
+        ERELONG_WEBHOOKS__ALLOW_NETWORKS='["10.0.0.0/8"]',
     )
 
-    assert [secret.get_secret_value() for secret in config.http.signing_secrets] == [f"whsec_{KEY}"] * 2
-    assert config.http.secrets["crm"].value.get_secret_value() == "12345678"
-    assert config.http.secrets["crm"].origins == ["https://crm.example", "http://10.0.0.5:8000"]
-    assert config.http.proxy.get_secret_value() == "http://u:canary@proxy.example:3128"
+    assert [secret.get_secret_value() for secret in config.webhooks.signing_secrets] == [f"whsec_{KEY}"] * 2
+    assert config.webhooks.secrets["crm"].value.get_secret_value() == "12345678"
+    assert config.webhooks.secrets["crm"].origins == ["https://crm.example", "http://10.0.0.5:8000"]
+    assert config.webhooks.proxy.get_secret_value() == "http://u:canary@proxy.example:3128"
 
 
 def test_one_signing_secret_needs_no_brackets(tmp_path: Path) -> None:
-    config = settings(tmp_path, ERELONG_HTTP__SIGNING_SECRETS=f"whsec_{KEY}")
+    config = settings(tmp_path, ERELONG_WEBHOOKS__SIGNING_SECRETS=f"whsec_{KEY}")
 
-    assert [secret.get_secret_value() for secret in config.http.signing_secrets] == [f"whsec_{KEY}"]
+    assert [secret.get_secret_value() for secret in config.webhooks.signing_secrets] == [f"whsec_{KEY}"]
 
 
 @pytest.mark.parametrize(
@@ -114,25 +118,25 @@ def test_one_signing_secret_needs_no_brackets(tmp_path: Path) -> None:
 )
 def test_wrong_setting_is_told_without_the_secret(tmp_path: Path, text: str, problem: str) -> None:
     with pytest.raises(ConfigError) as refusal:
-        settings(tmp_path, f"[http]\n{text}\n")
+        settings(tmp_path, f"[webhooks]\n{text}\n")
 
     (told,) = refusal.value.problems
-    assert told.partition(": http.")[2].startswith(problem)
+    assert told.partition(": webhooks.")[2].startswith(problem)
     for secret in ("canary", KEY, SHORT, "12345678"):
-        assert secret not in told.replace("http.signing_secrets.canary", "")
+        assert secret not in told.replace("webhooks.signing_secrets.canary", "")
 
 
 def test_settings_do_not_show_their_secrets(tmp_path: Path) -> None:
     config = settings(
         tmp_path,
         f"""\
-[http]
+[webhooks]
 proxy = "http://u:canary@h:1"
 signing_secrets = ["whsec_{KEY}"]
 secrets.crm = {{ value = "canary12", origins = ["https://h"] }}
 """,
     )
 
-    for text in (repr(config), str(config), config.model_dump_json(), repr(config.http.secrets)):
+    for text in (repr(config), str(config), config.model_dump_json(), repr(config.webhooks.secrets)):
         assert "canary" not in text
         assert KEY not in text

@@ -109,7 +109,7 @@ class Served:
         )
         self.port = 0
         self.key: str | None = None
-        self._connections = Server(limits=config.server, metrics=self.node.metrics)
+        self._connections = Server(timeouts=config.server, limits=config.limits, metrics=self.node.metrics)
         self._session = aiohttp.ClientSession()
         self._contract: Contract
 

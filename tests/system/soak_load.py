@@ -20,7 +20,7 @@ FAR = 3_600.0
 KEPT = "3s"
 QUEUES = ("plain", "rated", "labelled", "narrow")
 CONFIG = f"""
-[http]
+[webhooks]
 allow_networks = ["127.0.0.0/8"]
 
 [store]

@@ -27,11 +27,11 @@ SETTINGS = f"""\
 [log]
 level = "debug"
 
-[http]
+[webhooks]
 signing_secrets = ["whsec_{SIGNING}"]
 proxy = "http://{PROXY}:{PROXY}@127.0.0.1:%d"
 
-[http.secrets.crm]
+[webhooks.secrets.crm]
 value = '{VALUE}'
 origins = ["http://receiver.example"]
 """
@@ -110,7 +110,7 @@ async def test_planted_secrets_are_sent_and_shown_nowhere(
 
 @pytest.mark.parametrize(
     ("command", "fault", "code"),
-    [("check-config", "", 0), ("serve", "", 65), ("serve", "[http.secrets.mail]\nvalue = 'canary'\n", 78)],
+    [("check-config", "", 0), ("serve", "", 65), ("serve", "[webhooks.secrets.mail]\nvalue = 'canary'\n", 78)],
 )
 def test_planted_secrets_are_not_shown_by_a_start_that_fails(
     tmp_path: Path, command: str, fault: str, code: int

@@ -31,7 +31,7 @@ CONFIG = """
 [kinds.resize]
 pull = true
 
-[http]
+[webhooks]
 connect_timeout = 0.2
 """
 

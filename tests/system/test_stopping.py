@@ -27,7 +27,7 @@ DRAIN = 1.0
 SLACK = sized(1.5, 1.0)  # seconds beyond the drain; the promise is kept where nothing else runs beside it
 AT_ONCE = 0.5  # seconds within which those that wait are answered
 CONFIG = """
-[http]
+[webhooks]
 allow_networks = ["127.0.0.0/8"]
 
 [workers]

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
-from erelong.settings.sections import ServerSection
+from erelong.settings.sections import LimitsSection
 from tests.support.served import Serve, Served
 
 JOB = b'{"kind":"echo"}'
@@ -126,7 +126,7 @@ async def test_bomb_is_too_large_once_it_has_grown(service: Served) -> None:
 
 
 async def test_too_large_body_is_refused_by_its_announced_length(serve: Serve) -> None:
-    service = await serve(server=ServerSection(max_body=len(LARGE) - 1))
+    service = await serve(limits=LimitsSection(max_body=len(LARGE) - 1))
 
     answer = await service.post("/v1/jobs", data=LARGE)
 
@@ -135,7 +135,7 @@ async def test_too_large_body_is_refused_by_its_announced_length(serve: Serve) -
 
 
 async def test_too_large_body_is_refused_without_a_length(serve: Serve) -> None:
-    service = await serve(server=ServerSection(max_body=len(LARGE) - 1))
+    service = await serve(limits=LimitsSection(max_body=len(LARGE) - 1))
 
     answer = await service.post("/v1/jobs", data=in_parts(LARGE[:500], LARGE[500:]), type="application/json")
 
@@ -143,7 +143,7 @@ async def test_too_large_body_is_refused_without_a_length(serve: Serve) -> None:
 
 
 async def test_body_of_just_the_bound_is_taken(serve: Serve) -> None:
-    service = await serve(server=ServerSection(max_body=len(LARGE)))
+    service = await serve(limits=LimitsSection(max_body=len(LARGE)))
 
     sized = await service.post("/v1/jobs", data=LARGE)
     chunked = await service.post("/v1/jobs", data=in_parts(LARGE[:500], LARGE[500:]), type="application/json")
@@ -175,7 +175,7 @@ async def test_connection_of_a_body_that_was_not_read_is_closed(service: Served)
 
 
 async def test_batch_may_be_larger_than_a_job(serve: Serve) -> None:
-    service = await serve(server=ServerSection(max_body=100, max_batch_body=1_000))
+    service = await serve(limits=LimitsSection(max_body=100, max_batch_body=1_000))
 
     assert (await service.post("/v1/jobs/batch", {"jobs": [{"kind": "echo"}] * 10})).status == 201
     assert (await service.post("/v1/jobs/batch", {"jobs": [{"kind": "echo"}] * 100})).status == 413
@@ -222,7 +222,7 @@ async def test_body_that_drips_is_given_up_although_it_keeps_coming(service: Ser
 
 
 async def test_large_body_may_take_as_long_as_its_size_allows(serve: Serve) -> None:
-    service = await serve(server=ServerSection(max_params=1_000_000, max_body=1_000_000))
+    service = await serve(limits=LimitsSection(max_params=1_000_000, max_body=1_000_000))
     text = orjson.dumps({"kind": "echo", "params": {"a": "x" * 600_000}})
     parts = [text[i : i + 50_000] for i in range(0, len(text), 50_000)]
 
@@ -241,7 +241,7 @@ async def test_stream_may_drip(service: Served) -> None:
 
 async def test_bodies_take_only_the_memory_set_aside_for_them(serve: Serve) -> None:
     """Sixteen of the largest batches may be on their way at once."""
-    service = await serve(server=ServerSection(max_body=1_000, max_batch_body=1_000))
+    service = await serve(limits=LimitsSection(max_body=1_000, max_batch_body=1_000))
     head = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n"
     slow = [await asyncio.open_connection("127.0.0.1", service.port) for _ in range(16)]
     for _, writer in slow:

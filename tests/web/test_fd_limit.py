@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from erelong.settings.sections import Config, HttpSection, ServerSection
+from erelong.settings.sections import Config, LimitsSection, WebhooksSection
 from erelong.web.fd_limit import RESERVED, Complaints, allowed, fitted
 
 
@@ -34,7 +34,7 @@ def test_soft_limit_is_raised_to_what_is_wanted() -> None:
 
 
 def test_connections_are_as_many_as_asked_where_the_system_allows_them() -> None:
-    config = Config(server=ServerSection(max_connections=50), http=HttpSection(max_connections=10))
+    config = Config(limits=LimitsSection(max_connections=50), webhooks=WebhooksSection(max_connections=10))
 
     assert fitted(config) == config
 
@@ -49,8 +49,8 @@ def test_few_descriptors_are_shared_by_clients_and_calls(
 
     config = fitted(Config())
 
-    assert (config.server.max_connections, config.server.max_waiters) == (clients, waiters)
-    assert config.http.max_connections == calls
+    assert (config.limits.max_connections, config.limits.max_waiters) == (clients, waiters)
+    assert config.webhooks.max_connections == calls
     assert clients + calls + RESERVED <= max(hard, RESERVED + 16)
     assert [record.getMessage() for record in caplog.records] == ["few_descriptors"]
 

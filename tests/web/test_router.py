@@ -13,7 +13,7 @@ from yarl import URL
 
 from erelong.errors import Forbidden, Problem
 from erelong.model.caller import Scope
-from erelong.settings.sections import ServerSection
+from erelong.settings.sections import LimitsSection, ServerSection
 from erelong.telemetry.metrics import Metrics
 from erelong.web.face import Face, Route
 from erelong.web.listener import listen
@@ -98,7 +98,7 @@ FACES = [
 async def ask() -> AsyncIterator[Ask]:
     router, door = Router(faces=FACES, metrics=Metrics()), listen("127.0.0.1", 0)
     port = door.getsockname()[1]
-    server = Server(limits=ServerSection(), metrics=Metrics())
+    server = Server(timeouts=ServerSection(), limits=LimitsSection(), metrics=Metrics())
     await server.open(router, door)
     async with aiohttp.ClientSession() as session:
 

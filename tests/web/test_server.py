@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from erelong.settings.kinds import KindSettings
 from erelong.settings.queues import QueueSettings
-from erelong.settings.sections import ServerSection
+from erelong.settings.sections import LimitsSection
 from erelong.web.server import MAX_DOORSTEP
 from tests.support.served import Serve, Served
 
@@ -120,7 +120,7 @@ async def test_connection_that_never_asks_is_closed(service: Served, connect: Co
 
 
 async def test_newcomer_takes_the_place_of_an_idle_connection(serve: Serve, connect: Connect) -> None:
-    service = await serve(server=ServerSection(max_connections=3))
+    service = await serve(limits=LimitsSection(max_connections=3))
     lines = [await connect(service) for _ in range(3)]
     for line in lines[1:]:
         line.writer.write(SLOW_BODY)
@@ -134,7 +134,7 @@ async def test_newcomer_takes_the_place_of_an_idle_connection(serve: Serve, conn
 
 
 async def test_newcomer_is_told_when_all_are_busy(serve: Serve, connect: Connect) -> None:
-    service = await serve(server=ServerSection(max_connections=2))
+    service = await serve(limits=LimitsSection(max_connections=2))
     busy = [await connect(service, SLOW_BODY) for _ in range(2)]
 
     line = await connect(service)
@@ -148,7 +148,7 @@ async def test_newcomer_is_told_when_all_are_busy(serve: Serve, connect: Connect
 
 
 async def test_probes_are_answered_when_all_are_busy(serve: Serve, connect: Connect) -> None:
-    service = await serve(server=ServerSection(max_connections=2))
+    service = await serve(limits=LimitsSection(max_connections=2))
     for _ in range(2):
         await connect(service, SLOW_BODY)
     silent = [await connect(service) for _ in range(MAX_DOORSTEP + 10)]
@@ -221,7 +221,7 @@ async def test_answer_that_is_read_slowly_is_sent_whole(service: Served, connect
 
 
 async def test_long_poll_of_a_client_that_left_gives_its_place_back(serve: Serve, connect: Connect) -> None:
-    service = await serve(server=ServerSection(max_waiters=1))
+    service = await serve(limits=LimitsSection(max_waiters=1))
     job = await service.submit(delay=1_000)
     line = await connect(service, f"GET /v1/jobs/{job['id']}?wait=60 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
 
@@ -236,7 +236,7 @@ async def test_long_poll_of_a_client_that_left_gives_its_place_back(serve: Serve
 
 
 async def test_lease_requests_share_the_places_of_long_polls(serve: Serve) -> None:
-    service = await serve(server=ServerSection(max_waiters=2), declared={"resize": KindSettings(pull=True)})
+    service = await serve(limits=LimitsSection(max_waiters=2), declared={"resize": KindSettings(pull=True)})
     job = await service.submit(delay=1_000)
     ask = {"kinds": ["resize"], "wait": 60}
     held = [
@@ -254,7 +254,7 @@ async def test_lease_requests_share_the_places_of_long_polls(serve: Serve) -> No
 
 
 async def test_lease_request_of_a_worker_that_left_gives_its_place_back(serve: Serve, connect: Connect) -> None:
-    service = await serve(server=ServerSection(max_waiters=1), declared={"resize": KindSettings(pull=True)})
+    service = await serve(limits=LimitsSection(max_waiters=1), declared={"resize": KindSettings(pull=True)})
     body = b'{"kinds":["resize"],"wait":60}'
     head = b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
     line = await connect(service, head + body)
@@ -305,7 +305,7 @@ async def test_submit_of_a_client_that_left_waits_no_longer_for_room(serve: Serv
 
 async def test_submits_that_wait_for_room_share_the_places_of_long_polls(serve: Serve) -> None:
     service = await serve(
-        server=ServerSection(max_waiters=1), queues={"default": QueueSettings(max_backlog=1, overflow="wait")}
+        limits=LimitsSection(max_waiters=1), queues={"default": QueueSettings(max_backlog=1, overflow="wait")}
     )
     job = await service.submit(delay=1_000)
     held = asyncio.create_task(service.get(f"/v1/jobs/{job['id']}?wait=60"))

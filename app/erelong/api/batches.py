@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from erelong.duties.waiters import Client
     from erelong.model.caller import Caller
     from erelong.service.services import Services
-    from erelong.settings.sections import ServerSection
+    from erelong.settings.sections import LimitsSection
     from erelong.web.auth import KeyGate
     from erelong.web.body import Bodies
 
@@ -66,7 +66,8 @@ class BatchRoutes:
         bodies: Bodies,
         jobs: JobRoutes,
         gate: KeyGate,
-        limits: ServerSection,
+        limits: LimitsSection,
+        timeout: float,
         now: Now,
     ) -> None:
         self._services = services
@@ -75,6 +76,7 @@ class BatchRoutes:
         self._jobs = jobs
         self._gate = gate
         self._limits = limits
+        self._timeout = timeout
         self._now = now
 
     async def create(self, request: web.Request) -> AnyReply:
@@ -171,7 +173,7 @@ class BatchRoutes:
     async def _write(self, request: web.Request, response: web.StreamResponse, text: bytes) -> None:
         """Send an answer, or end the connection of a client that goes on without reading any."""
         try:
-            async with asyncio.timeout(self._limits.body_timeout):
+            async with asyncio.timeout(self._timeout):
                 await response.write(text)
         except TimeoutError:
             if request.transport is not None:

@@ -44,7 +44,7 @@ class JobRoutes:
         self._services = services
         self._parser = parser
         self._bodies = bodies
-        self._max_wait, self._max_horizon = config.server.max_wait, config.jobs.max_horizon
+        self._max_wait, self._max_horizon = config.limits.max_wait, config.jobs.max_horizon
         self._now = now
 
     async def create(self, request: web.Request) -> Reply:

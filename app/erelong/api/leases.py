@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from erelong.api.jobs import JobRoutes
     from erelong.service.services import Services
-    from erelong.settings.sections import ServerSection
+    from erelong.settings.sections import LimitsSection
     from erelong.web.body import Bodies
     from erelong.web.response import Reply
 
@@ -32,7 +32,7 @@ M = TypeVar("M", bound=BaseModel)
 class LeaseRoutes:
     """What `/v1/leases` answers."""
 
-    def __init__(self, *, services: Services, bodies: Bodies, jobs: JobRoutes, limits: ServerSection) -> None:
+    def __init__(self, *, services: Services, bodies: Bodies, jobs: JobRoutes, limits: LimitsSection) -> None:
         self._services = services
         self._bodies = bodies
         self._limits = limits

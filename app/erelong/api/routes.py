@@ -122,17 +122,24 @@ def routes(
 def make_face(
     *, services: Services, config: Config, gate: KeyGate, health: Health, gauges: Gauges, metrics: Metrics, now: Now
 ) -> Face:
-    bodies = Bodies(limits=config.server)
+    bodies = Bodies(limits=config.limits, timeout=config.server.body_timeout)
     parser = SubmitParser(services=services, max_horizon=config.jobs.max_horizon)
     jobs = JobRoutes(services=services, parser=parser, bodies=bodies, config=config, now=now)
     document = Document(kinds=services.engine.kinds)
     document.routes = routes(
         jobs=jobs,
         batches=BatchRoutes(
-            services=services, parser=parser, bodies=bodies, jobs=jobs, gate=gate, limits=config.server, now=now
+            services=services,
+            parser=parser,
+            bodies=bodies,
+            jobs=jobs,
+            gate=gate,
+            limits=config.limits,
+            timeout=config.server.body_timeout,
+            now=now,
         ),
         queues=QueueRoutes(services=services, bodies=bodies, config=config),
-        leases=LeaseRoutes(services=services, bodies=bodies, jobs=jobs, limits=config.server),
+        leases=LeaseRoutes(services=services, bodies=bodies, jobs=jobs, limits=config.limits),
         ops=OpsRoutes(services=services, health=health, gauges=gauges, metrics=metrics, document=document, gate=gate),
         open_metrics=config.auth.open_metrics,
     )

@@ -71,7 +71,7 @@ class Engine:
         """What holds jobs: when, which, and who waits for them."""
         self.timer = Timer(now=self.now)
         self.agenda = Agenda(earlier=self.timer)
-        self.waiters = Waiters(limit=self.config.server.max_waiters, lifecycle=self.lifecycle)
+        self.waiters = Waiters(limit=self.config.limits.max_waiters, lifecycle=self.lifecycle)
         self.pollers = Pollers(waiters=self.waiters, tick=self.tick)
         self._ready = Signal()
         self.lanes = Lanes(
@@ -102,7 +102,7 @@ class Engine:
             completer=self.completer,
             kinds=self.kinds,
             config=self.config.workers,
-            max_result=self.config.server.max_result,
+            max_result=self.config.limits.max_result,
             room=self._ready,
             metrics=self.metrics,
             now=self.now,

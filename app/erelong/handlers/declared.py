@@ -61,6 +61,6 @@ class DeclaredKinds:
                 surroundings=surroundings,
                 size=self._config.workers.processes or len(os.sched_getaffinity(0)),
                 grace=self._config.workers.grace,
-                max_result=self._config.server.max_result,
+                max_result=self._config.limits.max_result,
             )
         return self._pools[key]

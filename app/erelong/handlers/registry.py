@@ -35,7 +35,7 @@ def make_kinds(config: Config, *, folders: Sequence[Path] = (), now: Now = insta
     Raise ConfigError with a line for each kind that cannot be made.
     """
     _search_in(folders)
-    kinds: dict[str, Kind] = {"echo": make_echo(), "http": make_http(config=config.http, now=now)}
+    kinds: dict[str, Kind] = {"echo": make_echo(), "http": make_http(config=config.webhooks, now=now)}
     declared = DeclaredKinds(config=config)
     problems = []
     for name, kind in config.kinds.items():

@@ -81,7 +81,7 @@ class JobFactory:
         self._lanes = lanes
         self._kinds = kinds
         self._config = config
-        self._max_params = config.server.max_params
+        self._max_params = config.limits.max_params
         self._made_terms: dict[tuple[str, int], Terms] = {}
         self._tokens = draw_tokens()
 

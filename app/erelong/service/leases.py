@@ -162,7 +162,7 @@ class Leases:
 
     async def finish(self, token: str, result: bytes | None) -> Job:
         """End the attempt: the work is done, even if a cancel was asked for meanwhile."""
-        outcome = succeeded(result, self._engine.config.server.max_result)
+        outcome = succeeded(result, self._engine.config.limits.max_result)
         return await self._end(token, "finish", outcome)
 
     async def fail(self, token: str, error: Error, delay: float | None) -> Job:

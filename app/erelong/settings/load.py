@@ -13,13 +13,15 @@ from pydantic_core import ErrorDetails
 
 from erelong.settings.names import in_words, names_at
 from erelong.settings.section import ConfigError
-from erelong.settings.sections import Config
+from erelong.settings.sections import Config, LimitsSection
 from erelong.settings.sources import PREFIX, Sources
 from erelong.telemetry.redact import redacted
 
 DEFAULT_FILE: Final = Path("config.toml")
 PORT_ADDRESSES: Final = ("tcp://", "udp://", "sctp://")
-SECRETS: Final = (("http", "proxy"), ("http", "secrets"), ("http", "signing_secrets"))
+SECRETS: Final = (("webhooks", "proxy"), ("webhooks", "secrets"), ("webhooks", "signing_secrets"))
+RENAMED: Final = {("http",): "[webhooks]"} | {("server", name): f"limits.{name}" for name in LimitsSection.model_fields}
+"""Names that settings have had."""
 
 
 def load(path: Path | None, env: Mapping[str, str], *, data: Path | None = None) -> Config:
@@ -80,7 +82,7 @@ def _problem(fault: ErrorDetails, sources: Sources) -> str:
     place = tuple(str(part) for part in fault["loc"] if part != "[key]")
     where = f"{sources.place(place)}: {_dotted(place)}"
     if fault["type"] == "extra_forbidden":
-        return f"{where}: no such setting{_advice(place)}"
+        return f"{where}: no such setting; {_advice(place)}"
     if fault["type"] == "missing":
         return f"{where}: is needed and not given"
     value = sources.value(place)
@@ -113,9 +115,11 @@ def _dotted(place: tuple[str, ...]) -> str:
 
 
 def _advice(place: tuple[str, ...]) -> str:
+    if place in RENAMED:
+        return f"its name is {RENAMED[place]}"
     known = names_at(Config, place[:-1])
     close = difflib.get_close_matches(place[-1], known, n=2)
-    return (f"; did you mean {' or '.join(close)}?" if close else ";") + f" known here: {', '.join(known)}"
+    return (f"did you mean {' or '.join(close)}? " if close else "") + f"known here: {', '.join(known)}"
 
 
 def _shown(value: object) -> str:

@@ -21,11 +21,14 @@ class ServerSection(Section):
     host: str = Field("127.0.0.1", min_length=1)
     port: int = Field(8080, ge=0, le=65_535)
     loop: Literal["uvloop", "asyncio"] = "uvloop"
-    max_connections: Count = 1_000
     header_timeout: PositiveDuration = 5.0
     idle_timeout: PositiveDuration = 75.0
     body_timeout: PositiveDuration = 10.0
     drain_timeout: Duration = 25.0
+
+
+class LimitsSection(Section):
+    max_connections: Count = 1_000
     max_header: int = Field(8_192, ge=1_024)
     max_body: Count = 262_144
     max_batch_body: Count = 16_777_216
@@ -86,14 +89,14 @@ class WorkersSection(Section):
     max_unsaved: Count = 10_000
 
 
-class HttpSecret(Section):
+class WebhookSecret(Section):
     """What headers may name by {secret:name}, and where it may be sent to."""
 
     value: SecretText
     origins: list[Origin] = Field(min_length=1)
 
 
-class HttpSection(Section):
+class WebhooksSection(Section):
     connect_timeout: PositiveDuration = 5.0
     max_connections: Count = 1_000
     per_host: Count = 100
@@ -102,7 +105,7 @@ class HttpSection(Section):
     allow_networks: list[NetworkSetting] = Field([])
     proxy: Proxy = SecretStr("")
     signing_secrets: SigningSecrets = Field([])
-    secrets: dict[Name, HttpSecret] = Field({})
+    secrets: dict[Name, WebhookSecret] = Field({})
 
 
 class LogSection(Section):
@@ -113,11 +116,12 @@ class LogSection(Section):
 
 class Config(Section):
     server: ServerSection = ServerSection()
+    limits: LimitsSection = LimitsSection()
     store: StoreSection = StoreSection()
     auth: AuthSection = AuthSection()
     jobs: JobsSection = JobsSection()
     workers: WorkersSection = WorkersSection()
-    http: HttpSection = HttpSection()
+    webhooks: WebhooksSection = WebhooksSection()
     log: LogSection = LogSection()
     kinds: dict[Name, KindSettings] = Field({})
     queues: dict[Name, QueueSettings] = Field({})

@@ -14,7 +14,7 @@ from erelong.errors import BodyTimeout, Fault, Invalid, MalformedJson, Overloade
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from erelong.settings.sections import ServerSection
+    from erelong.settings.sections import LimitsSection
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -33,8 +33,9 @@ UNREADABLE = (BadHttpMessage, web.RequestPayloadError)
 class Bodies:
     """Reads bodies within the limits of the settings."""
 
-    def __init__(self, *, limits: ServerSection) -> None:
+    def __init__(self, *, limits: LimitsSection, timeout: float) -> None:
         self._limits = limits
+        self._timeout = timeout
         self._max_body, self._max_depth = limits.max_body, limits.max_depth  # a model is slow to ask
         self._held = 0  # bytes of bodies that are not whole yet
 
@@ -110,7 +111,7 @@ class Bodies:
 
     async def _chunks(self, request: web.Request, least_rate: int = 0) -> AsyncIterator[bytes]:
         """What comes, as it comes: never nothing for `body_timeout`, and at `least_rate` after that time."""
-        patience, tick = self._limits.body_timeout, asyncio.get_running_loop().time
+        patience, tick = self._timeout, asyncio.get_running_loop().time
         late_at = tick() + patience
         while not request.content.at_eof():
             try:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from aiohttp.web_request import BaseRequest
 
-    from erelong.settings.sections import ServerSection
+    from erelong.settings.sections import LimitsSection, ServerSection
     from erelong.web.response import Reply
     from erelong.web.server import Server
 
@@ -45,14 +45,19 @@ class Connection(web.RequestHandler):
     * Whoever leaves wakes what waits on its behalf.
     """
 
-    __slots__ = ("_connections", "_head_size", "_head_timer", "_limits", "_make_request", "_unread_timer", "_waiting")
+    __slots__ = (
+        *("_connections", "_head_size", "_head_timer", "_limits", "_make_request", "_timeouts"),
+        *("_unread_timer", "_waiting"),
+    )
 
-    def __init__(self, server: web.Server, *, connections: Server, limits: ServerSection) -> None:
+    def __init__(
+        self, server: web.Server, *, connections: Server, timeouts: ServerSection, limits: LimitsSection
+    ) -> None:
         super().__init__(
             server,
             loop=asyncio.get_running_loop(),
             access_log=None,  # type: ignore[arg-type]  # the library takes it so itself, to log nothing
-            keepalive_timeout=limits.idle_timeout,
+            keepalive_timeout=timeouts.idle_timeout,
             max_line_size=limits.max_header,
             max_field_size=limits.max_header,
             max_headers=MAX_HEADERS,
@@ -60,6 +65,7 @@ class Connection(web.RequestHandler):
         )
         self._make_request, self._request_factory = server.request_factory, self._read_target
         self._connections = connections
+        self._timeouts = timeouts
         self._limits = limits
         self._head_size = 0
         self._head_timer: asyncio.TimerHandle | None = None
@@ -127,7 +133,7 @@ class Connection(web.RequestHandler):
         """Only a part of a head is here."""
         self._head_size += size
         if self._head_timer is None:
-            self._head_timer = self._loop.call_later(self._limits.header_timeout, self._give_up_head)
+            self._head_timer = self._loop.call_later(self._timeouts.header_timeout, self._give_up_head)
         if self._head_size > HEADS * self._limits.max_header:
             limit = HEADS * self._limits.max_header
             self._refuse(BadHeader(f"the headers are longer than {limit} bytes; send fewer, or shorter ones"))
@@ -139,7 +145,7 @@ class Connection(web.RequestHandler):
             self._head_timer = None
 
     def _give_up_head(self) -> None:
-        limit = self._limits.header_timeout
+        limit = self._timeouts.header_timeout
         self._refuse(HeaderTimeout(f"the headers were not complete within {limit:g} s; send them in one piece"))
 
     def _refuse(self, problem: Problem) -> None:
@@ -169,7 +175,7 @@ class Connection(web.RequestHandler):
 
     def _watch_unread(self) -> None:
         assert self.transport is not None
-        unread, seconds = self.transport.get_write_buffer_size(), self._limits.body_timeout
+        unread, seconds = self.transport.get_write_buffer_size(), self._timeouts.body_timeout
         self._unread_timer = self._loop.call_later(seconds, self._judge_reader, unread - round(LEAST_RATE * seconds))
 
     def _judge_reader(self, most: int) -> None:

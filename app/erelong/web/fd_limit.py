@@ -39,14 +39,14 @@ def fitted(config: Config) -> Config:
 
     The share of clients that may be made to wait stays, or those would keep all others out.
     """
-    server, http = config.server, config.http
-    wanted = server.max_connections + http.max_connections + RESERVED
+    limits, webhooks = config.limits, config.webhooks
+    wanted = limits.max_connections + webhooks.max_connections + RESERVED
     found = allowed(wanted)
     if found >= wanted:
         return config
-    clients = min(server.max_connections, max(LEAST, (found - RESERVED) // 2))
-    calls = min(http.max_connections, max(LEAST, found - RESERVED - clients))
-    waiters = server.max_waiters * clients // server.max_connections
+    clients = min(limits.max_connections, max(LEAST, (found - RESERVED) // 2))
+    calls = min(webhooks.max_connections, max(LEAST, found - RESERVED - clients))
+    waiters = limits.max_waiters * clients // limits.max_connections
     log.warning(
         "few_descriptors",
         allowed=found,
@@ -58,8 +58,8 @@ def fitted(config: Config) -> Config:
     )
     return config.model_copy(
         update={
-            "server": server.model_copy(update={"max_connections": clients, "max_waiters": waiters}),
-            "http": http.model_copy(update={"max_connections": calls}),
+            "limits": limits.model_copy(update={"max_connections": clients, "max_waiters": waiters}),
+            "webhooks": webhooks.model_copy(update={"max_connections": calls}),
         }
     )
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from aiohttp.web_request import BaseRequest
 
-    from erelong.settings.sections import ServerSection
+    from erelong.settings.sections import LimitsSection, ServerSection
     from erelong.telemetry.metrics import Metrics
     from erelong.web.router import Router
 
@@ -42,7 +42,8 @@ class Server:
     and closed; only probes get what they ask for, so a flood does not look like a dead process.
     """
 
-    def __init__(self, *, limits: ServerSection, metrics: Metrics) -> None:
+    def __init__(self, *, timeouts: ServerSection, limits: LimitsSection, metrics: Metrics) -> None:
+        self._timeouts = timeouts
         self._limits = limits
         self._max_connections = limits.max_connections
         self._metrics = metrics
@@ -63,7 +64,7 @@ class Server:
         await self._runner.cleanup()
 
     def _connect(self) -> Connection:
-        return Connection(self._server, connections=self, limits=self._limits)
+        return Connection(self._server, connections=self, timeouts=self._timeouts, limits=self._limits)
 
     def let_in(self, newcomer: Connection) -> None:
         if len(self._inside) >= self._max_connections:

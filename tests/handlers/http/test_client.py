@@ -21,7 +21,7 @@ from erelong.clock import instants as clock
 from erelong.handlers.base import AttemptFailed
 from erelong.handlers.http.client import Call, HttpClient
 from erelong.handlers.http.runner import Webhooks
-from erelong.settings.sections import HttpSection
+from erelong.settings.sections import WebhooksSection
 from tests.handlers.attempts import ID, make_attempt
 from tests.handlers.receiver import LOOPBACK, raw_server
 
@@ -72,7 +72,7 @@ async def serving(script: Script, ssl: ssl.SSLContext | None = None) -> AsyncIte
 
 @asynccontextmanager
 async def opened(**settings: Any) -> AsyncIterator[Webhooks]:
-    handler = Webhooks(config=HttpSection(allow_networks=list(LOOPBACK), **settings), now=clock.now)
+    handler = Webhooks(config=WebhooksSection(allow_networks=list(LOOPBACK), **settings), now=clock.now)
     await handler.open()
     yield handler
     await handler.close()

@@ -22,7 +22,7 @@ from erelong.errors import Invalid
 from erelong.handlers.base import AttemptFailed
 from erelong.handlers.http import egress
 from erelong.handlers.http.runner import Webhooks
-from erelong.settings.sections import HttpSection
+from erelong.settings.sections import WebhooksSection
 from tests.handlers.attempts import make_attempt
 from tests.handlers.receiver import LOOPBACK, Receiver
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.real_loop("asyncio", "uvloop")
 
 
 @asynccontextmanager
-async def opened(config: HttpSection) -> AsyncIterator[Webhooks]:
+async def opened(config: WebhooksSection) -> AsyncIterator[Webhooks]:
     handler = Webhooks(config=config, now=clock.now)
     await handler.open()
     yield handler
@@ -98,7 +98,7 @@ async def _pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def test_certificate_that_cannot_be_verified_is_a_connection_error(receiver: Receiver) -> None:
-    async with tls_server(receiver) as url, opened(HttpSection(allow_networks=list(LOOPBACK))) as http:
+    async with tls_server(receiver) as url, opened(WebhooksSection(allow_networks=list(LOOPBACK))) as http:
         failure = await failure_of(http, url)
 
     assert (failure.type, failure.retryable) == ("connection", True)
@@ -110,7 +110,7 @@ async def test_certificate_of_another_host_is_a_connection_error(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("aiohttp.connector._SSL_CONTEXT_VERIFIED", ssl.create_default_context(cafile=SELF_SIGNED))
-    async with tls_server(receiver) as url, opened(HttpSection(allow_networks=list(LOOPBACK))) as http:
+    async with tls_server(receiver) as url, opened(WebhooksSection(allow_networks=list(LOOPBACK))) as http:
         await http.run(make_attempt(orjson.dumps({"url": url})))  # trusted, and for this address
         failure = await failure_of(http, url.replace("127.0.0.1", "127.0.0.2"))
 
@@ -121,8 +121,8 @@ async def test_certificate_of_another_host_is_a_connection_error(
 # The proxy
 
 
-def through(port: int, credentials: str = "", **settings: Any) -> HttpSection:
-    return HttpSection(proxy=SecretStr(f"http://{credentials}127.0.0.1:{port}"), **settings)
+def through(port: int, credentials: str = "", **settings: Any) -> WebhooksSection:
+    return WebhooksSection(proxy=SecretStr(f"http://{credentials}127.0.0.1:{port}"), **settings)
 
 
 async def test_call_goes_through_the_proxy_with_its_credentials() -> None:
@@ -195,7 +195,7 @@ async def test_forbidden_address_in_a_url_does_not_reach_the_proxy(url: str) -> 
 async def test_environment_names_no_proxy(monkeypatch: pytest.MonkeyPatch, receiver: Receiver) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
-    async with opened(HttpSection(allow_networks=list(LOOPBACK))) as http:
+    async with opened(WebhooksSection(allow_networks=list(LOOPBACK))) as http:
         await http.run(make_attempt(orjson.dumps({"url": receiver.url})))
 
     assert len(receiver.seen) == 1
@@ -208,7 +208,7 @@ async def test_cookies_are_not_kept(receiver: Receiver) -> None:
     receiver.answers(headers={"Set-Cookie": "a=1"})
     url = receiver.url.replace("127.0.0.1", "localhost")  # for an address no jar keeps any
 
-    async with opened(HttpSection(allow_networks=list(LOOPBACK))) as http:
+    async with opened(WebhooksSection(allow_networks=list(LOOPBACK))) as http:
         for _ in range(2):
             await http.run(make_attempt(orjson.dumps({"url": url})))
 
@@ -226,7 +226,7 @@ async def test_names_that_are_never_answered_do_not_hold_up_others(
         return real("127.0.0.1", *rest, **more)
 
     monkeypatch.setattr(socket, "getaddrinfo", ask)
-    async with opened(HttpSection(allow_networks=list(LOOPBACK))) as http:
+    async with opened(WebhooksSection(allow_networks=list(LOOPBACK))) as http:
         silent = [asyncio.create_task(failure_of(http, f"http://silent{n}.example:9/")) for n in range(50)]
         await asyncio.sleep(0.05)
         url = receiver.url.replace("127.0.0.1", "answered.example")
@@ -243,7 +243,7 @@ async def test_name_that_gets_no_turn_fails_the_attempt_and_waits_no_longer(monk
     monkeypatch.setattr(egress, "MAX_LOOKUPS", 2)
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: stuck.wait(5) and [])
 
-    async with opened(HttpSection(connect_timeout=0.05)) as http:
+    async with opened(WebhooksSection(connect_timeout=0.05)) as http:
         silent = [asyncio.create_task(failure_of(http, f"http://silent{n}.example:9/")) for n in range(2)]
         await asyncio.sleep(0)
         failure = await failure_of(http, "http://third.example/")
@@ -279,7 +279,7 @@ async def test_who_answered_is_known_after_the_connection_was_given_back(
 
     monkeypatch.setattr("erelong.handlers.http.runner.may_show", note)
     receiver.answers(500, body=body)
-    async with opened(HttpSection(allow_networks=list(LOOPBACK))) as http:
+    async with opened(WebhooksSection(allow_networks=list(LOOPBACK))) as http:
         failures = [await failure_of(http, receiver.url) for _ in range(2)]
 
     port = int(receiver.url.rpartition(":")[2].strip("/"))

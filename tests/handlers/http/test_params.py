@@ -11,14 +11,14 @@ from erelong.clock import instants as clock
 from erelong.errors import Invalid
 from erelong.handlers.http.params import PARAMS_SCHEMA, read_params
 from erelong.handlers.http.runner import Webhooks
-from erelong.settings.sections import HttpSection
+from erelong.settings.sections import WebhooksSection
 
 URL = "https://app.example/hook"
 
 
 @pytest.fixture
 def http() -> Webhooks:  # checking needs no session
-    return Webhooks(config=HttpSection(), now=clock.now)
+    return Webhooks(config=WebhooksSection(), now=clock.now)
 
 
 def faults_of(http: Webhooks, **params: Any) -> list[str]:

@@ -15,7 +15,7 @@ from erelong import __version__
 from erelong.handlers.base import AttemptFailed, current_traceparent
 from erelong.handlers.http.ip_policy import Addresses
 from erelong.handlers.http.runner import Webhooks
-from erelong.settings.sections import HttpSection
+from erelong.settings.sections import WebhooksSection
 from tests.handlers.attempts import ID, make_attempt
 from tests.handlers.receiver import LOOPBACK, Receiver, raw_server
 from tests.support.served import Serve
@@ -254,7 +254,7 @@ async def test_retry_after_of_429_and_503_delays(
 async def test_retry_comes_when_retry_after_says_unless_the_backoff_is_longer(
     serve: Serve, receiver: Receiver, backoff: int, wait: int
 ) -> None:
-    service = await serve(http=HttpSection(allow_networks=list(LOOPBACK)))
+    service = await serve(webhooks=WebhooksSection(allow_networks=list(LOOPBACK)))
     receiver.answers(503, headers={"Retry-After": "3"})
     retry = {"max_attempts": 2, "delay": backoff, "jitter": 0}
 
@@ -266,7 +266,7 @@ async def test_retry_comes_when_retry_after_says_unless_the_backoff_is_longer(
 
 
 async def test_due_time_is_told_to_the_microsecond(serve: Serve, receiver: Receiver) -> None:
-    service = await serve(http=HttpSection(allow_networks=list(LOOPBACK)))
+    service = await serve(webhooks=WebhooksSection(allow_networks=list(LOOPBACK)))
 
     job = await service.submit(kind="http", params={"url": receiver.url}, execute_at="2026-01-01T00:00:05.000250Z")
     await service.until(job["id"], "succeeded")

@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from erelong.errors import Invalid
 from erelong.handlers.base import AttemptFailed
 from erelong.handlers.http.runner import Webhooks
-from erelong.settings.sections import HttpSecret, HttpSection
+from erelong.settings.sections import WebhookSecret, WebhooksSection
 from tests.handlers.attempts import make_attempt
 from tests.handlers.receiver import LOOPBACK, Receiver, raw_server
 from tests.support.virtual import VirtualClock
@@ -28,11 +28,11 @@ VALUE = 'canary/"7x \\ +&0123456789'
 async def http(clock: VirtualClock, receiver: Receiver) -> AsyncIterator[Webhooks]:
     origin = receiver.url.removesuffix("/")
     declared = {
-        "crm": HttpSecret(value=SecretStr(VALUE), origins=["https://crm.example", origin]),
-        "mail": HttpSecret(value=SecretStr("mail-password"), origins=["https://mail.example", origin]),
-        "a.b": HttpSecret(value=SecretStr("canary/canary"), origins=["https://crm.example:8443"]),
+        "crm": WebhookSecret(value=SecretStr(VALUE), origins=["https://crm.example", origin]),
+        "mail": WebhookSecret(value=SecretStr("mail-password"), origins=["https://mail.example", origin]),
+        "a.b": WebhookSecret(value=SecretStr("canary/canary"), origins=["https://crm.example:8443"]),
     }
-    handler = Webhooks(config=HttpSection(allow_networks=list(LOOPBACK), secrets=declared), now=clock.now)
+    handler = Webhooks(config=WebhooksSection(allow_networks=list(LOOPBACK), secrets=declared), now=clock.now)
     await handler.open()
     yield handler
     await handler.close()
@@ -125,7 +125,7 @@ async def test_secret_is_refused_at_submit_and_at_the_call_where_it_does_not_bel
 async def test_refusal_names_the_secrets_for_that_origin_only(http: Webhooks) -> None:
     with pytest.raises(Invalid, match=r"those for it: crm$"):
         http.check(b'{"url": "https://crm.example/", "headers": {"A": "{secret:x}"}}')
-    with pytest.raises(Invalid, match=r"an operator can declare one in \[http.secrets\] with this origin$"):
+    with pytest.raises(Invalid, match=r"an operator can declare one in \[webhooks.secrets\] with this origin$"):
         http.check(b'{"url": "https://other.example/", "headers": {"A": "{secret:x}"}}')
 
 
@@ -157,8 +157,8 @@ async def test_answer_that_repeats_a_secret_is_kept_without_it(
 async def test_beginning_of_a_secret_at_the_end_of_what_was_read_is_not_kept(
     clock: VirtualClock, receiver: Receiver
 ) -> None:
-    declared = {"crm": HttpSecret(value=SecretStr(VALUE), origins=[receiver.url.removesuffix("/")])}
-    config = HttpSection(allow_networks=list(LOOPBACK), secrets=declared, max_response=100, keep_response=100)
+    declared = {"crm": WebhookSecret(value=SecretStr(VALUE), origins=[receiver.url.removesuffix("/")])}
+    config = WebhooksSection(allow_networks=list(LOOPBACK), secrets=declared, max_response=100, keep_response=100)
     receiver.answer = answering(body=b"." * 90 + VALUE.encode())
     http = Webhooks(config=config, now=clock.now)
     await http.open()
@@ -184,8 +184,8 @@ async def test_failure_does_not_tell_the_secret(
 
 async def test_answer_that_is_not_http_does_not_tell_the_secret(clock: VirtualClock) -> None:
     async with raw_server(f"HTTP/9 {VALUE}\r\n\r\n".encode()) as url:
-        declared = {"crm": HttpSecret(value=SecretStr(VALUE), origins=[url.removesuffix("/")])}
-        http = Webhooks(config=HttpSection(allow_networks=list(LOOPBACK), secrets=declared), now=clock.now)
+        declared = {"crm": WebhookSecret(value=SecretStr(VALUE), origins=[url.removesuffix("/")])}
+        http = Webhooks(config=WebhooksSection(allow_networks=list(LOOPBACK), secrets=declared), now=clock.now)
         await http.open()
         failure = await failure_of(http, url)
         await http.close()

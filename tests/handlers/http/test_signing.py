@@ -20,7 +20,7 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 from erelong.clock import instants as clock
 from erelong.handlers.http.runner import Webhooks
 from erelong.handlers.http.signing import Signer
-from erelong.settings.sections import HttpSection
+from erelong.settings.sections import WebhooksSection
 from tests.handlers.attempts import ID, make_attempt
 from tests.handlers.receiver import LOOPBACK, Receiver
 from tests.support import ROOT
@@ -32,7 +32,7 @@ Call = Callable[..., Any]
 
 async def call(receiver: Receiver, *secrets: str, **params: Any) -> tuple[bytes, dict[str, str]]:
     """Make a call that is signed now; what the receiver got."""
-    config = HttpSection(allow_networks=list(LOOPBACK), signing_secrets=[SecretStr(secret) for secret in secrets])
+    config = WebhooksSection(allow_networks=list(LOOPBACK), signing_secrets=[SecretStr(secret) for secret in secrets])
     http = Webhooks(config=config, now=clock.now)
     await http.open()
     attempt = make_attempt(started_at=time.time_ns() // 1_000)

@@ -17,11 +17,11 @@ from erelong.clock import instants as clock
 from erelong.errors import Invalid
 from erelong.handlers.base import AttemptFailed
 from erelong.handlers.http.runner import Webhooks
-from erelong.settings.sections import HttpSection
+from erelong.settings.sections import WebhooksSection
 from tests.handlers.attempts import make_attempt
 from tests.handlers.receiver import raw_server
 
-REMEDY = "an operator can open its network with [http] allow_networks"
+REMEDY = "an operator can open its network with [webhooks] allow_networks"
 LOCAL = ["127.0.0.1", "127.0.0.2", "127.255.255.254"]
 
 # Hosts that are a forbidden address however one writes it; the port is that of the listeners.
@@ -103,7 +103,7 @@ async def listeners() -> AsyncIterator[Listeners]:
 
 @pytest_asyncio.fixture
 async def http() -> AsyncIterator[Webhooks]:
-    handler = Webhooks(config=HttpSection(connect_timeout=1.0), now=clock.now)
+    handler = Webhooks(config=WebhooksSection(connect_timeout=1.0), now=clock.now)
     await handler.open()
     yield handler
     await handler.close()
@@ -162,7 +162,7 @@ async def test_listeners_count(listeners: Listeners) -> None:
 
 @pytest.mark.parametrize("host", LITERALS)
 def test_forbidden_address_in_a_url_is_refused_at_submit_with_the_remedy(host: str) -> None:
-    http = Webhooks(config=HttpSection(), now=clock.now)
+    http = Webhooks(config=WebhooksSection(), now=clock.now)
 
     with pytest.raises(Invalid) as refusal:
         http.check(orjson.dumps({"url": f"http://{host}:8000/"}))
@@ -174,7 +174,7 @@ def test_forbidden_address_in_a_url_is_refused_at_submit_with_the_remedy(host: s
 
 @pytest.mark.parametrize("url", PUZZLES)
 def test_url_that_is_read_in_two_ways_is_refused_at_submit(url: str) -> None:
-    http = Webhooks(config=HttpSection(), now=clock.now)
+    http = Webhooks(config=WebhooksSection(), now=clock.now)
 
     with pytest.raises(Invalid) as refusal:
         http.check(orjson.dumps({"url": url.format(port=8000)}))
@@ -222,7 +222,7 @@ async def test_name_that_is_bound_to_another_address_later_is_not_called(
 ) -> None:
     asked = resolver({"rebinding.example": [["127.0.0.2"], ["127.0.0.1"]]})
     # What is open stands for a public address, which a test had better not call.
-    http = Webhooks(config=HttpSection(allow_networks=["127.0.0.2/32"]), now=clock.now)  # type: ignore[list-item]
+    http = Webhooks(config=WebhooksSection(allow_networks=["127.0.0.2/32"]), now=clock.now)  # type: ignore[list-item]
     url = f"http://rebinding.example:{listeners.port}/"
 
     await http.open()
@@ -242,7 +242,7 @@ async def test_of_a_name_only_the_addresses_that_may_be_called_are_tried(
     listeners: Listeners, resolver: Callable[..., list[str]]
 ) -> None:
     resolver({"mixed.example": [["127.0.0.1", "::1", "127.0.0.2", "10.0.0.1"]]})
-    http = Webhooks(config=HttpSection(allow_networks=["127.0.0.2/32"]), now=clock.now)  # type: ignore[list-item]
+    http = Webhooks(config=WebhooksSection(allow_networks=["127.0.0.2/32"]), now=clock.now)  # type: ignore[list-item]
 
     await http.open()
     await http.run(make_attempt(orjson.dumps({"url": f"http://mixed.example:{listeners.port}/"})))
@@ -269,7 +269,7 @@ async def test_socket_is_not_opened_to_a_forbidden_address_whatever_the_resolver
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_redirect_to_a_forbidden_address_is_not_followed(listeners: Listeners, status: int) -> None:
     # Even where it would be open: it is for the next job to call it.
-    http = Webhooks(config=HttpSection(allow_networks=["127.0.0.0/8"]), now=clock.now)  # type: ignore[list-item]
+    http = Webhooks(config=WebhooksSection(allow_networks=["127.0.0.0/8"]), now=clock.now)  # type: ignore[list-item]
     answer = f"HTTP/1.1 {status} Go\r\nLocation: http://127.0.0.1:{listeners.port}/\r\nContent-Length: 0\r\n\r\n"
 
     await http.open()
@@ -294,7 +294,7 @@ async def test_redirect_to_a_forbidden_address_is_not_followed(listeners: Listen
     ],
 )
 def test_opened_network_may_be_called(network: str, url: str) -> None:
-    http = Webhooks(config=HttpSection(allow_networks=[network]), now=clock.now)  # type: ignore[list-item]
+    http = Webhooks(config=WebhooksSection(allow_networks=[network]), now=clock.now)  # type: ignore[list-item]
 
     http.check(orjson.dumps({"url": url}))
 
@@ -302,7 +302,7 @@ def test_opened_network_may_be_called(network: str, url: str) -> None:
 
 
 def test_public_address_in_an_odd_notation_is_refused_with_the_plain_one() -> None:
-    http = Webhooks(config=HttpSection(), now=clock.now)
+    http = Webhooks(config=WebhooksSection(), now=clock.now)
 
     with pytest.raises(Invalid, match=r"write 0x8080808 as 8\.8\.8\.8"):
         http.check(b'{"url": "http://0x8080808/"}')

@@ -20,10 +20,10 @@ from erelong.handlers.python.threads import ThreadPool
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from erelong.settings.sections import HttpSection
+    from erelong.settings.sections import WebhooksSection
 
 MAX_LOOKUPS: Final = 100  # names asked for at once
-REMEDY: Final = "an operator can open its network with [http] allow_networks"
+REMEDY: Final = "an operator can open its network with [webhooks] allow_networks"
 
 
 class BlockedAddressError(OSError):
@@ -41,7 +41,7 @@ class Egress:
     for the same host and port.
     """
 
-    def __init__(self, *, config: HttpSection) -> None:
+    def __init__(self, *, config: WebhooksSection) -> None:
         self._config = config
         self._addresses = Addresses(opened=config.allow_networks)
         proxy = config.proxy.get_secret_value()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from erelong.clock.instants import Now
     from erelong.model.job import Job
-    from erelong.settings.sections import HttpSection
+    from erelong.settings.sections import WebhooksSection
 
 MAX_RETRY_AFTER: Final = 86_400.0
 SHOWN_BODY: Final = 200
@@ -48,7 +48,7 @@ RESULT_SCHEMA: Final = {
 }
 
 
-def make_http(*, config: HttpSection, now: Now) -> Kind:
+def make_http(*, config: WebhooksSection, now: Now) -> Kind:
     webhooks = Webhooks(config=config, now=now)
     return Kind(
         name="http",
@@ -66,7 +66,7 @@ class Webhooks:
 
     abandoned = 0
 
-    def __init__(self, *, config: HttpSection, now: Now) -> None:
+    def __init__(self, *, config: WebhooksSection, now: Now) -> None:
         self._config = config
         self._now = now
         self._egress = Egress(config=config)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from yarl import URL
 
-    from erelong.settings.sections import HttpSecret
+    from erelong.settings.sections import WebhookSecret
 
 _MARK: Final = "{secret:"
 _PLACE: Final = re.compile(r"\{secret:(?:([^{}]*)\})?")  # one that is not closed names ""
@@ -55,7 +55,7 @@ NO_MASK: Final = Mask({})
 class Secrets:
     """Those that the settings declare, each for the origins it may be sent to."""
 
-    def __init__(self, declared: Mapping[str, HttpSecret]) -> None:
+    def __init__(self, declared: Mapping[str, WebhookSecret]) -> None:
         self._values = {
             (name, origin): secret.value.get_secret_value()
             for name, secret in declared.items()
@@ -89,7 +89,9 @@ class Secrets:
 
     def _absence(self, name: str, origin: str) -> str:
         here = ", ".join(known for known, where in self._values if where == origin)
-        remedy = f"those for it: {here}" if here else "an operator can declare one in [http.secrets] with this origin"
+        remedy = (
+            f"those for it: {here}" if here else "an operator can declare one in [webhooks.secrets] with this origin"
+        )
         return f"names no secret that may be sent to {origin}: {name[:100]!r}; {remedy}"
 
 
