@@ -170,7 +170,7 @@ async def test_doubt_that_cannot_be_settled_keeps_no_other_from_being_settled(
 @pytest.mark.parametrize(
     "name",
     [
-        *("scheduler", "dispatcher", "completer", "reconciler", "leases", "recovery"),
+        *("scheduler", "refill", "overdue", "dispatcher", "completer", "reconciler", "leases", "recovery"),
         *("retention", "idempotency_records", "agenda_tidying", "idle_queues"),
     ],
 )

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from erelong.engine import recovery, scheduler
+from erelong.engine import overdue, recovery, refill
 from erelong.errors import StoreUnavailable
 from erelong.model.conflict import OnConflict
 from erelong.model.job import State
@@ -54,28 +54,26 @@ async def test_stop_in_the_middle_of_a_lap_leaves_the_agenda_whole(clock: Virtua
         desk.store.hold("glance")
         await asyncio.sleep(6)
 
-    assert len(desk.agenda) == 1
+    assert len(desk.agenda) + len(desk.rechecks) == 1
 
 
 # the start
 
 
-async def test_load_takes_all_that_waits_in_pages(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler, "LOAD_PAGE", 7)
+async def test_start_takes_over_all_that_waits_in_pages(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refill, "FIRST_PAGE", 7)
+    monkeypatch.setattr(refill, "PAGE", 3)
+    monkeypatch.setattr(overdue, "SLICE", 2)
     desk = Desk(clock=clock)
-    waiting = await put(desk.store, *[make_job(delay=number % 3, retry=RETRY) for number in range(35)])
+    waiting = await put(desk.store, *[make_job(delay=number % 3, retry=RETRY) for number in range(-8, 35)])
     await put(desk.store, make_ended(State.SUCCEEDED), make_ended(State.CANCELLED))
 
-    loaded = await desk.load()
+    await desk.load()
 
-    assert loaded == 35
+    assert len(desk.agenda) == 7
     async with running(desk):
         await asyncio.sleep(5)
     assert sorted(desk.seqs) == [job.seq for job in waiting]
-
-
-async def test_load_of_an_empty_store_is_nothing(clock: VirtualClock) -> None:
-    assert await Desk(clock=clock).load() == 0
 
 
 async def test_what_ran_when_the_service_stopped_is_lost_and_due_again(

@@ -21,7 +21,7 @@ from tests.support.virtual import VirtualClock
 
 async def test_levels_are_those_of_the_parts(clock: VirtualClock) -> None:
     async with Engine(clock=clock, handler=FakeRunner(lasting(100))) as engine:
-        await engine.submit_many(3, delay=3_600)
+        await engine.submit_many(3, delay=300)
         first, _ = await engine.submit_many(2)
         await engine.until(lambda: engine.handler.running == 2)
         poll = asyncio.create_task(engine.node.services.jobs.wait(first.id, 10))

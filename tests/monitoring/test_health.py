@@ -15,7 +15,7 @@ from tests.support.faults import FaultyStore
 from tests.support.virtual import VirtualClock
 
 DUTIES = [
-    *("scheduler", "dispatcher", "completer", "reconciler", "leases", "recovery"),
+    *("scheduler", "refill", "overdue", "dispatcher", "completer", "reconciler", "leases", "recovery"),
     *("retention", "idempotency_records", "agenda_tidying", "idle_queues"),
 ]
 PARTS = ["service", "store", "outcomes", "loop", "clock", *DUTIES]

@@ -9,11 +9,10 @@ from typing import Any
 
 from erelong.duties.lifecycle import Lifecycle
 from erelong.engine.engine import Engine
-from erelong.engine.maintenance import AgendaTidying
 from erelong.handlers.kinds import Kinds
 from erelong.model.job import Job
 from erelong.settings.queues import QueueSettings
-from erelong.settings.sections import Config
+from erelong.settings.sections import Config, JobsSection
 from erelong.stores.base import Glance
 from erelong.telemetry.metrics import Metrics
 from tests.support.builders import make_retry, put_one
@@ -26,16 +25,16 @@ RETRY = make_retry()
 
 
 class Desk:
-    """The product's engine, of which only the scheduler and recovery are started."""
+    """The product's engine, of which only what brings jobs to their lanes is started, and recovery."""
 
-    def __init__(self, *, clock: VirtualClock, **settings: QueueSettings) -> None:
+    def __init__(self, *, clock: VirtualClock, jobs: JobsSection | None = None, **settings: QueueSettings) -> None:
         self.clock = clock
         self.store = FaultyStore()
         self.metrics = Metrics()
         self.engine = Engine(
             store=self.store,
             kinds=Kinds(FakeRunner().kind("echo")),
-            config=Config(queues=settings),
+            config=Config(queues=settings, jobs=jobs or JobsSection()),
             lifecycle=Lifecycle(),
             metrics=self.metrics,
             now=clock.now,
@@ -44,8 +43,9 @@ class Desk:
         self.agenda, self.lanes, self.timer = self.engine.agenda, self.engine.lanes, self.engine.timer
         self.scheduler, self.recovery = self.engine.scheduler, self.engine.recovery
         self.retention, self.records = self.engine.retention, self.engine.records
-        self.tidying = AgendaTidying(store=self.store, agenda=self.agenda, now=clock.now, interval=60.0)
-        self.duties = [self.engine.duties[name] for name in ("scheduler", "recovery")]
+        self.tidying, self.refill, self.overdue = self.engine.tidying, self.engine.refill, self.engine.overdue
+        self.rechecks = self.engine.rechecks
+        self.duties = [self.engine.duties[name] for name in ("scheduler", "refill", "overdue", "recovery")]
         self.laps = 0  # of the scheduler that looked at the agenda
         self.handed_over: list[tuple[int, int]] = []
         self._note_laps()
@@ -69,10 +69,10 @@ class Desk:
 
         self.lanes.put = noting  # type: ignore[method-assign]  # as above
 
-    async def load(self) -> int:
+    async def load(self) -> None:
         """Take over what is stored, as the service does when it starts."""
         await self.recovery.load()
-        return await self.scheduler.load()
+        await self.refill.load()
 
     async def add(self, **asked: Any) -> Job:
         job = await put_one(self.store, now=self.clock.now(), retry=RETRY, **asked)

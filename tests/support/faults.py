@@ -66,6 +66,12 @@ class FaultyStore(MemoryStore):
         await self._after("glance")
         return waiting
 
+    async def due(self, after: tuple[int, int], before: int, limit: int) -> list[tuple[int, int]]:
+        await self._before("due")
+        entries = await super().due(after, before, limit)
+        await self._after("due")
+        return entries
+
     async def claim(self, seqs: Sequence[int], *, now: Instant) -> Claim:
         await self._before("claim", seqs)
         claim = await super().claim(seqs, now=now)

@@ -31,6 +31,7 @@ def make_lanes(
     aging: float = 60.0,
     tick: Tick = lambda: 0.0,
     ready: Signal | None = None,
+    low: Signal | None = None,
     pull_kinds: Collection[str] = (),
     pollers: Pollers | None = None,
 ) -> Lanes:
@@ -42,6 +43,7 @@ def make_lanes(
         kinds=Kinds(FakeRunner().kind("echo"), *(make_pull_kind(name=name) for name in pull_kinds)),
         pollers=Pollers(waiters=waiters, tick=tick) if pollers is None else pollers,
         ready=Signal() if ready is None else ready,
+        low=Signal() if low is None else low,
         tick=tick,
     )
 

@@ -1,4 +1,4 @@
-"""The heap of due times: who is next, and when."""
+"""The heap of due times: who is next, and when; of far ones only as many as fit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from operator import itemgetter, le
 from typing import NamedTuple, Protocol
 
 _PIECES = 16  # of an overfull slot: with fewer an entry moves more often, with more the slots get small
-_NEVER = 2**63 - 1
+_LEAST_SLOT = 2
+NEVER = 2**63 - 1
+NOWHERE = (NEVER, NEVER)  # an edge behind which nothing lies
 
 _due, _seq = itemgetter(0), itemgetter(1)
 
@@ -24,6 +26,10 @@ class Settable(Protocol):
 
 class Agenda:
     """Pairs of (due, seq), the earliest due first; of those due at one instant the first to come is the first to go.
+
+    It ignores entries beyond `edge`, the last pair it takes: the store has them. Above `limit` entries it drops the
+    latest and moves the edge back to the first of those. It sets `low` when `refill_at` or fewer entries are left.
+    `Refill` moves the edge forward and reads the entries before it from the store.
 
     There is no cancel: whoever pops an entry that has gone stale drops it. Should the stale ones get many, `stretches`
     and `sift` let them be looked through, a few thousand at a time.
@@ -42,17 +48,23 @@ class Agenda:
       no case of its own: it fills slot after slot, which all start there.
     * Neither the front nor a slot holds more than `slot_size` entries: to sort or to split one (1 ms) is the most
       that a call has to do at once. There is always a slot, and only the last may be empty.
-    * `_earliest` is the least due of all.
+    * `earliest` is the least due of all.
     """
 
-    def __init__(self, *, earlier: Settable | None = None, slot_size: int = 4096) -> None:
+    def __init__(
+        self, *, earlier: Settable | None = None, low: Settable | None = None, limit: int = NEVER, slot_size: int = 4096
+    ) -> None:
         """Begin empty; `earlier` is set after an entry has come in that is due before all others."""
+        self.edge = NOWHERE
+        self.refill_at = -1
         self._earlier = earlier
-        self._slot_size = slot_size
+        self._low = low
+        self._limit = limit
+        self._slot_size = min(slot_size, max(_LEAST_SLOT, limit // _PIECES))
         self._front: list[tuple[int, int]] = []
         self._starts = [0]
         self._slots = [_Slot()]
-        self._earliest = _NEVER
+        self.earliest = NEVER
         self._size = 0
 
     def __len__(self) -> int:
@@ -60,10 +72,12 @@ class Agenda:
 
     def next_due(self) -> int | None:
         """Return the earliest due instant, None when nothing is pending."""
-        return None if self._earliest == _NEVER else self._earliest
+        return None if self.earliest == NEVER else self.earliest
 
     def add(self, due: int, seq: int) -> None:
         """Put in one entry; its due may lie in the past."""
+        if (due, seq) > self.edge:
+            return
         index = bisect_right(self._starts, due) - 1
         if index < 0:
             self._insert(due, seq)
@@ -74,21 +88,27 @@ class Agenda:
             if len(slot.dues) > self._slot_size:
                 self._split(index)
         self._size += 1
-        if due < self._earliest:
-            self._earliest = due
+        if self._size > self._limit:
+            self._trim()
+        if due < self.earliest:
+            self.earliest = due
             if self._earlier is not None:
                 self._earlier.set()
 
     def extend(self, pairs: Iterable[tuple[int, int]]) -> None:
         """Put in many entries, quicker than one by one unless thinly strewn; sets `earlier` at most once."""
         batch = sorted(pairs, key=_due)
+        if batch and batch[-1][0] >= self.edge[0]:
+            batch = [pair for pair in batch if pair <= self.edge]
         dues, seqs = array("q", map(_due, batch)), array("q", map(_seq, batch))
         done = 0
         while done < len(batch):
             done = self._put_run(dues, seqs, done)
         self._size += len(batch)
-        if batch and dues[0] < self._earliest:
-            self._earliest = dues[0]
+        if self._size > self._limit:
+            self._trim()
+        if batch and dues[0] < self.earliest:
+            self.earliest = dues[0]
             if self._earlier is not None:
                 self._earlier.set()
 
@@ -96,14 +116,16 @@ class Agenda:
         """Take out what is due at or before `now`, the earliest first, at most `limit` entries."""
         limit = min(limit, self._size)
         taken: list[tuple[int, int]] = []
-        while self._earliest <= now and len(taken) < limit:
+        while self.earliest <= now and len(taken) < limit:
             if not self._front:
                 self._open()
             end = bisect_right(self._front, now, hi=min(limit - len(taken), len(self._front)), key=_due)
             taken += self._front[:end]
             del self._front[:end]
-            self._earliest = self._front[0][0] if self._front else min(self._slots[0].dues, default=_NEVER)
+            self.earliest = self._front[0][0] if self._front else min(self._slots[0].dues, default=NEVER)
         self._size -= len(taken)
+        if self._size <= self.refill_at and self._low is not None:
+            self._low.set()
         return taken
 
     def stretches(self, after: int) -> Iterator[Stretch]:
@@ -125,7 +147,18 @@ class Agenda:
         if not slot.dues and len(self._slots) > 1:
             del self._slots[index], self._starts[index]
         if not self._front:
-            self._earliest = min(self._slots[0].dues, default=_NEVER)
+            self.earliest = min(self._slots[0].dues, default=NEVER)
+
+    def _trim(self) -> None:
+        """Drop the latest slots; an eighth is dropped at once, so that this is rare.
+
+        Entries that are kept and due at the very instant of the edge will be read once more.
+        """
+        kept = self._limit - self._limit // 8
+        while self._size > kept and len(self._slots) > 1:
+            self._size -= len(self._slots.pop().dues)
+            self.edge = min(self.edge, (self._starts.pop(), -1))
+        self.refill_at = self._limit // 2
 
     def _insert(self, due: int, seq: int) -> None:
         """Put an entry into the front; when that has grown too long, its later half becomes the first slot."""

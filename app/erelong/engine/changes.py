@@ -38,8 +38,11 @@ log = get_logger(__name__)
 class Changes:
     """The one place for consequences. Whoever has stored something calls the method that says what it was."""
 
-    def __init__(self, *, agenda: Agenda, lanes: Lanes, waiters: Waiters, metrics: Metrics, now: Now) -> None:
+    def __init__(
+        self, *, agenda: Agenda, rechecks: Agenda, lanes: Lanes, waiters: Waiters, metrics: Metrics, now: Now
+    ) -> None:
         self._agenda = agenda
+        self._rechecks = rechecks
         self._lanes = lanes
         self._jobs, self._rooms = waiters.jobs, waiters.rooms
         self._metrics = metrics
@@ -79,7 +82,7 @@ class Changes:
         if (wakes_at := after.wakes_at) is not None:
             self._agenda.add(wakes_at, after.seq)
         elif was_in_lane:  # perhaps already in its next life, if this answer came late: the row decides
-            self._agenda.add(self._now(), after.seq)
+            self._rechecks.add(self._now(), after.seq)
         if after.is_final:
             self._note_final(after)
         if after.state is State.EXPIRED:

@@ -29,10 +29,10 @@ class Claimer:
     """Used by the dispatcher for jobs that run here, and by leases for jobs of pull kinds."""
 
     def __init__(
-        self, *, store: Store, agenda: Agenda, lanes: Lanes, changes: Changes, metrics: Metrics, now: Now
+        self, *, store: Store, rechecks: Agenda, lanes: Lanes, changes: Changes, metrics: Metrics, now: Now
     ) -> None:
         self._store = store
-        self._agenda = agenda
+        self._rechecks = rechecks
         self._lanes = lanes
         self._changes = changes
         self._now = now
@@ -59,6 +59,6 @@ class Claimer:
                 pauses[seq] = self.aside.add(seq, error)
         finally:
             if slots:
-                self._agenda.extend([(now + round(pauses[seq] * SECOND), seq) for seq in slots])
+                self._rechecks.extend([(now + round(pauses[seq] * SECOND), seq) for seq in slots])
                 self._lanes.release(*slots.values())
                 slots.clear()

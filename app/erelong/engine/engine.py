@@ -17,17 +17,21 @@ from erelong.engine.claimer import Claimer
 from erelong.engine.completer import FLUSH_TIME, Completer
 from erelong.engine.dispatcher import Dispatcher
 from erelong.engine.doubts import Doubts, RecordingStore
+from erelong.engine.handover import Handover
 from erelong.engine.leases import HeldLeases
 from erelong.engine.maintenance import AgendaTidying, IdempotencyRecords, IdleQueues, Retention
+from erelong.engine.overdue import Overdue
 from erelong.engine.overrides import Overrides
 from erelong.engine.reconciler import Reconciler
 from erelong.engine.recovery import Recovery
+from erelong.engine.refill import Refill
 from erelong.engine.scheduler import Scheduler
 from erelong.engine.workers import Workers
 from erelong.errors import StoreFailed, StoreUnavailable
 from erelong.lanes.backlog import Backlog
 from erelong.lanes.lanes import Lanes
 from erelong.lanes.pollers import Pollers
+from erelong.model.job import State
 from erelong.telemetry.log import get_logger
 
 if TYPE_CHECKING:
@@ -65,12 +69,16 @@ class Engine:
         self.store = RecordingStore(store=store, doubts=self._doubts)
         self._build_lanes()
         self._build_movers()
+        self._build_window()
+        self._build_settlers()
         self._build_duties()
 
     def _build_lanes(self) -> None:
         """What holds jobs: when, which, and who waits for them."""
         self.timer = Timer(now=self.now)
-        self.agenda = Agenda(earlier=self.timer)
+        self._refill, self._overdue = Signal(), Signal()
+        self.agenda = Agenda(earlier=self.timer, low=self._refill, limit=self.config.jobs.window_jobs)
+        self.rechecks = Agenda(earlier=self.timer)
         self.waiters = Waiters(limit=self.config.limits.max_waiters, lifecycle=self.lifecycle)
         self.pollers = Pollers(waiters=self.waiters, tick=self.tick)
         self._ready = Signal()
@@ -80,11 +88,17 @@ class Engine:
             kinds=self.kinds,
             pollers=self.pollers,
             ready=self._ready,
+            low=self._overdue,
             tick=self.tick,
         )
         self.backlog = Backlog(store=self.store, lanes=self.lanes)
         self.changes = Changes(
-            agenda=self.agenda, lanes=self.lanes, waiters=self.waiters, metrics=self.metrics, now=self.now
+            agenda=self.agenda,
+            rechecks=self.rechecks,
+            lanes=self.lanes,
+            waiters=self.waiters,
+            metrics=self.metrics,
+            now=self.now,
         )
 
     def _build_movers(self) -> None:
@@ -113,7 +127,7 @@ class Engine:
         """What claims jobs: for the workers here, and for workers outside."""
         self.claimer = Claimer(
             store=self.store,
-            agenda=self.agenda,
+            rechecks=self.rechecks,
             lanes=self.lanes,
             changes=self.changes,
             metrics=self.metrics,
@@ -138,38 +152,68 @@ class Engine:
             tick=self.tick,
         )
 
-    def _build_duties(self) -> None:
-        """What runs by itself."""
-        store, metrics, now = self.store, self.metrics, self.now
-        interval = self.config.store.retention_interval
-        self.overrides = Overrides(store=store, agenda=self.agenda, lanes=self.lanes, changes=self.changes, now=now)
-        self.scheduler = Scheduler(
-            agenda=self.agenda,
-            store=store,
-            lanes=self.lanes,
-            timer=self.timer,
-            changes=self.changes,
-            metrics=metrics,
-            now=now,
+    def _build_window(self) -> None:
+        """What brings jobs from the store to their lanes, each at its time."""
+        store, agenda, rechecks, jobs = self.store, self.agenda, self.rechecks, self.config.jobs
+        handover = Handover(
+            store=store, lanes=self.lanes, rechecks=rechecks, changes=self.changes, metrics=self.metrics, now=self.now
         )
-        self.recovery = Recovery(store=store, changes=self.changes, kinds=self.kinds, metrics=metrics, now=now)
+        self.scheduler = Scheduler(
+            agenda=agenda,
+            rechecks=rechecks,
+            handover=handover,
+            timer=self.timer,
+            refill=self._refill,
+            metrics=self.metrics,
+            now=self.now,
+        )
+        self.overdue = Overdue(
+            store=store, agenda=agenda, lanes=self.lanes, handover=handover, wanted=self._overdue, now=self.now
+        )
+        self.refill = Refill(
+            store=store,
+            agenda=agenda,
+            overdue=self.overdue,
+            wanted=self._refill,
+            window=jobs.window,
+            max_entries=jobs.window_jobs,
+            now=self.now,
+        )
+
+    def _build_settlers(self) -> None:
+        """What settles things that a stop or a failed write has left open."""
+        store, changes, metrics, now = self.store, self.changes, self.metrics, self.now
+        self.overrides = Overrides(store=store, rechecks=self.rechecks, lanes=self.lanes, changes=changes, now=now)
+        self.recovery = Recovery(store=store, changes=changes, kinds=self.kinds, metrics=metrics, now=now)
         self.reconciler = Reconciler(
             store=store,
             doubts=self._doubts,
             completer=self.completer,
-            changes=self.changes,
+            changes=changes,
             leases=self.leases,
             overrides=self.overrides,
             metrics=metrics,
             now=now,
         )
+
+    def _build_duties(self) -> None:
+        """What runs by itself."""
+        store, metrics, now = self.store, self.metrics, self.now
+        interval = self.config.store.retention_interval
         self.retention = Retention(store=store, lanes=self.lanes, metrics=metrics, now=now, interval=interval)
         self.records = IdempotencyRecords(store=store, now=now, interval=interval)
-        tidying = AgendaTidying(store=store, agenda=self.agenda, now=now, interval=interval)
+        self.tidying = AgendaTidying(
+            store=store,
+            agenda=self.agenda,
+            rechecks=self.rechecks,
+            max_entries=self.config.jobs.window_jobs,
+            now=now,
+            interval=interval,
+        )
         idle_queues = IdleQueues(lanes=self.lanes, interval=interval)
         works = (
-            *(self.scheduler, self.dispatcher, self.completer, self.leases, self.recovery, self.reconciler),
-            *(self.retention, self.records, tidying, idle_queues),
+            *(self.scheduler, self.refill, self.overdue, self.dispatcher, self.completer, self.leases),
+            *(self.recovery, self.reconciler, self.retention, self.records, self.tidying, idle_queues),
         )
         self.duties = {work.name: Duty(work=work, metrics=metrics) for work in works}
         keepers = (self.scheduler, self.completer, self.leases, self.recovery, self.reconciler, self.retention)
@@ -183,13 +227,14 @@ class Engine:
             await self.overrides.load()
             await self.leases.load()
             await self.recovery.load()
-            waiting = await self.scheduler.load()
+            await self.refill.load()
         except StoreUnavailable as problem:
             raise problem.exit or StoreFailed(problem.detail) from problem
         for duty in self.duties.values():
             duty.start()
         self.lifecycle.started()
         self._report_missing_kinds()
+        waiting = sum(jobs for (_, _, state), jobs in self.store.counts().items() if state is State.SCHEDULED)
         log.info("ready", waiting=waiting, kinds=",".join(self.kinds))
 
     def _report_missing_kinds(self) -> None:

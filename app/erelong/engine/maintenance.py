@@ -112,10 +112,14 @@ class AgendaTidying(Sweep):
 
     name = "agenda_tidying"
 
-    def __init__(self, *, store: Store, agenda: Agenda, now: Now, interval: float) -> None:
+    def __init__(
+        self, *, store: Store, agenda: Agenda, rechecks: Agenda, max_entries: int, now: Now, interval: float
+    ) -> None:
         super().__init__(interval=interval)
         self._store = store
         self._agenda = agenda
+        self._rechecks = rechecks
+        self._max_entries = max_entries
         self._now = now
 
     async def lap(self) -> None:
@@ -124,18 +128,22 @@ class AgendaTidying(Sweep):
     async def tidy(self, now: Instant) -> int:
         """Return how many entries were dropped."""
         waiting = sum(jobs for (_, _, state), jobs in dict(self._store.counts()).items() if state is State.SCHEDULED)
-        before = len(self._agenda)
-        if before <= 2 * waiting + MANY_STALE:  # a job may have two: for its time and for its expiry
+        near = min(waiting, self._max_entries)
+        return await self._tidy(self._agenda, near, now) + await self._tidy(self._rechecks, waiting, now)
+
+    async def _tidy(self, agenda: Agenda, jobs: int, now: Instant) -> int:
+        before = len(agenda)
+        if before <= 2 * jobs + MANY_STALE:  # a job may have two: for its time and for its expiry
             return 0
         soon = now + TIDY_AFTER
-        for stretch in self._agenda.stretches(soon):
-            jobs = await self._store.glance(list({seq for _, seq in stretch.entries}))
-            true = {(instant, job.seq) for job in jobs for instant in (job.due_at, job.expires_at)}
+        for stretch in agenda.stretches(soon):
+            found = await self._store.glance(list({seq for _, seq in stretch.entries}))
+            true = {(instant, job.seq) for job in found for instant in (job.due_at, job.expires_at)}
             kept = dict.fromkeys(entry for entry in stretch.entries if entry[0] <= soon or entry in true)
-            self._agenda.sift(stretch, kept)
+            agenda.sift(stretch, kept)
             await asyncio.sleep(0)
-        log.info("agenda_tidied", before=before, after=len(self._agenda))
-        return before - len(self._agenda)
+        log.info("agenda_tidied", before=before, after=len(agenda))
+        return before - len(agenda)
 
 
 class IdleQueues(Sweep):

@@ -26,9 +26,9 @@ log = get_logger(__name__)
 class Overrides:
     """Settings and pauses of queues; `names` are those that have any."""
 
-    def __init__(self, *, store: Store, agenda: Agenda, lanes: Lanes, changes: Changes, now: Now) -> None:
+    def __init__(self, *, store: Store, rechecks: Agenda, lanes: Lanes, changes: Changes, now: Now) -> None:
         self._store = store
-        self._agenda = agenda
+        self._rechecks = rechecks
         self._lanes = lanes
         self._changes = changes
         self._now = now
@@ -97,5 +97,5 @@ class Overrides:
     def _configure(self, queue: str, settings: QueueSettings | None) -> None:
         """Apply settings; jobs whose place in the queue has changed are read again by the scheduler."""
         now = self._now()
-        self._agenda.extend([(now, seq) for seq in self._lanes.configure(queue, settings)])
+        self._rechecks.extend([(now, seq) for seq in self._lanes.configure(queue, settings)])
         self._changes.left(queue)

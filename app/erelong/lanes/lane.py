@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect
 from collections import Counter, deque
-from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
+from erelong.lanes.strand import MIN_STALE, Strand
 from erelong.model.ids import MAX_SEQ
 from erelong.model.runs import counted
 
@@ -23,9 +22,9 @@ if TYPE_CHECKING:
 NO_LABEL = ""
 INSIDE = ""  # who takes jobs that are run here; jobs of a pull kind are taken by those who ask for the kind
 PLAIN = (INSIDE, NO_LABEL)
-SEQ_DIGITS = MAX_SEQ - 1  # a mask: the remainder costs twice as much
 NEARLY = 1e-9  # of a token: what sums of floats may lack
-MIN_STALE = 64
+MAX_DUE = 1_000_000  # in memory; others wait in the store
+SHARE = 8  # a strand may hold so many times what is free: so one has at most 8/9, and there is room for others
 MANY_STRANDS = 1_000  # to look at each takes as long as to ask the store
 CARRY = 1 - 1e-6  # less than a token: what a late timer would lose, but never one job more at once
 RECENT_MINUTES = 5
@@ -74,78 +73,22 @@ class Recent:
         return None
 
 
-class Strand:
-    """The due jobs of a lane with one taker and one label value, first to start on top; stale entries are skipped.
+class Spill(NamedTuple):
+    """Due jobs that a lane had no room for: the store has them between two pairs of (due, seq), so many about."""
 
-    Most come in their order and stand in `row`, which is sorted: half the cost of the heap, where those stand that rank
-    before its end.
-    """
+    first: tuple[int, int]
+    last: tuple[int, int]
+    jobs: int
 
-    __slots__ = ("has_turn", "heap", "label", "row", "taker", "waiting")
-
-    def __init__(self, taker: str, label: str) -> None:
-        self.taker = taker
-        self.label = label
-        self.row: deque[int] = deque()
-        self.heap: list[int] = []
-        self.waiting: dict[int, int] = {}
-        self.has_turn = False
-
-    def put(self, packed: Mapping[int, int]) -> int:
-        """Take in jobs, by `seq` their rank with that in its last digits; how many were not there."""
-        waiting = self.waiting
-        before = len(waiting)
-        if waiting.keys().isdisjoint(packed):  # as nearly always
-            fresh = sorted(packed.values())
-        else:
-            fresh = sorted([entry for seq, entry in packed.items() if waiting.get(seq) != entry])
-        waiting.update(packed)
-        passing = bisect(fresh, self.row[-1]) if self.row else 0
-        for entry in fresh[:passing]:
-            heappush(self.heap, entry)
-        self.row += fresh[passing:]
-        return len(waiting) - before
-
-    def discard(self, seq: int) -> None:
-        if self.waiting.pop(seq, None) is None:
-            return
-        if len(self.row) + len(self.heap) > 2 * len(self.waiting) + MIN_STALE:
-            self.row = deque(filter(self._is_true, self.row))
-            self.heap = list(filter(self._is_true, self.heap))
-            heapify(self.heap)
-
-    def first(self) -> int:
-        """The entry on top; there must be one."""
-        while True:
-            packed = self.heap[0] if self._is_heap_next() else self.row[0]
-            if self._is_true(packed):
-                return packed
-            self._take()
-
-    def pop(self, number: int) -> list[int]:
-        """Take off the first so many."""
-        seqs: list[int] = []
-        waiting = self.waiting
-        while waiting and len(seqs) < number:
-            packed = self._take() if self.heap else self.row.popleft()
-            seq = packed & SEQ_DIGITS
-            if waiting.get(seq) == packed:
-                del waiting[seq]
-                seqs.append(seq)
-        return seqs
-
-    def _take(self) -> int:
-        return heappop(self.heap) if self._is_heap_next() else self.row.popleft()
-
-    def _is_heap_next(self) -> bool:
-        return bool(self.heap) and not (self.row and self.row[0] < self.heap[0])
-
-    def _is_true(self, packed: int) -> bool:
-        return self.waiting.get(packed & SEQ_DIGITS) == packed
+    def __add__(self, other: Spill) -> Spill:  # type: ignore[override]  # not that of tuples
+        return Spill(min(self.first, other.first), max(self.last, other.last), self.jobs + other.jobs)
 
 
 class Lane:
-    """Knows which job of its queue may start next, for each taker, and what keeps the others."""
+    """Knows which job of its queue may start next, for each taker, and what keeps the others.
+
+    It holds `MAX_DUE` jobs at most. What it has no room for is `spilled`, and `reread` when `is_low` said it was time.
+    """
 
     def __init__(self, name: str, settings: QueueSettings) -> None:
         self.name = name
@@ -159,6 +102,9 @@ class Lane:
         self.running_by: Counter[str] = Counter()  # label value
         self.due = 0
         self.due_for: dict[str, int] = {}  # taker
+        self.spilled: Spill | None = None
+        self.reread: Spill | None = None
+        self.is_low = False
         self.is_lifted = False  # since it was empty last, jobs came of which the rank is not their time
         self.tokens = math.inf
         self.filled_at = 0.0
@@ -167,6 +113,8 @@ class Lane:
 
     def put(self, taker: str, jobs: Sequence[Glance], lift: int) -> None:
         """Take in due jobs of one taker, which are lifted by so many microseconds."""
+        if self.spilled is not None or self.due + len(jobs) > MAX_DUE // 2:
+            jobs = self._admit(taker, jobs, lift)
         by_label: dict[str, dict[int, int]] = {}
         if self.settings.label_concurrency is None:
             by_label[NO_LABEL] = {seq: (due_at - lift) * MAX_SEQ + seq for seq, due_at, _, _, _ in jobs}
@@ -176,6 +124,47 @@ class Lane:
         for label, ranked in by_label.items():
             self._put((taker, label), ranked)
         self.is_lifted = self.is_lifted or lift != 0
+
+    def _admit(self, taker: str, jobs: Sequence[Glance], lift: int) -> list[Glance]:
+        """Return those there is room for: of a strand that has spilled some, those that start before others of it."""
+        admitted: list[Glance] = []
+        free, taken = MAX_DUE - self.due, Counter[str]()
+        for job in jobs:
+            label = self.label_of(job)
+            strand = self.strands.get((taker, label))
+            held = taken[label] + (0 if strand is None else len(strand.waiting))
+            is_here = strand is not None and job.seq in strand.waiting
+            if is_here or (free and self._has_share(strand, held, free, (job.due_at - lift) * MAX_SEQ + job.seq)):
+                admitted.append(job)
+                taken[label] += not is_here
+                free -= not is_here
+                continue
+            at = (job.due_at, job.seq)
+            self.spill(Spill(at, at, 1))
+            if strand is not None:
+                strand.low = held // 2
+        return admitted
+
+    def _has_share(self, strand: Strand | None, held: int, free: int, packed: int) -> bool:
+        if strand is not None and not strand.is_last(packed):
+            return True
+        return held < SHARE * free and (strand is None or strand.low < 0)
+
+    def spill(self, more: Spill) -> None:
+        """Note that the store has more due jobs."""
+        self.spilled = more if self.spilled is None else self.spilled + more
+
+    def take_spilled(self) -> Spill | None:
+        """Return what is to be read and put here again, where it may be spilled once more."""
+        self.reread, self.spilled, self.is_low = self.spilled, None, False
+        for strand in self.strands.values():
+            strand.low = -1
+        return self.reread
+
+    @property
+    def elsewhere(self) -> int:
+        """How many due jobs are not here, about."""
+        return sum(spill.jobs for spill in (self.spilled, self.reread) if spill is not None)
 
     def _put(self, place: tuple[str, str], packed: Mapping[int, int]) -> None:
         if place != PLAIN or self.places:
@@ -199,6 +188,8 @@ class Lane:
         self.places.pop(seq, None)
         self._count(strand.taker, -1)
         self.is_dry = self.is_dry and self.due > 0
+        if self.spilled is not None:
+            self.is_low = self.is_low or self.due <= MAX_DUE // 2 or len(strand.waiting) <= strand.low
         self._tidy(strand)
         return True
 
@@ -225,6 +216,8 @@ class Lane:
         self._count(strand.taker, -len(seqs))
         self.tokens -= len(seqs)
         self.occupy(strand.label, len(seqs))
+        if self.spilled is not None:
+            self.is_low = self.is_low or self.due <= MAX_DUE // 2 or len(strand.waiting) <= strand.low
         self._give_turn(strand)
         self._tidy(strand)
 
@@ -248,7 +241,7 @@ class Lane:
 
     def oldest_due(self) -> int | None:
         """When the job due first was due; None if that is not known here, or not at once."""
-        if self.is_lifted or not self.due or len(self.strands) > MANY_STRANDS:
+        if self.is_lifted or self.spilled or self.reread or not self.due or len(self.strands) > MANY_STRANDS:
             return None
         return min(strand.first() // MAX_SEQ for strand in self.strands.values() if strand.waiting)
 
@@ -261,7 +254,8 @@ class Lane:
 
     def is_idle(self, tick: float) -> bool:
         """Whether nothing waits or runs in it and nothing is known of it."""
-        return not (self.due or self.running or self.is_paused or self.is_listed) and self.recent.is_over(tick)
+        is_used = self.due or self.running or self.is_paused or self.is_listed or self.spilled or self.reread
+        return not is_used and self.recent.is_over(tick)
 
     def token_in(self, tick: float) -> float:
         """Seconds until the rate allows a start."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from erelong.clock.instants import Instant, Tick
     from erelong.duties.signal import Signal
     from erelong.handlers.kinds import Kinds
+    from erelong.lanes.lane import Spill
     from erelong.lanes.pollers import Pollers
     from erelong.model.job import Job
     from erelong.model.spec import Asked
@@ -32,7 +33,7 @@ STRICT = 1 << 53  # more than any instant: without aging a point of priority out
 class Lanes:
     """All queues. A job ranks by its time, lifted by its priority: a point is worth `aging` seconds of waiting,
     so ranks never change while jobs wait. `ready` is set when a job may start here, and a poller is woken when one of a
-    pull kind may.
+    pull kind may. `low` is set when a lane can take in jobs that it had no room for.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Lanes:
         kinds: Kinds,
         pollers: Pollers,
         ready: Signal,
+        low: Signal,
         tick: Tick,
     ) -> None:
         self._plain = layered(None, None)
@@ -53,6 +55,7 @@ class Lanes:
         self._kinds = kinds
         self._pollers = pollers
         self._is_ready = ready
+        self._low = low
         self._lanes: dict[str, Lane] = {}
         self._ready: deque[Lane] = deque()
         self.rated: set[Lane] = set()
@@ -83,6 +86,8 @@ class Lanes:
             displaced = lane.seqs()
             for seq in displaced:
                 lane.discard(seq)
+        if lane.is_low:
+            self._low.set()
         self._list(lane)
         return displaced
 
@@ -111,7 +116,10 @@ class Lanes:
     def discard(self, queue: str, seq: int) -> bool:
         """Forget a job that does not wait any more; whether it was there."""
         lane = self._lanes.get(queue)
-        return lane is not None and lane.discard(seq)
+        was_there = lane is not None and lane.discard(seq)
+        if lane is not None and lane.is_low:
+            self._low.set()
+        return was_there
 
     def take(self, limit: int) -> dict[int, Slot]:
         """Leave for at most `limit` jobs to start here, by `seq`, the queues in turn."""
@@ -122,6 +130,8 @@ class Lanes:
             wanted = 1 if self._ready else limit - len(slots)
             taken = lane.pop(INSIDE, tick, wanted)
             slots |= taken
+            if lane.is_low:
+                self._low.set()
             if len(taken) < wanted:
                 lane.is_listed = False
             else:
@@ -143,10 +153,31 @@ class Lanes:
             if lane.first(kind, tick) != rank:
                 continue
             slots |= lane.pop(kind, tick, 1)
+            if lane.is_low:
+                self._low.set()
             for other in kinds:  # one that starts may take the room, the token or the turn of the lane's others
                 if (rank_now := lane.first(other, tick)) is not None:
                     heappush(firsts, (rank_now, queue, other))
         return slots
+
+    def take_spilled(self) -> list[tuple[str, Spill]]:
+        """Return what lanes had no room for and can take in now, to be read from the store and put again."""
+        low = [lane for lane in self._lanes.values() if lane.is_low and lane.reread is None]
+        return [(lane.name, spilled) for lane in low if (spilled := lane.take_spilled()) is not None]
+
+    def end_reread(self, queue: str, rest: Spill | None = None) -> None:
+        """Note that what was taken was put again, but for the rest."""
+        lane = self._lane(queue)
+        lane.reread = None
+        if rest is not None:
+            lane.spill(rest)
+        if lane.is_low:
+            self._low.set()
+
+    def is_full(self, queue: str) -> bool:
+        """Whether none but the first of all jobs would find room, whatever their label or kind."""
+        lane = self._lanes.get(queue)
+        return lane is not None and lane.spilled is not None and len(lane.strands) == 1
 
     def occupy(self, job: Job) -> Slot:
         """Count a job as running that was running already when the service started."""
@@ -194,7 +225,7 @@ class Lanes:
 
     def due(self, queue: str) -> int:
         lane = self._lanes.get(queue)
-        return lane.due if lane else 0
+        return _due_of(lane) if lane else 0
 
     def oldest_due(self, queue: str) -> Instant | None:
         """When the job due first was due, of those that are here; None if none is or priorities hide it."""
@@ -206,7 +237,7 @@ class Lanes:
         return [lane.name for lane in self._lenders(kind, queues)]
 
     def all_due(self) -> dict[str, int]:
-        return {name: lane.due for name, lane in self._lanes.items()}
+        return {name: _due_of(lane) for name, lane in self._lanes.items()}
 
     def note_starts(self, queue: str, *lates: float) -> None:
         self._lane(queue).recent.note(*lates, tick=self._tick())
@@ -267,6 +298,10 @@ class Lanes:
             self.rated.discard(lane)
         else:
             self.rated.add(lane)
+
+
+def _due_of(lane: Lane) -> int:
+    return lane.due + lane.elsewhere
 
 
 def _is_thirsty(lane: Lane) -> bool:

@@ -35,7 +35,7 @@ class Gauges:
         """Read every level; a store that does not answer leaves out the ages."""
         engine, metrics = self._services.engine, self._metrics
         metrics.oldest_due.values = await self._ages()
-        metrics.pending.values = {(): len(engine.agenda)}
+        metrics.pending.values = {(): len(engine.agenda) + len(engine.rechecks)}
         metrics.running.values = {(): engine.workers.running + len(engine.leases)}
         metrics.abandoned.values = {(): engine.workers.abandoned}
         metrics.unsaved.values = {(): len(engine.completer)}
@@ -62,7 +62,8 @@ class Gauges:
         return levels
 
     def _due(self) -> dict[Labels, float]:
-        due = self._services.engine.lanes.all_due()
+        store = self._services.engine.store
+        due = {queue: min(jobs, store.waiting(queue)) for queue, jobs in self._services.engine.lanes.all_due().items()}
         named = _largest(due, MAX_QUEUES)
         levels: dict[Labels, float] = {(queue,): due[queue] for queue in named}
         if len(named) < len(due):

@@ -1,0 +1,95 @@
+"""Hands due jobs over to their lanes, and ends those that have expired."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from erelong.duties.duty import SetAside, in_halves
+from erelong.errors import StoreRefused
+from erelong.model.job import SECOND, Job, State
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from erelong.clock.instants import Instant, Now
+    from erelong.engine.agenda import Agenda
+    from erelong.engine.changes import Changes
+    from erelong.lanes.lanes import Lanes
+    from erelong.stores.base import Glance, Store
+    from erelong.telemetry.metrics import Metrics
+
+
+class Handover:
+    """Reads the rows of jobs that are due. A job that must be read again, say at its expiry, enters `rechecks`."""
+
+    def __init__(
+        self, *, store: Store, lanes: Lanes, rechecks: Agenda, changes: Changes, metrics: Metrics, now: Now
+    ) -> None:
+        self._store = store
+        self._lanes = lanes
+        self._rechecks = rechecks
+        self._changes = changes
+        self._now = now
+        self.aside: SetAside[int] = SetAside(name="scheduler", metrics=metrics)
+
+    async def hand_over(self, seqs: Sequence[int], now: Instant, *, queue: str | None = None) -> int:
+        """Put the due ones of these jobs, or those of one queue, into their lanes; return how many.
+
+        Jobs that were cancelled or moved are skipped. After an exception any of the jobs may be unread.
+        """
+        expired: list[int] = []
+        handed_over = 0
+
+        async def sort_out(seqs: Sequence[int]) -> None:
+            nonlocal handed_over
+            due = self._sort_out(await self._store.glance(seqs), now, queue, expired)
+            handed_over += len(due)
+            self._lanes.put(*due)
+
+        failed = await in_halves(seqs, sort_out)
+        try:
+            if expired:
+                failed += await in_halves(expired, self._expire)
+        except BaseException:
+            self._rechecks.extend([(now, seq) for seq in expired])
+            raise
+        finally:
+            if failed:
+                self._put_aside(failed)
+        return handed_over
+
+    def _sort_out(self, waiting: Sequence[Glance], now: Instant, queue: str | None, expired: list[int]) -> list[Glance]:
+        """Return what may start; note the numbers of those that have expired.
+
+        `now` is that of the popping: if the clock has been stepped back since, the claim will see that it is early.
+        """
+        due = []
+        for job in waiting:
+            if job.expires_at is not None and job.expires_at <= now:
+                expired.append(job.seq)
+            elif job.due_at <= now and (queue is None or job.asked.queue == queue):
+                due.append(job)
+                if job.expires_at is not None:
+                    self._rechecks.add(job.expires_at, job.seq)
+        return due
+
+    async def _expire(self, seqs: Sequence[int]) -> None:
+        now = self._now()
+        jobs = await self._store.get(seqs)
+        over = [job for job in jobs.values() if job.state is State.SCHEDULED and _is_over(job, now)]
+        expired = [job.expire(now) for job in over]
+        for before, after, verdict in zip(over, expired, await self._store.save(expired), strict=True):
+            if verdict.is_saved:
+                self._changes.changed(before, after)
+        if len(jobs) < len(seqs) > 1:
+            raise StoreRefused("some of these jobs cannot be read")  # asked alone, each says why
+        self.aside.remove(seqs)
+
+    def _put_aside(self, failed: Sequence[tuple[int, Exception]]) -> None:
+        """Look again later at jobs that cannot be read or written, each by itself."""
+        now = self._now()
+        self._rechecks.extend([(now + round(self.aside.add(seq, error) * SECOND), seq) for seq, error in failed])
+
+
+def _is_over(job: Job, now: Instant) -> bool:
+    return job.expires_at is not None and job.expires_at <= now

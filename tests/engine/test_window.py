@@ -1,0 +1,240 @@
+"""The agenda holds the near future, the store the rest; whatever happens, each job runs at its time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from erelong.engine import overdue, refill
+from erelong.errors import StoreUnavailable
+from erelong.model.job import SECOND, Job
+from erelong.settings.sections import JobsSection
+from tests.support.builders import make_job, make_retry, put
+from tests.support.desk import HOUR, RETRY, Desk, running
+from tests.support.engine import Engine
+from tests.support.faults import FaultyStore
+from tests.support.kinds import FakeRunner, raising
+from tests.support.virtual import VirtualClock
+
+MINUTE = 60.0
+SMALL = JobsSection(window=MINUTE, window_jobs=40)
+
+
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refill, "FIRST_PAGE", 7)
+    monkeypatch.setattr(refill, "PAGE", 5)
+    monkeypatch.setattr(overdue, "SLICE", 4)
+
+
+async def stored(store: FaultyStore, clock: VirtualClock, *delays: float, **asked: object) -> list[Job]:
+    """Jobs of before the start."""
+    now = clock.now()
+    jobs = [make_job(delay=delay, now=now, **asked) for delay in delays]  # type: ignore[arg-type]  # as they are
+    return await put(store, *[job._replace(due_at=job.execute_at) for job in jobs])
+
+
+def late_by(engine: Engine) -> list[float]:
+    return [(attempt.started_at - attempt.due_at) / SECOND for attempt in engine.handler.attempts]
+
+
+def begun(engine: Engine) -> list[str]:
+    return [attempt.id for attempt in engine.handler.attempts]
+
+
+# the near future
+
+
+async def test_job_beyond_the_window_waits_in_the_store_and_runs_on_time(clock: VirtualClock) -> None:
+    async with Engine(clock=clock, jobs=SMALL) as engine:
+        far, near = await engine.submit_all([{"delay": HOUR}, {"delay": 30.0}])
+        await asyncio.sleep(1)
+        assert len(engine.node.engine.agenda) == 1
+
+        await asyncio.sleep(HOUR)
+
+        assert begun(engine) == [near.id, far.id]
+        assert max(late_by(engine)) < 0.002
+
+
+async def test_only_the_first_page_is_read_before_the_service_is_ready(clock: VirtualClock) -> None:
+    store = FaultyStore()
+    jobs = await stored(store, clock, *range(1, 50))
+    engine = Engine(clock=clock, store=store, jobs=JobsSection(window_jobs=1_000))
+    await engine.node.start()
+    at_ready = len(engine.node.engine.agenda)
+    await asyncio.sleep(0.5)
+    soon_after = len(engine.node.engine.agenda)
+    await asyncio.sleep(60)
+    await engine.node.stop()
+
+    assert (at_ready, soon_after) == (7, len(jobs))
+    assert sorted(begun(engine)) == sorted(job.id for job in jobs)
+    assert max(late_by(engine)) < 0.002
+
+
+async def test_agenda_holds_no_more_than_it_may_and_all_run_on_time(clock: VirtualClock) -> None:
+    async with Engine(clock=clock, jobs=SMALL) as engine:
+        jobs = await engine.submit_all([{"delay": 1 + (number * 37 % 300) / 10} for number in range(300)])
+        held = len(engine.node.engine.agenda)
+        await asyncio.sleep(40)
+
+        assert held <= 40
+        assert sorted(begun(engine)) == sorted(job.id for job in jobs)
+        assert max(late_by(engine)) < 0.003
+
+
+async def test_more_jobs_of_one_instant_than_the_agenda_may_hold_all_run(clock: VirtualClock) -> None:
+    async with Engine(clock=clock, jobs=SMALL) as engine:
+        jobs = await engine.submit_many(300, delay=10)
+        await asyncio.sleep(15)
+
+        assert sorted(begun(engine)) == sorted(job.id for job in jobs)
+
+
+async def test_job_moved_out_of_the_window_and_back_runs_once_at_its_last_time(clock: VirtualClock) -> None:
+    desk = Desk(clock=clock, jobs=SMALL)
+    await desk.load()
+    async with running(desk):
+        start = clock.now()
+        job = await desk.add(delay=30)
+        job = await desk.save(job.move(start + 600 * SECOND, start))
+        job = await desk.save(job.move(start + 300 * SECOND, start))
+        await asyncio.sleep(299)
+        assert desk.seqs == []
+        await asyncio.sleep(2)
+
+    assert desk.seqs == [job.seq]
+
+
+async def test_retry_beyond_the_window_comes_on_time(clock: VirtualClock) -> None:
+    handler = FakeRunner(raising(ValueError("boom"), None))
+    async with Engine(clock=clock, handler=handler, jobs=SMALL) as engine:
+        retry = make_retry(max_attempts=2, delay=500, jitter=0)
+        job = await engine.submit(retry=retry)
+        await engine.until_final(job)
+
+        assert len(engine.handler.attempts) == 2
+        assert max(late_by(engine)) < 0.002
+
+
+# the clock
+
+
+async def test_step_forward_beyond_the_edge_leaves_no_job_behind(clock: VirtualClock) -> None:
+    async with Engine(clock=clock, jobs=SMALL) as engine:
+        jobs = await engine.submit_all([{"delay": 10.0 * number} for number in range(1, 101)])
+        await asyncio.sleep(5)
+        clock.step(505)
+        await asyncio.sleep(2)
+        soon = begun(engine)
+        await asyncio.sleep(500)
+
+        assert sorted(soon) == sorted(job.id for job in jobs[:51])
+        assert sorted(begun(engine)) == sorted(job.id for job in jobs)
+        assert min(late_by(engine)) >= 0
+
+
+async def test_step_back_while_overdue_jobs_are_read_starts_none_early(clock: VirtualClock) -> None:
+    async with Engine(clock=clock, jobs=SMALL) as engine:
+        jobs = await engine.submit_all([{"delay": 100.0 + number} for number in range(50)])
+        await asyncio.sleep(5)
+        answer = engine.store.hold_answer("due")
+        clock.step(500)
+        await asyncio.sleep(1)
+        clock.step(-500)
+        engine.store.answers_held.clear()
+        answer.set()
+        await asyncio.sleep(200)
+
+        assert sorted(begun(engine)) == sorted(job.id for job in jobs)
+        assert min(late_by(engine)) >= 0
+        assert max(late_by(engine)) < 0.003
+
+
+# bad days
+
+
+async def test_read_that_fails_is_repeated_and_readyz_names_the_duty(clock: VirtualClock) -> None:
+    async with Engine(clock=clock, jobs=SMALL) as engine:
+        jobs = await engine.submit_all([{"delay": 100.0 + number} for number in range(50)])
+        engine.store.broken["due"] = StoreUnavailable("not now")
+        await asyncio.sleep(50)
+        told = engine.node.health.checks()["refill"]
+        engine.store.broken.clear()
+        await asyncio.sleep(2)
+        healed = engine.node.health.checks()["refill"]
+        await asyncio.sleep(110)
+
+        assert told.startswith("failed ")
+        assert healed == "ok"
+        assert sorted(begun(engine)) == sorted(job.id for job in jobs)
+        assert max(late_by(engine)) < 0.003
+
+
+async def test_job_stored_while_its_page_is_read_is_not_lost(clock: VirtualClock) -> None:
+    async with Engine(clock=clock, jobs=SMALL) as engine:
+        answer = engine.store.hold_answer("due")
+        await asyncio.sleep(20)
+        job = await engine.submit(delay=50.0)
+        engine.store.answers_held.clear()
+        answer.set()
+        await asyncio.sleep(60)
+
+        assert begun(engine) == [job.id]
+
+
+# overdue jobs
+
+
+async def test_overdue_jobs_run_after_the_start_and_keep_no_due_job_waiting(clock: VirtualClock) -> None:
+    store = FaultyStore()
+    overdue_jobs = await stored(store, clock, *range(-200, 0))
+    async with Engine(clock=clock, store=store) as engine:
+        await engine.node.services.queues.pause("other", True)
+        fresh = await engine.submit(delay=0.0)
+        await engine.until_final(fresh)
+        before = len(begun(engine))
+        await asyncio.sleep(5)
+
+        assert before < len(overdue_jobs)
+        assert sorted(begun(engine)) == sorted(job.id for job in [*overdue_jobs, fresh])
+
+
+async def test_overdue_jobs_that_have_expired_do_not_run(clock: VirtualClock) -> None:
+    store = FaultyStore()
+    await stored(store, clock, *range(-20, 0), expires_after=0.5, retry=RETRY)
+    clock.step(10)
+    async with Engine(clock=clock, store=store) as engine:
+        await asyncio.sleep(5)
+
+        assert begun(engine) == []
+        assert engine.node.metrics.finished.values == {("echo", "expired"): 20}
+
+
+async def test_walk_over_overdue_jobs_goes_on_after_reads_that_failed(clock: VirtualClock) -> None:
+    store = FaultyStore()
+    jobs = await stored(store, clock, *range(-20, 0))
+    async with Engine(clock=clock, store=store) as engine:
+        store.broken["glance"] = StoreUnavailable("not now")
+        await asyncio.sleep(5)
+        told = engine.node.health.checks()["overdue"]
+        store.broken.clear()
+        await asyncio.sleep(5)
+
+        assert told.startswith("failed ")
+        assert sorted(begun(engine)) == sorted(job.id for job in jobs)
+
+
+async def test_overdue_row_that_cannot_be_read_keeps_no_other_from_running(clock: VirtualClock) -> None:
+    store = FaultyStore()
+    bad, *sound = await stored(store, clock, *range(-20, 0))
+    store.refuse("glance", bad.seq)
+    async with Engine(clock=clock, store=store) as engine:
+        await asyncio.sleep(5)
+        assert sorted(begun(engine)) == sorted(job.id for job in sound)
+        store.refused.clear()
+        await asyncio.sleep(61)
+
+        assert bad.id in begun(engine)
