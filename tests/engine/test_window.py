@@ -8,13 +8,15 @@ import pytest
 
 from erelong.engine import overdue, refill
 from erelong.errors import StoreUnavailable
-from erelong.model.job import SECOND, Job
+from erelong.lanes import lane
+from erelong.model.job import SECOND, Job, State
+from erelong.settings.queues import QueueSettings
 from erelong.settings.sections import JobsSection
 from tests.support.builders import make_job, make_retry, put
 from tests.support.desk import HOUR, RETRY, Desk, running
 from tests.support.engine import Engine
 from tests.support.faults import FaultyStore
-from tests.support.kinds import FakeRunner, raising
+from tests.support.kinds import FakeRunner, lasting, raising
 from tests.support.virtual import VirtualClock
 
 MINUTE = 60.0
@@ -238,3 +240,79 @@ async def test_overdue_row_that_cannot_be_read_keeps_no_other_from_running(clock
         await asyncio.sleep(61)
 
         assert bad.id in begun(engine)
+
+
+# full lanes
+
+
+async def test_jobs_that_find_no_room_in_their_lane_run_in_order_when_it_has_drained(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane, "MAX_DUE", 45)
+    store = FaultyStore()
+    jobs = await stored(store, clock, *range(-300, 0))
+    handler = FakeRunner(lasting(0.01))
+    async with Engine(clock=clock, store=store, handler=handler, queue=QueueSettings(concurrency=1)) as engine:
+        await asyncio.sleep(1)
+        (default,) = await engine.node.services.queues.all()
+        held = engine.node.engine.lanes._lanes["default"].due
+        at_first = len(begun(engine))
+        await asyncio.sleep(10)
+
+        assert held <= 45
+        assert default.counts["due"] == default.counts["scheduled"] == pytest.approx(300 - at_first, abs=2)
+        assert default.oldest_due_age == pytest.approx(301 - at_first, abs=3)
+        assert begun(engine) == [job.id for job in jobs]
+
+
+async def test_job_without_room_in_its_lane_expires_on_time(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane, "MAX_DUE", 45)
+    async with Engine(clock=clock) as engine:
+        await engine.node.services.queues.pause("default", True)
+        jobs = await engine.submit_many(200, expires_after=30.0)
+        await asyncio.sleep(29.9)
+        before = await engine.states()
+        await asyncio.sleep(0.2)
+
+        assert before == {State.SCHEDULED: len(jobs)}
+        assert await engine.states() == {State.EXPIRED: len(jobs)}
+        assert (await engine.node.services.queues.get("default")).counts["due"] == 0
+
+
+async def test_queue_that_is_purged_and_used_again_has_forgotten_what_it_had_no_room_for(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane, "MAX_DUE", 45)
+    async with Engine(clock=clock) as engine:
+        queues = engine.node.services.queues
+        await queues.pause("default", True)
+        await engine.submit_many(200)
+        await asyncio.sleep(1)
+        await queues.purge("default")
+        await asyncio.sleep(1)
+        fresh = await engine.submit_many(3)
+        await asyncio.sleep(1)
+        due = (await queues.get("default")).counts["due"]
+        await queues.pause("default", False)
+        await asyncio.sleep(1)
+
+        assert due == 3
+        assert sorted(begun(engine)) == sorted(job.id for job in fresh)
+
+
+async def test_jobs_without_room_are_found_again_after_the_clock_was_stepped_back(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane, "MAX_DUE", 45)
+    async with Engine(clock=clock) as engine:
+        await engine.node.services.queues.pause("default", True)
+        jobs = await engine.submit_many(200, delay=100.0)
+        await asyncio.sleep(101)
+        clock.step(-60)
+        await engine.node.services.queues.pause("default", False)
+        await asyncio.sleep(100)
+
+        assert sorted(begun(engine)) == sorted(job.id for job in jobs)
+        assert min(late_by(engine)) >= 0

@@ -1,0 +1,184 @@
+"""A lane holds so many jobs and no more; it knows which it had no room for, and asks for them when it has drained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from erelong.lanes import lane as lane_module
+from erelong.lanes.lane import Spill
+from erelong.model.job import Job
+from erelong.settings.queues import QueueSettings
+from erelong.stores.base import glance_at
+from tests.support.builders import NOW, make_job
+from tests.support.lanes import RETRY, by_tenant, make_lanes
+from tests.support.signals import CountingSignal
+
+FULL = 90
+ONE_BY_ONE = QueueSettings(concurrency=1)
+
+
+@pytest.fixture(autouse=True)
+def small_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lane_module, "MAX_DUE", FULL)
+
+
+class Small:
+    """Lanes of which each holds few jobs."""
+
+    def __init__(self, settings: QueueSettings = ONE_BY_ONE) -> None:
+        self.told = 0
+        self.lanes = make_lanes(
+            {"default": settings}, low=CountingSignal(self._tell), tick=lambda: 0.0, pull_kinds=["pulled"]
+        )
+        self.last_seq = 0
+
+    def _tell(self) -> None:
+        self.told += 1
+
+    def put(self, *, tenant: str | None = None, **asked: Any) -> Job:
+        self.last_seq += 1
+        labels = None if tenant is None else {"tenant": tenant}
+        job = make_job(labels=labels, seq=self.last_seq, retry=RETRY, **asked)
+        self.lanes.put(glance_at(job))
+        return job
+
+    def put_many(self, number: int, **asked: Any) -> list[Job]:
+        return [self.put(**asked) for _ in range(number)]
+
+    @property
+    def held(self) -> int:
+        return self.lanes._lanes["default"].due
+
+    def take(self) -> list[int]:
+        slots = self.lanes.take(1)
+        self.lanes.release(*slots.values())
+        return list(slots)
+
+
+def test_lane_holds_a_bounded_number_and_counts_the_others() -> None:
+    small = Small()
+
+    small.put_many(1_000)
+
+    assert small.held == FULL * 8 // 9
+    assert small.lanes.due("default") == 1_000
+    assert small.lanes.all_due() == {"default": 1_000}
+    assert small.lanes.oldest_due("default") is None
+
+
+def test_lane_that_has_drained_asks_for_what_it_had_no_room_for() -> None:
+    small = Small()
+    jobs = small.put_many(200)
+    assert small.told == 0
+    assert small.lanes.take_spilled() == []
+
+    while not small.told:
+        small.take()
+
+    first, last = jobs[80], jobs[-1]
+    assert small.held == FULL // 2
+    assert small.lanes.take_spilled() == [("default", Spill((NOW, first.seq), (NOW, last.seq), 120))]
+    assert small.lanes.take_spilled() == []
+    assert small.lanes.due("default") == FULL // 2 + 120
+    small.lanes.end_reread("default")
+    assert small.lanes.due("default") == FULL // 2
+
+
+def test_jobs_that_come_due_later_do_not_overtake_those_in_the_store() -> None:
+    small = Small()
+    jobs = small.put_many(200)
+    for _ in range(10):
+        small.take()
+
+    late = small.put()
+
+    assert late.seq not in small.lanes._lanes["default"].seqs()
+    assert jobs[10].seq in small.lanes._lanes["default"].seqs()
+
+
+def test_job_of_higher_priority_finds_room_in_a_full_lane() -> None:
+    small = Small()
+    small.put_many(200)
+
+    urgent = small.put(priority=5)
+
+    assert small.take() == [urgent.seq]
+
+
+def test_many_jobs_of_higher_priority_keep_to_the_bound() -> None:
+    small = Small()
+    small.put_many(200)
+
+    small.put_many(200, priority=5)
+
+    assert small.held == FULL
+
+
+def test_label_with_many_jobs_leaves_room_for_others() -> None:
+    small = Small(by_tenant(1))
+    small.put_many(500, tenant="a")
+
+    other = small.put(tenant="b")
+    begun = [*small.lanes.take(2)]
+
+    assert other.seq in begun
+
+
+def test_pull_kind_that_nobody_polls_for_keeps_no_other_kind_from_starting() -> None:
+    small = Small()
+    small.put_many(500, kind="pulled")
+
+    other = small.put()
+
+    assert small.take() == [other.seq]
+
+
+def test_strand_that_has_drained_asks_although_others_are_full() -> None:
+    small = Small(by_tenant(1))
+    small.put_many(500, tenant="a")
+    small.lanes.take(1)
+    small.put_many(500, tenant="b")
+
+    while not small.told:
+        small.take()
+
+    assert small.held > FULL * 7 // 9
+
+
+def test_cancelled_jobs_make_room_as_those_that_start_do() -> None:
+    small = Small()
+    jobs = small.put_many(200)
+
+    for job in jobs[:40]:
+        small.lanes.discard("default", job.seq)
+
+    assert small.told > 0
+
+
+def test_lane_that_has_spilled_jobs_is_not_forgotten() -> None:
+    small = Small()
+    jobs = small.put_many(200)
+    for job in jobs:
+        small.lanes.discard("default", job.seq)
+
+    small.lanes.forget_idle()
+
+    assert small.lanes.take_spilled() != []
+
+
+def test_what_could_not_be_read_again_stays_spilled() -> None:
+    small = Small()
+    small.put_many(200)
+    while not small.told:
+        small.take()
+    small.lanes.take_spilled()
+
+    rest = Spill((NOW, 100), (NOW, 200), 100)
+    small.lanes.end_reread("default", rest)
+
+    assert small.lanes.due("default") == FULL // 2 + 100
+    assert small.lanes.take_spilled() == []
+    small.take()
+    assert small.lanes.take_spilled() == [("default", rest)]
