@@ -138,6 +138,19 @@ async def test_step_forward_beyond_the_edge_leaves_no_job_behind(clock: VirtualC
         assert min(late_by(engine)) >= 0
 
 
+async def test_second_step_forward_while_nothing_can_be_read_leaves_no_job_behind(clock: VirtualClock) -> None:
+    async with Engine(clock=clock, jobs=SMALL) as engine:
+        jobs = await engine.submit_all([{"delay": 10.0 * number} for number in range(1, 61)])
+        engine.store.broken["due"] = StoreUnavailable("not now")
+        for _ in range(2):
+            clock.step(300)
+            await asyncio.sleep(3)
+        engine.store.broken.clear()
+        await asyncio.sleep(5)
+
+        assert sorted(begun(engine)) == sorted(job.id for job in jobs)
+
+
 async def test_step_back_while_overdue_jobs_are_read_starts_none_early(clock: VirtualClock) -> None:
     async with Engine(clock=clock, jobs=SMALL) as engine:
         jobs = await engine.submit_all([{"delay": 100.0 + number} for number in range(50)])

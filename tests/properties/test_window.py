@@ -51,8 +51,10 @@ class SlowStore(FaultyStore):
 class WindowMachine(RuleBasedStateMachine):
     """A service whose window, pages and lanes are small, on a store that fails to be read now and then."""
 
-    @initialize(window_jobs=st.sampled_from([4, 20, 1_000]), room=st.sampled_from([9, 45, 1_000]))
-    def begin(self, window_jobs: int, room: int) -> None:
+    @initialize(
+        window_jobs=st.sampled_from([4, 20, 1_000]), room=st.sampled_from([9, 45, 1_000]), is_paused=st.booleans()
+    )
+    def begin(self, window_jobs: int, room: int, is_paused: bool) -> None:
         self.patches = [
             patch.multiple(refill, FIRST_PAGE=5, PAGE=3),
             patch.multiple(overdue, SLICE=4),
@@ -67,8 +69,11 @@ class WindowMachine(RuleBasedStateMachine):
         self.section = JobsSection(window=WINDOW, window_jobs=window_jobs)
         self.made: SlowStore | None = None
         self.runs: Counter[str] = Counter()
+        self.is_labelled = True
         self.is_calm = True  # until something happens that makes jobs late
         self.run(self.start())
+        if is_paused:
+            self.pause("default", True)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self.runner.run(work)
@@ -82,7 +87,7 @@ class WindowMachine(RuleBasedStateMachine):
 
     async def settle(self) -> None:
         """Let time stand still until no duty is in the middle of a lap."""
-        for _ in range(1_000):
+        for _ in range(300):
             await asyncio.sleep(0)
         self.check_attempts()
 
@@ -185,9 +190,10 @@ class WindowMachine(RuleBasedStateMachine):
         self.run(self.engine.node.engine.overrides.pause(queue, is_paused))
         self.run(self.settle())
 
-    @rule(is_labelled=st.booleans())
-    def configure(self, is_labelled: bool) -> None:
-        label = LABELLED.label_concurrency if is_labelled else None
+    @rule()
+    def configure(self) -> None:
+        self.is_labelled = not self.is_labelled
+        label = LABELLED.label_concurrency if self.is_labelled else None
         self.run(self.engine.node.services.queues.put("default", QueueSettings(label_concurrency=label)))
         self.run(self.settle())
 
@@ -204,18 +210,16 @@ class WindowMachine(RuleBasedStateMachine):
         engine = self.engine.node.engine
         if engine.duties["refill"].lap_began_at is not None:
             return  # it has moved the edge, and reads
-        entries, rechecks = {*entries_of(engine.agenda)}, {seq for _, seq in entries_of(engine.rechecks)}
+        entries, rechecks = {*entries_of(engine.agenda)}, {*entries_of(engine.rechecks)}
+        rechecked = {seq for _, seq in rechecks}
         in_lanes = {seq for each in engine.lanes._lanes.values() for seq in each.seqs()}
         for job in self.waiting():
             assert job.wakes_at is not None
             at = (job.wakes_at, job.seq)
-            assert (
-                at in entries
-                or at > engine.agenda.edge
-                or job.seq in in_lanes
-                or job.seq in rechecks
-                or self.is_ahead(job, at)
-            ), f"job {job.seq}, due at {job.due_at}, is lost"
+            is_found = at in entries or at > engine.agenda.edge or job.seq in in_lanes or job.seq in rechecked
+            assert is_found or self.is_ahead(job, at), f"job {job.seq}, due at {job.due_at}, is lost"
+            if job.seq in in_lanes and job.expires_at is not None:
+                assert (job.expires_at, job.seq) in rechecks, f"job {job.seq} will not expire at {job.expires_at}"
 
     def is_ahead(self, job: Job, at: tuple[int, int]) -> bool:
         """Whether a walk over overdue jobs will meet it, now or when its lane has drained."""

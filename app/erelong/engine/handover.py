@@ -35,7 +35,7 @@ class Handover:
     async def hand_over(self, seqs: Sequence[int], now: Instant, *, queue: str | None = None) -> int:
         """Put the due ones of these jobs, or those of one queue, into their lanes; return how many.
 
-        Jobs that were cancelled or moved are skipped. After an exception any of the jobs may be unread.
+        Jobs that were cancelled or moved are skipped. After an exception all must be handed over again.
         """
         expired: list[int] = []
         handed_over = 0
@@ -50,9 +50,6 @@ class Handover:
         try:
             if expired:
                 failed += await in_halves(expired, self._expire)
-        except BaseException:
-            self._rechecks.extend([(now, seq) for seq in expired])
-            raise
         finally:
             if failed:
                 self._put_aside(failed)

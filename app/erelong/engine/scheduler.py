@@ -71,7 +71,6 @@ class Scheduler:
             until = None if earliest == NEVER else earliest
             if await self._timer.wait(until) is Wake.STEPPED:
                 self._note_jump()
-                self._refill.set()
 
     async def lap(self) -> None:
         """Hand over what is due, at most `MAX_POP` jobs."""

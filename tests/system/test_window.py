@@ -1,0 +1,133 @@
+"""What waits in the store costs a start nothing, and what is overdue makes no other job late."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+
+import pytest
+
+from erelong.clock import instants
+from erelong.model.ids import draw_tokens
+from erelong.model.job import Job
+from erelong.model.submission import Offer
+from erelong.stores.base import Override
+from erelong.stores.sqlite.store import SqliteStore
+from tests.support.builders import make_job
+from tests.support.process import HAS_PROC, ServiceProcess
+from tests.system.book import install, read_book
+from tests.system.client import Client
+from tests.system.trials import percentile, sized
+
+WAITING = sized(20_000, 10_000_000)
+OVERDUE = sized(20_000, 1_000_000)
+BATCH = 10_000
+STARTS = sized(2, 3)
+FRESH = sized(50, 500)
+EVERY = 0.02
+DAY = 86_400
+SECOND = instants.SECOND
+MORE = 0.15  # seconds that a start may take beyond that of an empty store
+LATE = 10.0  # ms
+CONFIG = '[kinds.begin]\npython = "functions:begin"\n'
+
+pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(sized(60, 1_800))]
+
+
+@pytest.mark.skipif(not HAS_PROC, reason="memory is read from /proc")
+async def test_start_with_many_waiting_jobs_is_as_quick_as_with_none(
+    make_service: Callable[..., ServiceProcess],
+    make_client: Callable[[ServiceProcess], Client],
+    figure: Callable[[str, object], None],
+) -> None:
+    empty, full = make_service(), make_service()
+    began = time.perf_counter()
+    await fill(full, spread(WAITING))
+    figure(f"s to store {WAITING:,} jobs", f"{time.perf_counter() - began:.1f}")
+
+    ready = {empty: 60.0, full: 60.0}
+    resident = {empty: 0, full: 0}
+    for _ in range(STARTS):
+        for service in (empty, full):
+            ready[service] = min(ready[service], await asyncio.to_thread(service.start))
+            await asyncio.sleep(sized(0.2, 5.0))
+            resident[service] = service.resident_bytes()
+            counts = await make_client(service).counts("default") if service is full else {}
+            service.stop()
+
+    figure("s until ready, empty and full", f"{ready[empty]:.3f}, {ready[full]:.3f}")
+    figure("MiB resident, empty and full", f"{resident[empty] / 2**20:.0f}, {resident[full] / 2**20:.0f}")
+    assert counts["scheduled"] == WAITING
+    assert ready[full] - ready[empty] < MORE
+
+
+async def test_overdue_jobs_of_a_paused_queue_make_no_other_job_late(
+    make_service: Callable[..., ServiceProcess],
+    make_client: Callable[[ServiceProcess], Client],
+    figure: Callable[[str, object], None],
+) -> None:
+    service = make_service(config=CONFIG)
+    install(service)
+    await fill(service, overdue(OVERDUE), paused="held")
+    service.start()
+    client = make_client(service)
+
+    due = await submit_fresh(client)
+    while (await client.counts("held"))["due"] < OVERDUE:  # noqa: ASYNC110 - the service tells nobody
+        await asyncio.sleep(0.1)
+    took = time.time() * SECOND - min(due.values())
+    alone = await submit_fresh(client)
+    await asyncio.sleep(1.5)
+
+    late = {run.id: (run.began_at - (due | alone)[run.id]) / 1_000 for run in read_book(service)}
+    figure(f"s until the lane had {OVERDUE:,} overdue jobs, at most", f"{took / SECOND:.1f}")
+    for name, group in (("meanwhile", due), ("afterwards", alone)):
+        of_group = sorted(late[id] for id in group)
+        figure(f"ms late {name}: p50, p99, most", " ".join(f"{percentile(of_group, q):.2f}" for q in (0.5, 0.99, 1)))
+    assert min(late.values()) >= 0
+    assert percentile([late[id] for id in due], 0.99) < LATE
+
+
+async def submit_fresh(client: Client) -> dict[str, int]:
+    """Jobs due one after another from soon on, and when each is due."""
+    first = round(time.time() + 0.1, 3)
+    due: dict[str, int] = {}
+    for index in range(FRESH):
+        at = round(first + index * EVERY, 3)
+        await asyncio.sleep(max(0.0, at - 0.1 - time.time()))
+        due[(await client.submit(kind="begin", execute_at=at))["id"]] = round(at * SECOND)
+    return due
+
+
+async def fill(service: ServiceProcess, jobs: Iterator[Job], paused: str | None = None) -> None:
+    """Store jobs as the service would, without asking it."""
+    service.data.mkdir(exist_ok=True)
+    store = SqliteStore(path=service.data / "erelong.db")
+    await store.open()
+    while batch := [*islice(jobs, BATCH)]:
+        await store.add(offers(batch), now=instants.now())
+    if paused is not None:
+        await store.override(paused, Override(paused=True))
+    await store.close()
+
+
+def offers(jobs: Sequence[Job]) -> list[Offer]:
+    return [Offer(job) for job in jobs]
+
+
+def spread(number: int) -> Iterator[Job]:
+    """Jobs due at any time of the day after the next minute."""
+    now, tokens = instants.now(), draw_tokens()
+    job = make_job(now=now)
+    for index in range(number):
+        execute_at = now + (60 + index * 7_919 % DAY) * SECOND + index
+        yield job.alike(params=b'{"order":1}', execute_at=execute_at, now=now, token=next(tokens))
+
+
+def overdue(number: int) -> Iterator[Job]:
+    past, tokens = instants.now() - DAY * SECOND, draw_tokens()
+    job = make_job(now=past, queue="held")
+    for index in range(number):
+        yield job.alike(params=b"{}", execute_at=past + index * 1_000, now=past, token=next(tokens))
