@@ -121,6 +121,27 @@ async def test_queue_whose_list_cannot_be_read_keeps_no_other_from_being_purged(
     assert [job.queue for job in await desk.store.list(ALL)] == ["a"]
 
 
+async def test_queue_whose_store_never_answers_keeps_no_other_from_being_purged(clock: VirtualClock) -> None:
+    desk = Desk(clock=clock, a=KEPT, b=KEPT)
+    await put(desk.store, *[make_ended(State.SUCCEEDED, queue=queue) for queue in "ab"])
+    ended = desk.store.ended
+
+    async def answer_for_b(queue: str, *about: Any, **more: Any) -> Any:
+        if queue == "a":
+            raise StoreUnavailable("no answer in time")
+        return await ended(queue, *about, **more)
+
+    desk.engine.store.ended = answer_for_b
+    duty = Duty(work=desk.retention, metrics=desk.metrics)
+    duty.start()
+
+    await asyncio.sleep(65)
+
+    assert [job.queue for job in await desk.store.list(ALL)] == ["a"]
+    assert duty.status().startswith("failed ")
+    await duty.stop()
+
+
 async def test_row_that_can_never_be_purged_stays_alone_through_a_month_of_sweeps(clock: VirtualClock) -> None:
     desk = Desk(clock=clock, default=KEPT)
     bad, *_ = await put(desk.store, *[make_ended(State.SUCCEEDED, retry=RETRY) for _ in range(10)])

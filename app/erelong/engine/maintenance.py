@@ -36,7 +36,10 @@ class Sweep:
 
 
 class Retention(Sweep):
-    """Deletes final jobs that have been kept as long as their queue says; each queue by itself."""
+    """Deletes final jobs that have been kept as long as their queue says.
+
+    Each queue is swept by itself. One whose sweep failed is swept after all others the next time.
+    """
 
     name = "retention"
 
@@ -46,6 +49,7 @@ class Retention(Sweep):
         self._lanes = lanes
         self._metrics = metrics
         self._now = now
+        self._failed: set[tuple[str, State]] = set()
         self.aside: SetAside[object] = SetAside(name=self.name, metrics=metrics)
 
     async def lap(self) -> None:
@@ -56,11 +60,15 @@ class Retention(Sweep):
         purged = self._metrics.purged.values[()]
 
         async def purge(groups: Sequence[tuple[str, State]]) -> None:
-            for queue, state in groups:
-                await self._purge(queue, state, now)
+            for group in groups:
+                self._failed.add(group)
+                await self._purge(*group, now)
+                self._failed.discard(group)
 
         counts = dict(self._store.counts())
         groups = sorted({(queue, state) for (queue, _, state), jobs in counts.items() if jobs and state.is_final})
+        self._failed.intersection_update(groups)
+        groups.sort(key=self._failed.__contains__)
         for (queue, state), error in await in_halves(groups, purge):
             self.aside.add(f"queue {queue}, {state.word}", error)
         return self._metrics.purged.values[()] - purged
