@@ -193,3 +193,46 @@ def test_flood_before_the_front_takes_no_more_memory_than_one_behind_it() -> Non
         tracemalloc.stop()
 
     assert filled / 50_000 < 40  # the front itself, 4,096 pairs at most, is a tenth of all here
+
+
+# the window
+
+
+def test_entries_beyond_the_edge_are_left_to_the_store() -> None:
+    agenda = Agenda()
+    agenda.edge = (NOW, 5)
+
+    agenda.add(NOW, 6)
+    agenda.add(NOW, 5)
+    agenda.extend([(NOW - 1, 9), (NOW, 4), (NOW, 7), (NOW + 1, 1)])
+
+    assert agenda.pop(FOR_EVER, 10) == [(NOW - 1, 9), (NOW, 5), (NOW, 4)]
+
+
+@pytest.mark.parametrize("span", [1, 1_000, 10**9])
+def test_above_its_limit_it_drops_the_latest_and_moves_its_edge_back(span: int) -> None:
+    chance = Random(1)
+    agenda = Agenda(limit=1_000)
+    pairs = [(NOW + chance.randrange(span), seq) for seq in range(5_000)]
+
+    for pair in pairs:
+        agenda.add(*pair)
+
+    edge = agenda.edge
+    kept = set(agenda.pop(FOR_EVER, 5_000))
+    assert len(kept) <= 1_000
+    assert {pair for pair in pairs if pair <= edge} <= kept
+    assert len(kept) > 1_000 * 3 // 4
+
+
+def test_it_says_when_it_runs_low() -> None:
+    low = CountingSignal()
+    agenda = Agenda(low=low)
+    agenda.extend([(NOW, seq) for seq in range(10)])
+    agenda.refill_at = 4
+
+    agenda.pop(NOW, 5)
+    assert low.count == 0
+    agenda.pop(NOW, 1)
+
+    assert low.count == 1

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from erelong.lanes.lanes import Lanes
     from erelong.stores.base import Store
 
-SLICE = 500
+SLICE = 250
 
 Position = tuple[int, int]
 

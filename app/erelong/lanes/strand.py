@@ -12,12 +12,18 @@ from erelong.model.ids import MAX_SEQ
 
 SEQ_DIGITS = MAX_SEQ - 1  # a mask: the remainder costs twice as much
 MIN_STALE = 64
-MANY = 40_000
-SHARDS = 64  # with a million entries none is larger than `MANY`
+MANY = 20_000
+SHARDS = 64
+SHARES = [round(256 * 2 ** (shard / SHARDS)) for shard in range(SHARDS)]
+SHARD_OF = bytes(chain.from_iterable([shard] * share for shard, share in enumerate(SHARES)))
+DIGITS = len(SHARD_OF)
 
 
 class Shards(MutableMapping[int, int]):
-    """A dictionary that is one of many: a single one stops the loop for 40 ms when it grows beyond 700,000 entries."""
+    """Many dictionaries as one: a single one stops the loop for 40 ms as it grows beyond 700,000 entries.
+
+    They are of unequal sizes, the largest twice the smallest. Equal ones would all double in the same moment.
+    """
 
     def __init__(self, entries: Mapping[int, int]) -> None:
         self._shards: list[dict[int, int]] = [{} for _ in range(SHARDS)]
@@ -32,19 +38,19 @@ class Shards(MutableMapping[int, int]):
         return chain.from_iterable(self._shards)
 
     def __contains__(self, seq: object) -> bool:
-        return isinstance(seq, int) and seq in self._shards[seq % SHARDS]
+        return isinstance(seq, int) and seq in self._shards[SHARD_OF[seq % DIGITS]]
 
     def __getitem__(self, seq: int) -> int:
-        return self._shards[seq % SHARDS][seq]
+        return self._shards[SHARD_OF[seq % DIGITS]][seq]
 
     def __setitem__(self, seq: int, packed: int) -> None:
-        shard = self._shards[seq % SHARDS]
+        shard = self._shards[SHARD_OF[seq % DIGITS]]
         before = len(shard)
         shard[seq] = packed
         self._size += len(shard) - before
 
     def __delitem__(self, seq: int) -> None:
-        del self._shards[seq % SHARDS][seq]
+        del self._shards[SHARD_OF[seq % DIGITS]][seq]
         self._size -= 1
 
 
