@@ -63,6 +63,7 @@ async def test_stop_in_the_middle_of_a_lap_leaves_the_agenda_whole(clock: Virtua
 async def test_start_takes_over_all_that_waits_in_pages(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refill, "FIRST_PAGE", 7)
     monkeypatch.setattr(refill, "PAGE", 3)
+    monkeypatch.setattr(overdue, "PAGE", 3)
     monkeypatch.setattr(overdue, "SLICE", 2)
     desk = Desk(clock=clock)
     waiting = await put(desk.store, *[make_job(delay=number % 3, retry=RETRY) for number in range(-8, 35)])

@@ -27,6 +27,7 @@ SMALL = JobsSection(window=MINUTE, window_jobs=40)
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refill, "FIRST_PAGE", 7)
     monkeypatch.setattr(refill, "PAGE", 5)
+    monkeypatch.setattr(overdue, "PAGE", 6)
     monkeypatch.setattr(overdue, "SLICE", 4)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Iterator
 from typing import Any, TypeVar
 from unittest.mock import patch
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -57,7 +57,7 @@ class WindowMachine(RuleBasedStateMachine):
     def begin(self, window_jobs: int, room: int, is_paused: bool) -> None:
         self.patches = [
             patch.multiple(refill, FIRST_PAGE=5, PAGE=3),
-            patch.multiple(overdue, SLICE=4),
+            patch.multiple(overdue, PAGE=6, SLICE=4),
             patch.multiple(lane, MAX_DUE=room),
         ]
         for each in self.patches:
@@ -261,4 +261,6 @@ def entries_of(agenda: Agenda) -> Iterator[tuple[int, int]]:
 
 
 TestWindow = WindowMachine.TestCase
-TestWindow.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)
+TestWindow.settings = settings(
+    max_examples=examples(60), stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from erelong.lanes.lane import Spill
@@ -15,14 +15,15 @@ if TYPE_CHECKING:
     from erelong.engine.agenda import Agenda
     from erelong.engine.handover import Handover
     from erelong.lanes.lanes import Lanes
-    from erelong.stores.base import Store
+    from erelong.stores.base import Instants, Store
 
-SLICE = 250
+PAGE = 1_000
+SLICE = 250  # jobs at a time, so that a job due now waits a millisecond at most
 
 Position = tuple[int, int]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Walk:
     """A range of due times in the store, from after a pair of (due, seq) to before an instant."""
 
@@ -30,6 +31,12 @@ class Walk:
     before: Instant
     queue: str | None = None  # None: all
     jobs: int = 0  # about how many jobs of the queue are left
+    page: Instants = field(default_factory=list)
+    is_read: bool = False  # the page is the last
+
+    @property
+    def is_over(self) -> bool:
+        return self.is_read and not self.page
 
 
 class Overdue:
@@ -59,7 +66,7 @@ class Overdue:
         """Walk from after a pair to before an instant."""
         for walk in self._walks:
             if walk.queue is None and (walk.before, -1) == after:
-                walk.before = before
+                walk.before, walk.is_read = before, False
                 return
         self._walks.append(Walk(after, before))
         self._wanted.set()
@@ -78,21 +85,26 @@ class Overdue:
             return
         self._walks.rotate(-1)
         walk = self._walks[-1]
-        if await self._step(walk):
+        await self._step(walk)
+        is_full = walk.queue is not None and self._lanes.is_full(walk.queue)
+        if walk.is_over or is_full:
             self._walks.remove(walk)
             if walk.queue is not None:
                 rest = Spill(walk.after, (walk.before - 1, -1), max(0, walk.jobs))
-                self._lanes.end_reread(walk.queue, rest if walk.after < rest.last else None)
+                self._lanes.end_reread(walk.queue, None if walk.is_over else rest)
 
-    async def _step(self, walk: Walk) -> bool:
-        """Hand over the next slice; return whether the walk is over."""
-        now = self._now()
-        pairs = await self._store.due(walk.after, walk.before, SLICE)
+    async def _step(self, walk: Walk) -> None:
+        """Hand over the next slice."""
+        if not walk.page:
+            before = walk.before
+            walk.page = await self._store.due(walk.after, before, PAGE)
+            walk.is_read = len(walk.page) < PAGE and walk.before == before
+        now, pairs = self._now(), walk.page[:SLICE]
         passed = [seq for at, seq in pairs if at <= now]
         if passed:
             walk.jobs -= await self._handover.hand_over([*dict.fromkeys(passed)], now, queue=walk.queue)
         self._agenda.extend(pairs[len(passed) :])  # the clock was stepped back
-        is_over = len(pairs) < SLICE
-        walk.after = (walk.before, -1) if is_over else pairs[-1]
+        walk.page = walk.page[SLICE:]
+        if pairs:
+            walk.after = pairs[-1]
         await asyncio.sleep(0)
-        return is_over or (walk.queue is not None and self._lanes.is_full(walk.queue))

@@ -117,7 +117,9 @@ async def test_groups_that_share_a_number_are_told_apart(sqlite: SqliteStore, mo
         (
             sql.SELECT_DUE,
             [
+                "jobs USING COVERING INDEX due (due_at=? AND rowid>?)",
                 "jobs USING COVERING INDEX due (due_at>? AND due_at<?)",
+                "jobs USING INDEX expiring (expires_at=? AND rowid>?)",
                 "jobs USING INDEX expiring (expires_at>? AND expires_at<?)",
             ],
         ),

@@ -163,12 +163,20 @@ SELECT_UNCLAIMED = """
 SELECT state, due_at FROM jobs WHERE seq = ?1 AND (state = 0 AND due_at > ?2 OR state NOT BETWEEN 0 AND 5)
 """
 # Of a job that was claimed the due time comes before the expiry.
+# Jobs of the instant that the last page ended in are a part of their own: with `(due_at, seq) > (?1, ?2)` SQLite walks
+# over all of them again, a million if so many are due together.
 SELECT_DUE = f"""
 SELECT due_at AS at, seq FROM jobs INDEXED BY due
-WHERE state = 0 AND (due_at, seq) > (?1, ?2) AND due_at < ?3 AND {UNCLAIMED}
+WHERE state = 0 AND due_at = ?1 AND seq > ?2 AND due_at < ?3 AND {UNCLAIMED}
+UNION ALL
+SELECT due_at AS at, seq FROM jobs INDEXED BY due
+WHERE state = 0 AND due_at > ?1 AND due_at < ?3 AND {UNCLAIMED}
 UNION ALL
 SELECT expires_at AS at, seq FROM jobs INDEXED BY expiring
-WHERE state = 0 AND expires_at < due_at AND (expires_at, seq) > (?1, ?2) AND expires_at < ?3
+WHERE state = 0 AND expires_at < due_at AND expires_at = ?1 AND seq > ?2 AND expires_at < ?3
+UNION ALL
+SELECT expires_at AS at, seq FROM jobs INDEXED BY expiring
+WHERE state = 0 AND expires_at < due_at AND expires_at > ?1 AND expires_at < ?3
 ORDER BY 1, 2 LIMIT ?4
 """
 FREE_KEY = "UPDATE jobs SET key = NULL WHERE seq = ?"
