@@ -200,6 +200,7 @@ retry.factor = 0.5
             "[workers]\nconcurrency = 0\n",
             "config.toml:2: workers.concurrency = 0: should be greater than or equal to 1",
         ),
+        ("[jobs]\nwindow = 0.5\n", "config.toml:2: jobs.window = 0.5: should be greater than or equal to 1"),
         ("[jobs]\ntimeout = 0\n", "config.toml:2: jobs.timeout = 0: should be greater than 0"),
         ("[jobs]\naging = -1\n", "config.toml:2: jobs.aging: -1 is negative"),
         ("[jobs.retry]\nmax_attempts = 1001\n", "config.toml:2: jobs.retry.max_attempts = 1001: "),

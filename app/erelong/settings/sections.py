@@ -79,7 +79,7 @@ class JobsSection(Section):
     max_timeout: PositiveDuration = 86_400.0
     max_horizon: PositiveDuration = 315_360_000.0
     aging: Duration = 60.0
-    window: PositiveDuration = 600.0
+    window: Annotated[Duration, Field(ge=1)] = 600.0
     window_jobs: Count = 1_000_000
     retry: Retry = Retry()
 
