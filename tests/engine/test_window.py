@@ -189,6 +189,17 @@ async def test_read_that_fails_is_repeated_and_readyz_names_the_duty(clock: Virt
         assert max(late_by(engine)) < 0.003
 
 
+async def test_new_jobs_run_on_time_while_nothing_can_be_read_for_longer_than_a_window(clock: VirtualClock) -> None:
+    async with Engine(clock=clock, jobs=SMALL) as engine:
+        engine.store.broken["due"] = StoreUnavailable("not now")
+        await asyncio.sleep(10 * MINUTE)
+        jobs = await engine.submit_all([{"delay": 0.0}, {"delay": 50.0}])
+        await asyncio.sleep(MINUTE)
+
+        assert begun(engine) == [job.id for job in jobs]
+        assert max(late_by(engine)) < 0.002
+
+
 async def test_job_stored_while_its_page_is_read_is_not_lost(clock: VirtualClock) -> None:
     async with Engine(clock=clock, jobs=SMALL) as engine:
         answer = engine.store.hold_answer("due")

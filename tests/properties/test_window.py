@@ -208,15 +208,14 @@ class WindowMachine(RuleBasedStateMachine):
     @invariant()
     def every_waiting_job_is_somewhere(self) -> None:
         engine = self.engine.node.engine
-        if engine.duties["refill"].lap_began_at is not None:
-            return  # it has moved the edge, and reads
+        unread = min(engine.agenda.edge, engine.refill._read_to)
         entries, rechecks = {*entries_of(engine.agenda)}, {*entries_of(engine.rechecks)}
         rechecked = {seq for _, seq in rechecks}
         in_lanes = {seq for each in engine.lanes._lanes.values() for seq in each.seqs()}
         for job in self.waiting():
             assert job.wakes_at is not None
             at = (job.wakes_at, job.seq)
-            is_found = at in entries or at > engine.agenda.edge or job.seq in in_lanes or job.seq in rechecked
+            is_found = at in entries or at > unread or job.seq in in_lanes or job.seq in rechecked
             assert is_found or self.is_ahead(job, at), f"job {job.seq}, due at {job.due_at}, is lost"
             if job.seq in in_lanes and job.expires_at is not None:
                 assert (job.expires_at, job.seq) in rechecks, f"job {job.seq} will not expire at {job.expires_at}"

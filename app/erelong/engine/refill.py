@@ -6,6 +6,7 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from erelong.engine.agenda import NEVER
 from erelong.model.job import SECOND
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class Refill:
     """Moves the edge of the agenda forward, and reads the entries before it.
 
     The edge moves before its page is read. A job that is stored meanwhile enters by the page or by its own entry, or by
-    both, which does no harm. Jobs that are overdue by then are left to `overdue`.
+    both, which does no harm; so does a new job while reads fail. Jobs that are overdue by then are left to `overdue`.
     """
 
     name = "refill"
@@ -48,6 +49,7 @@ class Refill:
         self._window = window
         self._max_entries = max_entries
         self._now = now
+        self._read_to = OLDEST  # every entry up to here has been read; between here and the edge some may be missing
 
     async def load(self) -> None:
         """Read one page; the rest comes in the background."""
@@ -63,35 +65,30 @@ class Refill:
 
     async def lap(self) -> None:
         """Read to the end of the window, as far as there is room."""
-        await self._advance(self._max_entries, PAGE)
+        await self._advance(NEVER, PAGE)
 
     async def _advance(self, most: int, page: int) -> None:
-        now = self._now()
+        """Move the edge to the end of the window, and read at most so many entries, or as many as there is room for."""
+        now, agenda = self._now(), self._agenda
         self._skip_overdue(now)
-        after, target = self._agenda.edge, (now + round(self._window * SECOND), -1)
-        if target <= after:
-            return
-        self._agenda.edge = target
-        self._agenda.refill_at = -1
-        try:
-            while (limit := min(page, most, self._max_entries - len(self._agenda))) > 0:
-                entries = await self._store.due(after, target[0], limit)
-                self._agenda.extend(entries)
-                if len(entries) < limit:
-                    after = target
-                    return
-                after = entries[-1]
-                most -= limit
-                await asyncio.sleep(0)
-        finally:
-            if after < target:
-                self._agenda.edge = min(self._agenda.edge, after)
-                self._agenda.refill_at = self._max_entries // 2
+        target = max(agenda.edge, (now + round(self._window * SECOND), -1))
+        agenda.edge, agenda.refill_at = target, -1
+        while most > 0 and self._read_to < agenda.edge:
+            limit = min(page, most, self._max_entries - len(agenda))
+            if limit <= 0:
+                agenda.edge, agenda.refill_at = self._read_to, self._max_entries // 2
+                return
+            entries = await self._store.due(self._read_to, target[0], limit)
+            agenda.extend(entries)
+            self._read_to = entries[-1] if len(entries) == limit else target
+            most -= limit
+            await asyncio.sleep(0)
 
     def _skip_overdue(self, now: Instant) -> None:
-        """Move the edge to now at least: after a start or a step of the clock a million jobs may be overdue, which must
-        not stand in the agenda before the next due job.
+        """Begin at now: after a start or a step of the clock a million jobs may be overdue, which must not stand in the
+        agenda before the next due job.
         """
-        if self._agenda.edge < (now, -1):
-            self._overdue.add(self._agenda.edge, now)
-            self._agenda.edge = (now, -1)
+        self._read_to = min(self._read_to, self._agenda.edge)  # the agenda may have dropped some
+        if self._read_to < (now, -1):
+            self._overdue.add(self._read_to, now)
+            self._read_to = (now, -1)
