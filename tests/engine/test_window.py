@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
@@ -12,6 +13,7 @@ from erelong.lanes import lane
 from erelong.model.job import SECOND, Job, State
 from erelong.settings.queues import QueueSettings
 from erelong.settings.sections import JobsSection
+from erelong.stores.base import Glances
 from tests.support.builders import make_job, make_retry, put
 from tests.support.desk import HOUR, RETRY, Desk, running
 from tests.support.engine import Engine
@@ -215,18 +217,27 @@ async def test_job_stored_while_its_page_is_read_is_not_lost(clock: VirtualClock
 # overdue jobs
 
 
-async def test_overdue_jobs_run_after_the_start_and_keep_no_due_job_waiting(clock: VirtualClock) -> None:
-    store = FaultyStore()
-    overdue_jobs = await stored(store, clock, *range(-200, 0))
+class SlowStore(FaultyStore):
+    """Takes two milliseconds to glance at jobs, as if they were many."""
+
+    async def glance(self, seqs: Sequence[int]) -> Glances:
+        await asyncio.sleep(0.002)
+        return await super().glance(seqs)
+
+
+async def test_overdue_jobs_keep_no_job_waiting_that_is_due_meanwhile(clock: VirtualClock) -> None:
+    store = SlowStore()
+    late = await stored(store, clock, *range(-400, 0))
+    fresh = await stored(store, clock, *[0.01 * number for number in range(1, 15)])
     async with Engine(clock=clock, store=store) as engine:
-        await engine.node.services.queues.pause("other", True)
-        fresh = await engine.submit(delay=0.0)
-        await engine.until_final(fresh)
-        before = len(begun(engine))
+        await asyncio.sleep(0.15)
+        waiting = len(late) + len(fresh) - len(begun(engine))
         await asyncio.sleep(5)
 
-        assert before < len(overdue_jobs)
-        assert sorted(begun(engine)) == sorted(job.id for job in [*overdue_jobs, fresh])
+        assert waiting > 50
+        assert sorted(begun(engine)) == sorted(job.id for job in [*late, *fresh])
+        begun_at = {attempt.id: attempt.started_at for attempt in engine.handler.attempts}
+        assert max(begun_at[job.id] - (job.due_at or 0) for job in fresh) < 0.005 * SECOND
 
 
 async def test_overdue_jobs_that_have_expired_do_not_run(clock: VirtualClock) -> None:
