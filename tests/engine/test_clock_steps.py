@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from erelong.settings.queues import LabelConcurrency, QueueSettings
 from tests.support.desk import HOUR, Desk
 from tests.support.engine import Engine
 from tests.support.virtual import VirtualClock
@@ -79,3 +80,18 @@ async def test_step_back_while_jobs_wait_in_their_lane_starts_none_early(clock: 
 
         assert len(engine.handler.attempts) == 20
         assert all(attempt.started_at >= attempt.due_at for attempt in engine.handler.attempts)
+
+
+async def test_step_back_before_a_queue_gets_other_settings_loses_no_job(clock: VirtualClock) -> None:
+    async with Engine(clock=clock) as engine:
+        await engine.node.services.queues.pause("default", True)
+        job = await engine.submit(delay=5)
+        await asyncio.sleep(6)
+        clock.step(-60)
+        label = LabelConcurrency(label="tenant", limit=1)
+        await engine.node.services.queues.put("default", QueueSettings(label_concurrency=label))
+        await engine.node.services.queues.pause("default", False)
+        await asyncio.sleep(60)
+
+        assert [attempt.id for attempt in engine.handler.attempts] == [job.id]
+        assert engine.handler.attempts[0].started_at >= (job.due_at or 0)

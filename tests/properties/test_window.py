@@ -209,8 +209,7 @@ class WindowMachine(RuleBasedStateMachine):
     def every_waiting_job_is_somewhere(self) -> None:
         engine = self.engine.node.engine
         unread = min(engine.agenda.edge, engine.refill._read_to)
-        entries, rechecks = {*entries_of(engine.agenda)}, {*entries_of(engine.rechecks)}
-        rechecked = {seq for _, seq in rechecks}
+        entries, rechecked = {*entries_of(engine.agenda)}, {seq for _, seq in entries_of(engine.rechecks)}
         in_lanes = {seq for each in engine.lanes._lanes.values() for seq in each.seqs()}
         for job in self.waiting():
             assert job.wakes_at is not None
@@ -218,7 +217,7 @@ class WindowMachine(RuleBasedStateMachine):
             is_found = at in entries or at > unread or job.seq in in_lanes or job.seq in rechecked
             assert is_found or self.is_ahead(job, at), f"job {job.seq}, due at {job.due_at}, is lost"
             if job.seq in in_lanes and job.expires_at is not None:
-                assert (job.expires_at, job.seq) in rechecks, f"job {job.seq} will not expire at {job.expires_at}"
+                assert job.seq in rechecked, f"job {job.seq} will not expire at {job.expires_at}"
 
     def is_ahead(self, job: Job, at: tuple[int, int]) -> bool:
         """Whether a walk over overdue jobs will meet it, now or when its lane has drained."""

@@ -156,7 +156,13 @@ class Engine:
         """What brings jobs from the store to their lanes, each at its time."""
         store, agenda, rechecks, jobs = self.store, self.agenda, self.rechecks, self.config.jobs
         handover = Handover(
-            store=store, lanes=self.lanes, rechecks=rechecks, changes=self.changes, metrics=self.metrics, now=self.now
+            store=store,
+            lanes=self.lanes,
+            agenda=agenda,
+            rechecks=rechecks,
+            changes=self.changes,
+            metrics=self.metrics,
+            now=self.now,
         )
         self.scheduler = Scheduler(
             agenda=agenda,

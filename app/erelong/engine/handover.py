@@ -9,7 +9,7 @@ from erelong.errors import StoreRefused
 from erelong.model.job import SECOND, Job, State
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from erelong.clock.instants import Instant, Now
     from erelong.engine.agenda import Agenda
@@ -23,26 +23,41 @@ class Handover:
     """Reads the rows of jobs that are due. A job that must be read again, say at its expiry, enters `rechecks`."""
 
     def __init__(
-        self, *, store: Store, lanes: Lanes, rechecks: Agenda, changes: Changes, metrics: Metrics, now: Now
+        self,
+        *,
+        store: Store,
+        lanes: Lanes,
+        agenda: Agenda,
+        rechecks: Agenda,
+        changes: Changes,
+        metrics: Metrics,
+        now: Now,
     ) -> None:
         self._store = store
         self._lanes = lanes
+        self._agenda = agenda
         self._rechecks = rechecks
         self._changes = changes
         self._now = now
         self.aside: SetAside[int] = SetAside(name="scheduler", metrics=metrics)
 
-    async def hand_over(self, seqs: Sequence[int], now: Instant, *, queue: str | None = None) -> int:
+    async def hand_over(
+        self, seqs: Sequence[int], now: Instant, *, queue: str | None = None, again: Collection[int] = ()
+    ) -> int:
         """Put the due ones of these jobs, or those of one queue, into their lanes; return how many.
 
-        Jobs that were cancelled or moved are skipped. After an exception all must be handed over again.
+        Jobs that were cancelled or moved are skipped. Those that were due once and are handed over `again` may wait for
+        their time once more, as the clock may have been stepped back. After an exception all must be handed over again.
         """
         expired: list[int] = []
         handed_over = 0
 
         async def sort_out(seqs: Sequence[int]) -> None:
             nonlocal handed_over
-            due = self._sort_out(await self._store.glance(seqs), now, queue, expired)
+            waiting = await self._store.glance(seqs)
+            due = self._sort_out(waiting, now, queue, expired)
+            if again:
+                self._agenda.extend([(job.due_at, job.seq) for job in waiting if job.due_at > now and job.seq in again])
             handed_over += len(due)
             self._lanes.put(*due)
 

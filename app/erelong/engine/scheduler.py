@@ -75,13 +75,14 @@ class Scheduler:
     async def lap(self) -> None:
         """Hand over what is due, at most `MAX_POP` jobs."""
         now, self.looked_at = self._now(), asyncio.get_running_loop().time()
-        popped = self._rechecks.pop(now, MAX_POP // 2) if self._rechecks.earliest <= now else []
-        popped += self._agenda.pop(now, MAX_POP - len(popped))
+        again = self._rechecks.pop(now, MAX_POP // 2) if self._rechecks.earliest <= now else []
+        popped = again + self._agenda.pop(now, MAX_POP - len(again))
         if self._agenda.edge[0] <= now:
             self._refill.set()
         if popped:
             try:
-                await self._handover.hand_over([*dict.fromkeys(map(_seq_of, popped))], now)
+                seqs = [*dict.fromkeys(map(_seq_of, popped))]
+                await self._handover.hand_over(seqs, now, again={*map(_seq_of, again)})
             except BaseException:
                 self._rechecks.extend(popped)
                 raise
