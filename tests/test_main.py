@@ -34,7 +34,7 @@ async def test_parts_start_in_order_and_stop_in_reverse(clock: VirtualClock) -> 
         started = [*engine.store.calls]
         engine.store.calls.clear()
 
-    assert started == ["open", "open kind", "list", "overrides", "list"]
+    assert started == ["open", "open kind", "list", "overrides", "list", "due"]
     assert engine.store.calls == ["close kind", "close"]
 
 
