@@ -32,6 +32,7 @@ async def test_parts_start_in_order_and_stop_in_reverse(clock: VirtualClock) -> 
 
     async with engine:
         started = [*engine.store.calls]
+        await asyncio.sleep(1)
         engine.store.calls.clear()
 
     assert started == ["open", "open kind", "list", "overrides", "list", "due"]

@@ -13,7 +13,7 @@ from erelong.clock import instants
 from erelong.model.ids import draw_tokens
 from erelong.model.job import Job
 from erelong.model.submission import Offer
-from erelong.stores.base import Override
+from erelong.stores.base import Override, Pause
 from erelong.stores.sqlite.store import SqliteStore
 from tests.support.builders import make_job
 from tests.support.process import HAS_PROC, ServiceProcess
@@ -110,7 +110,7 @@ async def fill(service: ServiceProcess, jobs: Iterator[Job], paused: str | None 
     while batch := [*islice(jobs, BATCH)]:
         await store.add(offers(batch), now=instants.now())
     if paused is not None:
-        await store.override(paused, Override(paused=True))
+        await store.override(paused, Override(pause=Pause(instants.now())))
     await store.close()
 
 
