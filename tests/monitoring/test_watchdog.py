@@ -46,7 +46,7 @@ async def test_attempt_that_blocks_is_named_with_the_stack_and_when_it_is_over(
         state = watchdog.state()
 
     (blocked, about), (over, after) = told(caplog)
-    assert (blocked, over) == ("loop_blocked", "loop_turns_again")
+    assert (blocked, over) == ("loop_blocked", "loop_recovered")
     named = {"task": "worker-1", "job": JOB.id, "kind": "slow", "queue": "q", "attempt": 2}
     assert about.items() >= named.items()
     assert about["stack"].split(" < ")[0].endswith(" block")
@@ -167,7 +167,7 @@ async def test_watchdog_that_fails_while_it_looks_at_other_threads_watches_on(
         await asyncio.sleep(0.02)
 
     assert "look for loop_blocked" in failed
-    assert [event for event, _ in told(caplog)] == ["watchdog_failed", "loop_blocked", "loop_turns_again"]
+    assert [event for event, _ in told(caplog)] == ["watchdog_failed", "loop_blocked", "loop_recovered"]
     assert metrics.laps_failed.values == {("watchdog",): 1}
     assert metrics.blocks.values[()] == 2
 

@@ -33,11 +33,11 @@ async def test_job_that_blocks_the_loop_is_named_while_it_does(
         await asyncio.wait_for(client.ask("GET", "/livez"), 0.3)
     await client.wait_until_final(job["id"])
     async for _ in looks():
-        if service.events("loop_turns_again"):
+        if service.events("loop_recovered"):
             break
     _, ready = await client.ask("GET", "/readyz")
 
-    (blocked,), (over,) = service.events("loop_blocked"), service.events("loop_turns_again")
+    (blocked,), (over,) = service.events("loop_blocked"), service.events("loop_recovered")
     assert {"job": job["id"], "kind": "stall", "queue": "slow", "attempt": 1}.items() <= blocked.items()
     assert "functions.py" in blocked["stack"].split(" < ")[0]
     assert blocked["stack"].split(" < ")[0].endswith(" stall")

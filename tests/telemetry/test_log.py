@@ -279,7 +279,7 @@ def test_flood_of_one_event_is_cut_told_and_counted_and_other_events_pass(
     assert sum("attempt_failed number" in line for line in lines) == 100
     assert held_back == {"slow_reader": 0, "flood": 150}
     assert "other" in lines[100]
-    assert "WARNING log_lines_held_back of=attempt_failed lines=150" in lines[101]
+    assert "WARNING log_lines_suppressed of=attempt_failed lines=150" in lines[101]
     assert "later" in lines[102]
 
 
@@ -316,7 +316,7 @@ def test_what_nobody_caught_is_a_line_even_after_the_end(started: Callable[[Form
     sys.excepthook(ValueError, error, None)
 
     (line,) = map(json.loads, read())
-    assert (line["event"], line["level"]) == ("crashed", "error")
+    assert (line["event"], line["level"]) == ("service_crashed", "error")
     assert "ValueError: nobody caught it" in line["exception"]
 
 

@@ -52,7 +52,7 @@ def test_few_descriptors_are_shared_by_clients_and_calls(
     assert (config.limits.max_connections, config.limits.max_waiters) == (clients, waiters)
     assert config.webhooks.max_connections == calls
     assert clients + calls + RESERVED <= max(hard, RESERVED + 16)
-    assert [record.getMessage() for record in caplog.records] == ["few_descriptors"]
+    assert [record.getMessage() for record in caplog.records] == ["fd_limit_low"]
 
 
 async def test_want_of_descriptors_is_told_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
@@ -64,7 +64,7 @@ async def test_want_of_descriptors_is_told_once_in_a_while(caplog: pytest.LogCap
     await asyncio.sleep(11)
     complaints(loop, context)
 
-    assert [record.getMessage() for record in caplog.records] == ["no_descriptors"] * 2
+    assert [record.getMessage() for record in caplog.records] == ["fds_exhausted"] * 2
 
 
 async def test_other_complaints_are_logged_as_ever(caplog: pytest.LogCaptureFixture) -> None:

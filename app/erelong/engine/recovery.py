@@ -48,7 +48,7 @@ class Recovery:
         try:
             await self.lap()
         except Problem as problem:
-            log.warning("recovery_put_off", problem=problem.code, jobs=len(self._lost))
+            log.warning("recovery_postponed", problem=problem.code, jobs=len(self._lost))
         if self._lost:
             self._has_some.set()
 

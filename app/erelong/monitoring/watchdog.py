@@ -102,13 +102,13 @@ class Watchdog:
         waited = time.monotonic() - asked_at
         who = self._who()
         if waited > self._limit + OVERSLEPT:  # suspended, without a CPU, or in code that keeps the interpreter's lock
-            log.warning("process_stood_still", seconds=round(waited, 3), **who)
+            log.warning("process_stalled", seconds=round(waited, 3), **who)
         else:
             log.warning("loop_blocked", seconds=round(waited, 3), **who)
         self._has_answered.wait()
         if not self._is_over.is_set():
             who.pop("stack", None)
-            log.warning("loop_turns_again", seconds=round(time.monotonic() - asked_at, 3), **who)
+            log.warning("loop_recovered", seconds=round(time.monotonic() - asked_at, 3), **who)
 
     def _who(self) -> dict[str, Any]:
         stack = list(_frames(sys._current_frames().get(self._watched)))

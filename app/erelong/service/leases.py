@@ -129,7 +129,7 @@ class Leases:
 
         try:
             for job, error in await in_halves(leased, save):
-                log.warning("lease_not_stored", **fields_of(job), error=str(error))
+                log.warning("lease_not_saved", **fields_of(job), error=str(error))
         finally:
             for job in stored:
                 self._held.hold(job.seq, slots.pop(job.seq), seconds)

@@ -81,7 +81,7 @@ def take_failures() -> None:
     """Log what Python itself would print: what nobody caught, here, in a thread or in a finalizer; and warnings."""
     log = Logger(__name__)
     logging.captureWarnings(True)
-    sys.excepthook = lambda _kind, error, _trace: log.error("crashed", exc_info=error)
+    sys.excepthook = lambda _kind, error, _trace: log.error("service_crashed", exc_info=error)
     threading.excepthook = lambda args: log.error(
         "thread_crashed", exc_info=args.exc_value or False, thread=args.thread.name if args.thread else None
     )
@@ -124,7 +124,7 @@ class _Writer(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             for event, lines in self._flood.over(int(record.created)):
-                self._put(_own_record("log_lines_held_back", of=event, lines=lines))
+                self._put(_own_record("log_lines_suppressed", of=event, lines=lines))
             if self._flood.takes(record):
                 self._put(record)
             else:

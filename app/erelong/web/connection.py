@@ -182,7 +182,9 @@ class Connection(web.RequestHandler):
         if self.transport is None:
             return
         if self.transport.get_write_buffer_size() > max(most, 0):
-            log.debug("reader_cut_off", client=str(self.peername), unread=self.transport.get_write_buffer_size())
+            log.debug(
+                "slow_client_disconnected", client=str(self.peername), unread=self.transport.get_write_buffer_size()
+            )
             self.abort()
         else:
             self._watch_unread()

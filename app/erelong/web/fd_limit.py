@@ -48,7 +48,7 @@ def fitted(config: Config) -> Config:
     calls = min(webhooks.max_connections, max(LEAST, found - RESERVED - clients))
     waiters = limits.max_waiters * clients // limits.max_connections
     log.warning(
-        "few_descriptors",
+        "fd_limit_low",
         allowed=found,
         wanted=wanted,
         max_connections=clients,
@@ -76,4 +76,4 @@ class Complaints:
             loop.default_exception_handler(context)
         elif loop.time() - self._said_at >= QUIET:
             self._said_at = loop.time()
-            log.warning("no_descriptors", error=str(error), during=context.get("message"))
+            log.warning("fds_exhausted", error=str(error), during=context.get("message"))

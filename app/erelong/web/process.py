@@ -30,7 +30,7 @@ def run_loop(service: Coroutine[Any, Any, Exit | None], loop: str) -> Exit | Non
         reason = runner.run(service)
         strays = runner.run(end_strays(STRAY_GRACE))
         if strays:
-            log.warning("left_behind", tasks=strays)
+            log.warning("tasks_left_running", tasks=strays)
             logging.shutdown()
             if reason is not None:
                 sys.stderr.write(f"{reason.line}\n")

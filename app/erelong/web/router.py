@@ -153,7 +153,7 @@ def names_in(request: web.Request) -> dict[str, str]:
 def note_refused(metrics: Metrics, problem: Problem, request_id: str, method: str = "") -> None:
     """Count and log a request that never came to a route; any word may have been its method."""
     metrics.requests.values[method if method in METHODS else "other", "none", str(problem.status)] += 1
-    log.debug("refused", request=request_id, problem=problem.code, detail=problem.detail)
+    log.debug("request_refused", request=request_id, problem=problem.code, detail=problem.detail)
 
 
 def _pattern(path: str) -> Pattern:

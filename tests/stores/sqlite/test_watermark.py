@@ -195,7 +195,7 @@ async def test_mark_that_is_lost_is_made_anew_and_told_of(
     with caplog.at_level(logging.WARNING):
         assert await count(path) == 3
 
-    assert [record.__dict__["fields"]["reason"] for record in caplog.records if record.msg == "mark_made_anew"] == [
+    assert [record.__dict__["fields"]["reason"] for record in caplog.records if record.msg == "mark_recreated"] == [
         fault
     ]
     assert MarkFile(path=mark_of(path)).read() is not None

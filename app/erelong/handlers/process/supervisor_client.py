@@ -182,7 +182,7 @@ class _Line:
     async def wait_for(self, news: asyncio.Future[Any], timeout: float) -> None:
         """Wait until it is told; a keeper that does not answer is killed, and with it what it started."""
         if not (await asyncio.wait((news,), timeout=timeout))[0]:
-            log.error("keeper_stuck", process=self._keeper.pid)
+            log.error("supervisor_stuck", process=self._keeper.pid)
             self._lose()
 
     async def close(self) -> None:
@@ -241,7 +241,7 @@ class _Line:
                 process = self._processes.pop(number)
                 process.ended.set_result(Ended(code, memory))
                 if left:
-                    log.error("process_left", process=process.pid, left=left)
+                    log.error("processes_left_running", process=process.pid, left=left)
 
     def _lose(self) -> None:
         """The keeper is gone, and the kernel has killed what it started."""
@@ -261,7 +261,7 @@ class _Line:
                 process.started.set_exception(OSError("the process that keeps all processes of jobs is gone"))
             process.ended.set_result(Ended(None))
         if self._processes:
-            log.error("keeper_lost", processes=len(self._processes), code=self._keeper.returncode)
+            log.error("supervisor_lost", processes=len(self._processes), code=self._keeper.returncode)
         self._processes.clear()
 
 

@@ -84,7 +84,7 @@ class DatabaseFile:
         try:
             self.write.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         except apsw.FullError as error:
-            log.warning("checkpoint_put_off", reason=described(error))
+            log.warning("checkpoint_postponed", reason=described(error))
 
     def _connect(self) -> None:
         mark = self._read_mark()
@@ -185,7 +185,7 @@ class DatabaseFile:
             mark = None
         if mark is None and self.path.exists() and self.path.stat().st_size:
             reason = "unreadable" if self.mark.path.exists() else "missing"
-            log.warning("mark_made_anew", file=self.mark.path, reason=reason, effect="a loss until now goes unnoticed")
+            log.warning("mark_recreated", file=self.mark.path, reason=reason, effect="a loss until now goes unnoticed")
         return mark
 
 

@@ -95,7 +95,7 @@ class SqliteThreads:
             if self._exit is None and self._failure is None:
                 self.upkeep.end()
         except (apsw.Error, OSError) as error:
-            log.warning("checkpoint_put_off", problem=described(error))
+            log.warning("checkpoint_postponed", problem=described(error))
 
     async def end(self) -> Exit:
         """Wait for what nothing here can mend."""
@@ -272,7 +272,7 @@ class SqliteThreads:
         match diagnose(error):
             case Ill.FULL:
                 if not self._spend_reserve(error):
-                    log.warning("upkeep_put_off", problem=described(error))
+                    log.warning("upkeep_postponed", problem=described(error))
             case Ill.DISK:
                 self._mend(error)
             case Ill.DAMAGE:
