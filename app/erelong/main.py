@@ -104,17 +104,17 @@ class Node:
         await self._open.aclose()
 
 
-def serve(config: Config, folders: Sequence[Path], make_config: Callable[[], Config]) -> int:
+def serve(config: Config, folders: Sequence[Path], config_factory: Callable[[], Config]) -> int:
     """Run the service until it is told to stop, and return 0; raise the `Exit` of a store that ends before.
 
-    `make_config` reads the settings again.
+    `config_factory` reads the settings again.
     """
     refuse_open_door(config)
     config = fitted(config)
     tracing = make_tracing(os.environ)
     kinds = make_kinds(config, folders=folders)
     try:
-        reason = run_loop(_serve(config, make_config, kinds, tracing), config.server.loop)
+        reason = run_loop(_serve(config, config_factory, kinds, tracing), config.server.loop)
     finally:
         if tracing is not None:
             tracing.close()
@@ -124,7 +124,7 @@ def serve(config: Config, folders: Sequence[Path], make_config: Callable[[], Con
 
 
 async def _serve(
-    config: Config, make_config: Callable[[], Config], kinds: Kinds, tracing: Tracing | None
+    config: Config, config_factory: Callable[[], Config], kinds: Kinds, tracing: Tracing | None
 ) -> Exit | None:
     metrics, hung_up = Metrics(), Signal()
     stopping = heed_signals(hung_up)
@@ -140,7 +140,7 @@ async def _serve(
                 tracing=tracing,
             )
             await node.start()
-            reload = Duty(work=AuthReload(gate=node.gate, make_config=make_config, told=hung_up), metrics=metrics)
+            reload = Duty(work=AuthReload(gate=node.gate, config_factory=config_factory, told=hung_up), metrics=metrics)
             reload.start()
             try:
                 return await _answer(node, door, stopping)

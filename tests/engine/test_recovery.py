@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from erelong.engine import overdue, recovery, refill
+from erelong.engine import recovery
+from erelong.engine.window import overdue, refill
 from erelong.errors import StoreUnavailable
 from erelong.model.conflict import OnConflict
 from erelong.model.job import State

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from erelong.engine import overdue, refill
+from erelong.engine.window import overdue, refill
 from erelong.errors import StoreUnavailable
 from erelong.lanes import lane
 from erelong.model.job import SECOND, Job, State

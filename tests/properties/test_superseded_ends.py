@@ -210,7 +210,7 @@ class Trial:
         assert (older.superseded, older.state, error) == (True, *EXPECTED[self.end])
 
 
-def try_out(end: str, *, is_lent: bool, on_conflict: OnConflict, offset: float, seed: int) -> None:
+def assert_that_it_ends(end: str, *, is_lent: bool, on_conflict: OnConflict, offset: float, seed: int) -> None:
     async def trial() -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
@@ -234,6 +234,6 @@ def test_every_end_of_a_superseded_job_is_its_last_and_the_newer_one_lives(end: 
     )
     @example(offset=EARLY, on_conflict=OnConflict.REPLACE, seed=0)
     def check(offset: float, on_conflict: OnConflict, seed: int) -> None:
-        try_out(end, is_lent=is_lent, on_conflict=on_conflict, offset=offset, seed=seed)
+        assert_that_it_ends(end, is_lent=is_lent, on_conflict=on_conflict, offset=offset, seed=seed)
 
     check()

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from erelong.engine import overdue, refill
 from erelong.engine.agenda import Agenda
+from erelong.engine.window import overdue, refill
 from erelong.errors import Problem, StoreUnavailable
 from erelong.lanes import lane
 from erelong.model.job import SECOND, Job, State

@@ -85,37 +85,60 @@ def routes(
     open_metrics: bool,
 ) -> list[Route]:
     """The table. A scope is what a key needs, None that no key is needed: everything stands here or is a 404."""
-    seen = OPEN if open_metrics else READ
+    return [
+        *_of_jobs(jobs, batches),
+        *_of_queues(queues),
+        *_of_leases(leases),
+        *_of_operators(ops, OPEN if open_metrics else READ),
+    ]
+
+
+def _of_jobs(jobs: JobRoutes, batches: BatchRoutes) -> list[Route]:
     return [
         Route("POST", "/v1/jobs", SUBMIT, jobs.create, "Submit a job", "201 200 Job", SUBMITS, JobIn),
-        Route("POST", "/v1/jobs/batch", SUBMIT, batches.create, "Submit many", "201 200 Tickets", SUBMITS, BatchIn),
+        Route("POST", "/v1/jobs/batch", SUBMIT, batches.create, "Submit jobs", "201 200 Tickets", SUBMITS, BatchIn),
         Route("GET", "/v1/jobs", READ, jobs.list, "List jobs", "200 Jobs", (*READS, BadCursor), query=ListIn),
         Route("GET", JOB, READ, jobs.read, "Read a job, or wait for it", "200 304 Job", ASKS, query=ReadIn),
         Route("PATCH", JOB, SUBMIT, jobs.patch, "Change a scheduled job", "200 Job", STEPS, PatchIn, NameIn),
-        Route("DELETE", JOB, CANCEL, jobs.delete, "Forget a job that is not running", "204", STEPS, query=NameIn),
-        Route(
-            "POST", f"{JOB}/cancel", CANCEL, jobs.cancel, "Cancel or stop it", "200 202 Job", STEPS, CancelIn, NameIn
-        ),
+        Route("DELETE", JOB, CANCEL, jobs.delete, "Delete a job that is not running", "204", STEPS, query=NameIn),
+        Route("POST", f"{JOB}/cancel", CANCEL, jobs.cancel, "Cancel a job", "200 202 Job", STEPS, CancelIn, NameIn),
         Route("POST", f"{JOB}/run", SUBMIT, jobs.run, "Make a job due now", "200 Job", RUNS, EmptyIn, NameIn),
-        Route("POST", f"{JOB}/retry", SUBMIT, jobs.retry, "Revive an ended job", "200 Job", REVIVES, EmptyIn, NameIn),
+        Route("POST", f"{JOB}/retry", SUBMIT, jobs.retry, "Retry a job", "200 Job", REVIVES, EmptyIn, NameIn),
+    ]
+
+
+def _of_queues(queues: QueueRoutes) -> list[Route]:
+    queue = "/v1/queues/{queue}"
+    return [
         Route("GET", "/v1/queues", READ, queues.list, "List queues", "200 Queues", READS),
-        Route("GET", "/v1/queues/{queue}", READ, queues.read, "Read a queue", "200 Queue", (*READS, QueueNotFound)),
-        Route("PUT", "/v1/queues/{queue}", ADMIN, queues.put, "Replace settings", "200 Queue", SETS, QueueSettings),
-        Route("DELETE", "/v1/queues/{queue}", ADMIN, queues.drop, "Drop settings and pause", "204", DROPS),
-        Route("POST", "/v1/queues/{queue}/pause", ADMIN, queues.pause, "Start no more", "200 Queue", SETS, EmptyIn),
-        Route("POST", "/v1/queues/{queue}/resume", ADMIN, queues.resume, "Go on", "200 Queue", SETS, EmptyIn),
-        Route("POST", "/v1/queues/{queue}/purge", CANCEL, queues.purge, "Drop what waits", "200 Purged", SETS, EmptyIn),
-        Route("POST", "/v1/leases", WORK, leases.lend, "Take jobs of pull kinds", "200 Leases", LENDS, LeaseIn),
-        Route("POST", "/v1/leases/{token}/extend", WORK, leases.extend, "Keep a job", "200 Extended", HOLDS, ExtendIn),
-        Route("POST", "/v1/leases/{token}/finish", WORK, leases.finish, "Say it is done", "200 Job", HOLDS, FinishIn),
-        Route("POST", "/v1/leases/{token}/fail", WORK, leases.fail, "Say it failed", "200 Job", HOLDS, FailIn),
-        Route("POST", "/v1/leases/{token}/release", WORK, leases.release, "Give back unrun", "200 Job", HOLDS, EmptyIn),
+        Route("GET", queue, READ, queues.read, "Read a queue", "200 Queue", (*READS, QueueNotFound)),
+        Route("PUT", queue, ADMIN, queues.put, "Override the settings of a queue", "200 Queue", SETS, QueueSettings),
+        Route("DELETE", queue, ADMIN, queues.drop, "Remove the override of a queue", "204", DROPS),
+        Route("POST", f"{queue}/pause", ADMIN, queues.pause, "Pause a queue", "200 Queue", SETS, EmptyIn),
+        Route("POST", f"{queue}/resume", ADMIN, queues.resume, "Resume a queue", "200 Queue", SETS, EmptyIn),
+        Route("POST", f"{queue}/purge", CANCEL, queues.purge, "Cancel all waiting jobs", "200 Purged", SETS, EmptyIn),
+    ]
+
+
+def _of_leases(leases: LeaseRoutes) -> list[Route]:
+    lease = "/v1/leases/{token}"
+    return [
+        Route("POST", "/v1/leases", WORK, leases.lend, "Lease jobs of pull kinds", "200 Leases", LENDS, LeaseIn),
+        Route("POST", f"{lease}/extend", WORK, leases.extend, "Extend a lease", "200 Extended", HOLDS, ExtendIn),
+        Route("POST", f"{lease}/finish", WORK, leases.finish, "Finish a leased job", "200 Job", HOLDS, FinishIn),
+        Route("POST", f"{lease}/fail", WORK, leases.fail, "Fail a leased job", "200 Job", HOLDS, FailIn),
+        Route("POST", f"{lease}/release", WORK, leases.release, "Release a lease", "200 Job", HOLDS, EmptyIn),
+    ]
+
+
+def _of_operators(ops: OpsRoutes, metrics: Scope | None) -> list[Route]:
+    return [
         Route("GET", "/v1/kinds", READ, ops.kinds, "List kinds and their schemas", "200 Kinds"),
-        Route("GET", "/livez", OPEN, ops.livez, "Is the process alive?", "200 Live"),
-        Route("GET", "/readyz", OPEN, ops.readyz, "Does the service take work?", "200 503 Ready"),
-        Route("GET", "/metrics", seen, ops.metrics, "Metrics for Prometheus", "200 Text"),
-        Route("GET", "/openapi.json", OPEN, ops.openapi, "This document", "200 Any"),
-        Route("GET", "/docs", OPEN, ops.docs, "A page to read it and try it", "200 Page"),
+        Route("GET", "/livez", OPEN, ops.livez, "Check that the process is alive", "200 Live"),
+        Route("GET", "/readyz", OPEN, ops.readyz, "Check that the service takes work", "200 503 Ready"),
+        Route("GET", "/metrics", metrics, ops.metrics, "Read the metrics for Prometheus", "200 Text"),
+        Route("GET", "/openapi.json", OPEN, ops.openapi, "Read this document", "200 Any"),
+        Route("GET", "/docs", OPEN, ops.docs, "Open a page to read and try the API", "200 Page"),
     ]
 
 

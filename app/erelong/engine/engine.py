@@ -17,15 +17,15 @@ from erelong.engine.claimer import Claimer
 from erelong.engine.completer import FLUSH_TIME, Completer
 from erelong.engine.dispatcher import Dispatcher
 from erelong.engine.doubts import Doubts, RecordingStore
-from erelong.engine.handover import Handover
 from erelong.engine.leases import HeldLeases
 from erelong.engine.maintenance import AgendaTidying, IdempotencyRecords, IdleQueues, Retention
-from erelong.engine.overdue import Overdue
 from erelong.engine.overrides import Overrides
 from erelong.engine.reconciler import Reconciler
 from erelong.engine.recovery import Recovery
-from erelong.engine.refill import Refill
 from erelong.engine.scheduler import Scheduler
+from erelong.engine.window.handover import Handover
+from erelong.engine.window.overdue import Overdue
+from erelong.engine.window.refill import Refill
 from erelong.engine.workers import Workers
 from erelong.errors import StoreFailed, StoreUnavailable
 from erelong.lanes.backlog import Backlog

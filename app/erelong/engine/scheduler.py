@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from erelong.clock.instants import Instant, Now
     from erelong.clock.timer import Timer
     from erelong.engine.agenda import Agenda, Settable
-    from erelong.engine.handover import Handover
+    from erelong.engine.window.handover import Handover
     from erelong.telemetry.metrics import Metrics
 
 MAX_POP = 500  # a lap: more would keep the API waiting

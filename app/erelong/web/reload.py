@@ -25,9 +25,9 @@ class AuthReload:
 
     name = "auth_reload"
 
-    def __init__(self, *, gate: KeyGate, make_config: Callable[[], Config], told: Signal) -> None:
+    def __init__(self, *, gate: KeyGate, config_factory: Callable[[], Config], told: Signal) -> None:
         self._gate = gate
-        self._make_config = make_config
+        self._make_config = config_factory
         self.ready = told.wait
 
     async def lap(self) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from erelong.clock.instants import Instant, Now
     from erelong.duties.signal import Signal
     from erelong.engine.agenda import Agenda
-    from erelong.engine.handover import Handover
+    from erelong.engine.window.handover import Handover
     from erelong.lanes.lanes import Lanes
     from erelong.stores.base import Instants, Store
 

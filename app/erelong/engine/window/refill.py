@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from erelong.clock.instants import Instant, Now
     from erelong.duties.signal import Signal
     from erelong.engine.agenda import Agenda
-    from erelong.engine.overdue import Overdue
+    from erelong.engine.window.overdue import Overdue
     from erelong.stores.base import Store
 
 FIRST_PAGE = 20_000

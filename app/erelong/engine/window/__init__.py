@@ -1,0 +1,1 @@
+"""What brings waiting jobs from the store to their lanes, each at its time."""
