@@ -43,9 +43,9 @@ class Measured:
         await self.node.start()
         file = self.store._file
         self.costs.watch_statements(file.write, file.quick, file.slow)
-        door = listen("127.0.0.1", 0)
-        self._port = door.getsockname()[1]
-        await self._connections.open(self.node.router, door)
+        listener = listen("127.0.0.1", 0)
+        self._port = listener.getsockname()[1]
+        await self._connections.open(self.node.router, listener)
         self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
 
     async def stop(self) -> None:

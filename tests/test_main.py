@@ -12,7 +12,7 @@ from erelong.model.job import State
 from erelong.settings.queues import QueueSettings, Retention
 from erelong.settings.section import ConfigError
 from erelong.settings.sections import AuthSection, Config, ServerSection
-from erelong.web.listener import is_loopback, listen, refuse_open_door
+from erelong.web.listener import is_loopback, listen, refuse_open_listener
 from erelong.web.process import end_strays, stop_requested
 from tests.support.builders import make_running, put
 from tests.support.engine import Engine
@@ -234,20 +234,20 @@ async def test_no_strays_are_no_trouble() -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
 def test_door_to_this_machine_alone_needs_no_keys(host: str) -> None:
     assert is_loopback(host)
-    refuse_open_door(Config(server=ServerSection(host=host)))
+    refuse_open_listener(Config(server=ServerSection(host=host)))
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.com", "localhost.example", "127.example"])
 def test_door_to_others_needs_keys_or_a_word(host: str) -> None:
     with pytest.raises(ConfigError, match="allow_anonymous"):
-        refuse_open_door(Config(server=ServerSection(host=host)))
+        refuse_open_listener(Config(server=ServerSection(host=host)))
 
-    refuse_open_door(Config(server=ServerSection(host=host), auth=AuthSection(allow_anonymous=True)))
+    refuse_open_listener(Config(server=ServerSection(host=host), auth=AuthSection(allow_anonymous=True)))
 
 
 def test_door_takes_any_free_port() -> None:
-    with listen("127.0.0.1", 0) as door:
-        assert door.getsockname()[1] > 0
+    with listen("127.0.0.1", 0) as listener:
+        assert listener.getsockname()[1] > 0
 
 
 def test_door_that_is_taken_is_told_with_its_port() -> None:

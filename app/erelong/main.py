@@ -27,7 +27,7 @@ from erelong.telemetry.log import get_logger
 from erelong.telemetry.metrics import Metrics
 from erelong.web.auth import KeyGate
 from erelong.web.fd_limit import Complaints, fitted
-from erelong.web.listener import listen, refuse_open_door
+from erelong.web.listener import listen, refuse_open_listener
 from erelong.web.process import heed_signals, run_loop, stop_requested
 from erelong.web.reload import AuthReload
 from erelong.web.router import Router
@@ -109,7 +109,7 @@ def serve(config: Config, folders: Sequence[Path], config_factory: Callable[[], 
 
     `config_factory` reads the settings again.
     """
-    refuse_open_door(config)
+    refuse_open_listener(config)
     config = fitted(config)
     tracing = make_tracing(os.environ)
     kinds = make_kinds(config, folders=folders)
@@ -129,7 +129,7 @@ async def _serve(
     metrics, hung_up = Metrics(), Signal()
     stopping = heed_signals(hung_up)
     asyncio.get_running_loop().set_exception_handler(Complaints())
-    with listen(config.server.host, config.server.port) as door:  # before anything is started that this may fail
+    with listen(config.server.host, config.server.port) as listener:  # before anything is started that this may fail
         async with Watchdog(limit=config.log.watchdog, metrics=metrics) as watchdog:
             node = Node(
                 config=config,
@@ -143,18 +143,18 @@ async def _serve(
             reload = Duty(work=AuthReload(gate=node.gate, config_factory=config_factory, told=hung_up), metrics=metrics)
             reload.start()
             try:
-                return await _answer(node, door, stopping)
+                return await _answer(node, listener, stopping)
             finally:
                 await reload.stop()
                 await node.stop()
 
 
-async def _answer(node: Node, door: socket.socket, stopping: asyncio.Event) -> Exit | None:
+async def _answer(node: Node, listener: socket.socket, stopping: asyncio.Event) -> Exit | None:
     """Answer requests until the end; reads continue while the engine stops."""
     server = Server(timeouts=node.config.server, limits=node.config.limits, metrics=node.metrics)
-    await server.open(node.router, door)
+    await server.open(node.router, listener)
     try:
-        host, port = door.getsockname()[:2]
+        host, port = listener.getsockname()[:2]
         log.info("listening", url=str(URL.build(scheme="http", host=host, port=port)), process=os.getpid())
         gc.collect()
         gc.freeze()

@@ -23,7 +23,7 @@ async def pulled(serve: Serve, **asked: Any) -> Served:
     return await serve(declared=declared, **asked)
 
 
-async def lend(service: Served, *kinds: str, **asked: Any) -> list[dict[str, Any]]:
+async def lease_out(service: Served, *kinds: str, **asked: Any) -> list[dict[str, Any]]:
     answer = await service.post("/v1/leases", {"kinds": kinds or ["resize"], **asked})
     assert answer.status == 200, answer.body
     leases: list[dict[str, Any]] = answer.json["leases"]
@@ -31,7 +31,7 @@ async def lend(service: Served, *kinds: str, **asked: Any) -> list[dict[str, Any
 
 
 async def lend_one(service: Served, **asked: Any) -> dict[str, Any]:
-    (lease,) = await lend(service, **asked)
+    (lease,) = await lease_out(service, **asked)
     return lease
 
 
@@ -54,7 +54,7 @@ async def test_due_job_is_lent_and_finished(serve: Serve) -> None:
 
 async def test_waiting_worker_gets_a_job_on_the_dot(serve: Serve, clock: VirtualClock) -> None:
     service = await pulled(serve)
-    waiting = asyncio.create_task(lend(service, wait=30))
+    waiting = asyncio.create_task(lease_out(service, wait=30))
     job = await service.submit(kind="resize", delay=5)
     began = clock.now()
 
@@ -68,14 +68,14 @@ async def test_wait_ends_with_nothing(serve: Serve, clock: VirtualClock) -> None
     service = await pulled(serve)
     began = clock.now()
 
-    assert await lend(service, wait=5) == []
+    assert await lease_out(service, wait=5) == []
 
     assert 5_000_000 <= clock.now() - began <= 5_010_000
 
 
 async def test_job_goes_to_one_worker_alone(serve: Serve) -> None:
     service = await pulled(serve)
-    waiting = [asyncio.create_task(lend(service, wait=10)) for _ in range(5)]
+    waiting = [asyncio.create_task(lease_out(service, wait=10)) for _ in range(5)]
     await service.submit(kind="resize", delay=1)
 
     leases = await asyncio.gather(*waiting)
@@ -85,7 +85,7 @@ async def test_job_goes_to_one_worker_alone(serve: Serve) -> None:
 
 async def test_all_who_wait_get_one_when_many_come_at_once(serve: Serve) -> None:
     service = await pulled(serve)
-    waiting = [asyncio.create_task(lend(service, wait=10)) for _ in range(5)]
+    waiting = [asyncio.create_task(lease_out(service, wait=10)) for _ in range(5)]
     for _ in range(5):
         await service.submit(kind="resize", delay=1)
 
@@ -100,9 +100,11 @@ async def test_queues_and_kinds_of_others_are_left_alone(serve: Serve) -> None:
     await service.submit(kind="crop", queue="b")
     await service.submit(kind="echo", queue="b")
 
-    assert await lend(service, "resize", queues=["b"], max=9) == []
-    assert [lease["job"]["kind"] for lease in await lend(service, "crop", "resize", queues=["b"], max=9)] == ["crop"]
-    assert [lease["job"]["queue"] for lease in await lend(service, "crop", "resize", max=9)] == ["a"]
+    assert await lease_out(service, "resize", queues=["b"], max=9) == []
+    assert [lease["job"]["kind"] for lease in await lease_out(service, "crop", "resize", queues=["b"], max=9)] == [
+        "crop"
+    ]
+    assert [lease["job"]["queue"] for lease in await lease_out(service, "crop", "resize", max=9)] == ["a"]
 
 
 async def test_order_is_priority_then_time_over_all_queues(serve: Serve) -> None:
@@ -112,7 +114,7 @@ async def test_order_is_priority_then_time_over_all_queues(serve: Serve) -> None
         for queue, priority in (("a", 0), ("b", 5), ("a", 9), ("b", 0))
     ]
 
-    leases = await lend(service, max=4)
+    leases = await lease_out(service, max=4)
 
     assert [lease["job"]["id"] for lease in leases] == [jobs[place]["id"] for place in (2, 1, 0, 3)]
 
@@ -123,9 +125,9 @@ async def test_queue_limits_hold_for_workers_outside(serve: Serve) -> None:
     for tenant in ("x", "x", "y", "z", "w"):
         await service.submit(kind="resize", labels={"tenant": tenant})
 
-    leases = await lend(service, max=9)
+    leases = await lease_out(service, max=9)
     await say(service, leases[0], "finish")
-    more = await lend(service, max=9)
+    more = await lease_out(service, max=9)
 
     assert [lease["job"]["labels"]["tenant"] for lease in leases] == ["x", "y", "z"]
     assert len(more) == 1
@@ -264,8 +266,8 @@ async def test_failure_is_retried_by_the_policy_or_as_told(serve: Serve, clock: 
     began = clock.now()
     await say(service, await lend_one(service, wait=10), "fail")
     first = clock.now() - began
-    await lend(service, wait=60)
-    left = await lend(service, wait=60)
+    await lease_out(service, wait=60)
+    left = await lease_out(service, wait=60)
 
     assert told.json["error"] == {**error, "retryable": True}
     assert 4_990_000 < first < 5_010_000
@@ -314,7 +316,7 @@ async def test_job_waits_for_a_worker_while_nobody_asks(serve: Serve) -> None:
     before = await service.job(job["id"])
     await service.post("/v1/queues/default/pause")
     paused = await service.job(job["id"])
-    await lend(service)
+    await lease_out(service)
     await service.post("/v1/queues/other/pause")
 
     assert (before["waiting_for"], paused["waiting_for"]) == ("worker", "pause")
@@ -366,7 +368,7 @@ async def test_drain_lends_nothing_but_takes_answers(serve: Serve) -> None:
     service = await pulled(serve)
     await service.submit(kind="resize")
     lease = await lend_one(service)
-    waiting = asyncio.create_task(lend(service, wait=30))
+    waiting = asyncio.create_task(lease_out(service, wait=30))
     await asyncio.sleep(1)
 
     service.node.engine.drain()
@@ -386,9 +388,9 @@ async def test_lease_survives_a_restart(serve: Serve) -> None:
     await service.node.stop()
 
     after = await pulled(serve, queues={"default": QueueSettings(concurrency=1)}, store=service.store)
-    full = await lend(after)
+    full = await lease_out(after)
     done = await say(after, lease, "finish")
-    more = await lend(after)
+    more = await lease_out(after)
 
     assert full == []
     assert done.json["state"] == "succeeded"
@@ -426,9 +428,9 @@ async def test_job_that_could_not_be_lent_goes_back_uncounted(serve: Serve) -> N
 
 async def test_worker_of_one_queue_is_woken_though_another_waits_longer_for_another(serve: Serve) -> None:
     service = await pulled(serve)
-    other = asyncio.create_task(lend(service, wait=30, queues=["a"]))
+    other = asyncio.create_task(lease_out(service, wait=30, queues=["a"]))
     await asyncio.sleep(0.1)
-    waiting = asyncio.create_task(lend(service, wait=30, queues=["b"]))
+    waiting = asyncio.create_task(lease_out(service, wait=30, queues=["b"]))
     await asyncio.sleep(0.1)
     await service.submit(kind="resize", queue="b", delay=1)
 
@@ -466,7 +468,7 @@ async def test_lease_of_a_kind_that_is_not_declared_any_more_is_kept(serve: Serv
     await service.submit(kind="resize")
     lease = await lend_one(service, lease=3600)
     lost = await service.submit(kind="crop")
-    await lend(service, "crop", lease=10)
+    await lease_out(service, "crop", lease=10)
     await service.node.stop()
 
     after = await serve(store=service.store)
@@ -492,7 +494,7 @@ async def test_what_was_polled_for_is_forgotten(serve: Serve) -> None:
     service = await pulled(serve)
 
     for number in range(50):
-        await lend(service, queues=[f"queue-{number}"])
+        await lease_out(service, queues=[f"queue-{number}"])
         await asyncio.sleep(1)
 
     assert len(service.node.engine.pollers._polled_at) <= 11

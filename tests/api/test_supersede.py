@@ -173,7 +173,7 @@ async def test_superseded_job_that_a_drain_releases_is_cancelled(serve: Serve) -
 # leases
 
 
-async def lend(serve: Serve, **fields: Any) -> tuple[Served, dict[str, Any]]:
+async def lease_out(serve: Serve, **fields: Any) -> tuple[Served, dict[str, Any]]:
     """A lease of the job that holds the key `k`."""
     service = await serve(declared={"resize": KindSettings(pull=True)})
     await service.submit(kind="resize", key="k", retry={"max_attempts": 5, "delay": 1}, **fields)
@@ -197,7 +197,7 @@ async def say(service: Served, lease: dict[str, Any], answer: str, json: Any = N
 async def test_answer_for_a_lease_of_a_superseded_job_ends_it(
     serve: Serve, answer: str, body: Any, state: str, error: str | None, attempt: int
 ) -> None:
-    service, lease = await lend(serve)
+    service, lease = await lease_out(serve)
     newer = await take_over(service)
 
     first, second = await say(service, lease, answer, body), await say(service, lease, answer, body)
@@ -211,7 +211,7 @@ async def test_answer_for_a_lease_of_a_superseded_job_ends_it(
 
 
 async def test_superseded_job_whose_lease_runs_out_is_cancelled(serve: Serve) -> None:
-    service, lease = await lend(serve)
+    service, lease = await lease_out(serve)
     await take_over(service)
 
     assert (await say(service, lease, "extend", {"lease": 40})).json["cancel_requested"] is False
@@ -224,7 +224,7 @@ async def test_superseded_job_whose_lease_runs_out_is_cancelled(serve: Serve) ->
 
 
 async def test_cancel_of_a_lent_job_that_is_superseded_stays_a_cancel(serve: Serve) -> None:
-    service, lease = await lend(serve)
+    service, lease = await lease_out(serve)
     await service.post(f"/v1/jobs/{lease['job']['id']}/cancel", {"reason": "paid"})
     await take_over(service)
 
@@ -252,7 +252,7 @@ async def test_retry_of_a_superseded_job_runs_it_again_without_the_key(serve: Se
 
 
 async def test_superseded_job_that_has_ended_is_deleted_like_any_other(serve: Serve) -> None:
-    service, lease = await lend(serve)
+    service, lease = await lease_out(serve)
     newer = await take_over(service)
     await say(service, lease, "release")
 

@@ -247,19 +247,19 @@ def test_service_that_answers_something_else_is_not_alive(capsys: pytest.Capture
 
 
 def test_what_does_not_speak_http_is_not_alive(capsys: pytest.CaptureFixture[str]) -> None:
-    def greet(request: BaseHTTPRequestHandler) -> None:
+    def handshake(request: BaseHTTPRequestHandler) -> None:
         request.wfile.write(b"220 mail.example ESMTP\r\n")
 
-    with answering(greet) as port:
+    with answering(handshake) as port:
         assert run(["health", "--port", str(port)]) == 1
 
     assert "no answer" in capsys.readouterr().err
 
 
 def test_where_nobody_listens_nobody_is_alive(capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.socket() as door:
-        door.bind(("127.0.0.1", 0))
-        assert run(["health", "--port", str(door.getsockname()[1])]) == 1
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        assert run(["health", "--port", str(listener.getsockname()[1])]) == 1
 
     assert "no answer from 127.0.0.1 port" in capsys.readouterr().err
 

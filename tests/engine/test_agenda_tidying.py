@@ -61,7 +61,7 @@ async def test_entry_that_comes_while_others_are_looked_at_stays(clock: VirtualC
         desk.agenda.add(due, 2)
         return []
 
-    desk.engine.store.glance = come_between  # type: ignore[assignment]  # a row changes just then
+    desk.engine.store.peek = come_between  # type: ignore[assignment]  # a row changes just then
     await desk.tidying.tidy(clock.now())
 
     assert desk.agenda.pop(due + LATER, 1_000) == [(due, 2)]

@@ -15,7 +15,7 @@ from erelong.lanes.pollers import LeaseRequest
 from erelong.main import Node
 from erelong.model.job import Job, State
 from erelong.model.query import Query
-from erelong.model.submission import Offer
+from erelong.model.submission import NewJob
 from erelong.settings.queues import QueueSettings, Retention
 from erelong.settings.sections import Config, StoreSection
 from erelong.stores.sqlite.store import SqliteStore
@@ -154,7 +154,7 @@ async def test_doubt_that_cannot_be_settled_keeps_no_other_from_being_settled(
         looked_at: list[int] = []
         monkeypatch.setattr(engine.node.engine.changes, "reread", lambda _queue, seq, _job: looked_at.append(seq))
 
-        engine.node.engine._doubts.note_change([bad, *sound])
+        engine.node.engine._unknown_writes.note_change([bad, *sound])
         await asyncio.sleep(HOUR)
 
         assert sorted(looked_at) == [job.seq for job in sound]
@@ -209,7 +209,7 @@ async def started(config: Config) -> Node:
 
 async def submit(node: Node, *asked: dict[str, Any]) -> list[Job]:
     now = node.engine.now()
-    receipt = await node.services.jobs.add([Offer(make_job(now=now, retry=ONCE, **one)) for one in asked], now=now)
+    receipt = await node.services.jobs.add([NewJob(make_job(now=now, retry=ONCE, **one)) for one in asked], now=now)
     return [entry.job for entry in receipt.entries if entry is not None]
 
 

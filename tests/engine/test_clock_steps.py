@@ -54,7 +54,7 @@ async def test_step_of_less_than_a_second_is_not_told(desk: Desk) -> None:
 
 async def test_step_back_between_popping_and_reading_loses_no_job(clock: VirtualClock) -> None:
     async with Engine(clock=clock) as engine:
-        read = engine.store.hold_answer("glance")
+        read = engine.store.hold_answer("peek")
         job = await engine.submit(delay=5)
         await asyncio.sleep(5.5)
         clock.step(-60)

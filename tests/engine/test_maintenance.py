@@ -10,7 +10,7 @@ import pytest
 from erelong.duties.duty import Duty
 from erelong.errors import StoreRefused, StoreUnavailable
 from erelong.model.job import SECOND, State
-from erelong.model.submission import MEMO_LIFE, Memo, Offer
+from erelong.model.submission import RECORD_LIFE, IdempotencyRecord, NewJob
 from erelong.settings.queues import QueueSettings, Retention
 from tests.support.builders import ALL, make_ended, make_job, make_running, put
 from tests.support.desk import HOUR, RETRY, Desk
@@ -54,25 +54,25 @@ async def test_many_are_forgotten_in_one_sweep(clock: VirtualClock) -> None:
 
 async def test_idempotency_keys_are_forgotten_after_a_day(clock: VirtualClock) -> None:
     desk = Desk(clock=clock)
-    memo = Memo("somebody", "key", b"digest")
-    await desk.store.add([Offer(make_job())], now=clock.now(), memo=memo)
+    record = IdempotencyRecord("somebody", "key", b"digest")
+    await desk.store.add([NewJob(make_job())], now=clock.now(), record=record)
 
     await desk.records.sweep(clock.now() + round(23.9 * HOUR * SECOND))
-    assert await desk.store.forget_memos(now=clock.now() + MEMO_LIFE, limit=10) == 1
-    await desk.store.add([Offer(make_job())], now=clock.now(), memo=memo)
+    assert await desk.store.forget_records(now=clock.now() + RECORD_LIFE, limit=10) == 1
+    await desk.store.add([NewJob(make_job())], now=clock.now(), record=record)
     await desk.records.sweep(clock.now() + round(24.1 * HOUR * SECOND))
 
-    assert await desk.store.forget_memos(now=clock.now() + MEMO_LIFE, limit=10) == 0
+    assert await desk.store.forget_records(now=clock.now() + RECORD_LIFE, limit=10) == 0
 
 
 async def test_many_idempotency_keys_are_forgotten_in_one_sweep(clock: VirtualClock) -> None:
     desk = Desk(clock=clock)
     for number in range(1_100):
-        await desk.store.add([], now=clock.now(), memo=Memo("somebody", str(number), b"digest"))
+        await desk.store.add([], now=clock.now(), record=IdempotencyRecord("somebody", str(number), b"digest"))
 
     await desk.records.sweep(clock.now() + round(24.1 * HOUR * SECOND))
 
-    assert await desk.store.forget_memos(now=clock.now() + MEMO_LIFE, limit=10) == 0
+    assert await desk.store.forget_records(now=clock.now() + RECORD_LIFE, limit=10) == 0
 
 
 async def test_sweep_that_fails_is_repeated_soon(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:

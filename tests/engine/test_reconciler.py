@@ -9,15 +9,15 @@ import pytest
 import pytest_asyncio
 
 from erelong.duties.duty import Duty
-from erelong.engine import doubts, reconciler
-from erelong.engine.doubts import Doubts, RecordingStore
+from erelong.engine import reconciler, unknown_writes
 from erelong.engine.reconciler import Reconciler
+from erelong.engine.unknown_writes import RecordingStore, UnknownWrites
 from erelong.errors import IdempotencyMismatch, StorageFull, StoreUnavailable
 from erelong.model.job import Job, State
 from erelong.model.outcome import End, Outcome
 from erelong.stores.base import Ending
 from erelong.telemetry.metrics import Metrics
-from tests.support.builders import NOW, make_job, make_offer, make_running, put, put_one
+from tests.support.builders import NOW, make_job, make_new_job, make_running, put, put_one
 from tests.support.faults import FaultyStore
 
 
@@ -50,11 +50,11 @@ class Ground:
         self.store = FaultyStore()
         self.metrics = Metrics()
         self.heard = Heard(self.store)
-        self.doubts = Doubts()
+        self.unknown_writes = UnknownWrites()
         heard: Any = self.heard
         self.reconciler = Reconciler(
             store=self.store,
-            doubts=self.doubts,
+            unknown_writes=self.unknown_writes,
             completer=heard,
             changes=heard,
             leases=heard,
@@ -62,7 +62,7 @@ class Ground:
             metrics=self.metrics,
             now=lambda: NOW,
         )
-        self.recording = RecordingStore(store=self.store, doubts=self.doubts)
+        self.recording = RecordingStore(store=self.store, unknown_writes=self.unknown_writes)
 
 
 @pytest_asyncio.fixture
@@ -72,9 +72,9 @@ async def ground() -> Ground:
 
 async def test_attempt_that_began_by_the_claim_in_doubt_is_told_of_and_no_other(ground: Ground) -> None:
     ours, waiting, earlier, lent = await put(
-        ground.store, make_running(), make_job(), make_running(now=NOW - 1), make_running().lend("token", NOW)
+        ground.store, make_running(), make_job(), make_running(now=NOW - 1), make_running().lease_out("token", NOW)
     )
-    ground.doubts.note_claim([ours.seq, waiting.seq, earlier.seq, lent.seq], NOW)
+    ground.unknown_writes.note_claim([ours.seq, waiting.seq, earlier.seq, lent.seq], NOW)
 
     await ground.reconciler.lap()
 
@@ -83,7 +83,7 @@ async def test_attempt_that_began_by_the_claim_in_doubt_is_told_of_and_no_other(
 
 async def test_job_that_is_gone_is_looked_at_too(ground: Ground) -> None:
     job = await put_one(ground.store)
-    ground.doubts.note_change([job, job._replace(seq=99)])
+    ground.unknown_writes.note_change([job, job._replace(seq=99)])
 
     await ground.reconciler.lap()
 
@@ -107,7 +107,7 @@ async def test_new_jobs_are_found_by_their_numbers_however_many_there_are(
     monkeypatch.setattr(reconciler, "PAGE", 3)
     known = await put(ground.store, *[make_job() for _ in range(5)])
     new = await put(ground.store, *[make_job() for _ in range(8)])
-    ground.doubts.note_add([make_offer()], known[-1].seq)
+    ground.unknown_writes.note_add([make_new_job()], known[-1].seq)
 
     await ground.reconciler.lap()
 
@@ -116,7 +116,7 @@ async def test_new_jobs_are_found_by_their_numbers_however_many_there_are(
 
 async def test_holder_of_a_key_in_doubt_is_looked_at_though_it_is_old(ground: Ground) -> None:
     holder = await put_one(ground.store, key="k")
-    ground.doubts.note_add([make_offer(key="k")], holder.seq)
+    ground.unknown_writes.note_add([make_new_job(key="k")], holder.seq)
 
     await ground.reconciler.lap()
 
@@ -126,9 +126,9 @@ async def test_holder_of_a_key_in_doubt_is_looked_at_though_it_is_old(ground: Gr
 async def test_all_that_waits_is_looked_at_when_too_many_keys_are_in_doubt(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doubts, "MAX_KEYS", 2)
+    monkeypatch.setattr(unknown_writes, "MAX_KEYS", 2)
     jobs = await put(ground.store, *[make_job(key=str(number)) for number in range(4)])
-    ground.doubts.note_add([make_offer(key=str(number)) for number in range(3)], jobs[-1].seq)
+    ground.unknown_writes.note_add([make_new_job(key=str(number)) for number in range(3)], jobs[-1].seq)
 
     await ground.reconciler.lap()
 
@@ -137,10 +137,10 @@ async def test_all_that_waits_is_looked_at_when_too_many_keys_are_in_doubt(
 
 async def test_doubts_stay_until_the_store_answers(ground: Ground) -> None:
     (running,) = await put(ground.store, make_running())
-    ground.doubts.note_claim([running.seq], NOW)
-    ground.doubts.note_change([running])
-    ground.doubts.note_add([make_offer(key="k")], 0)
-    ground.doubts.note_override("q")
+    ground.unknown_writes.note_claim([running.seq], NOW)
+    ground.unknown_writes.note_change([running])
+    ground.unknown_writes.note_add([make_new_job(key="k")], 0)
+    ground.unknown_writes.note_override("q")
     for method in ("get", "list", "overrides"):
         ground.store.broken[method] = StoreUnavailable("not now")
         with pytest.raises(StoreUnavailable):
@@ -158,10 +158,10 @@ async def test_doubts_stay_until_the_store_answers(ground: Ground) -> None:
 async def test_what_comes_into_doubt_while_the_store_answers_is_asked_for_again(ground: Ground) -> None:
     holder = await put_one(ground.store, key="k")
     answer = ground.store.hold("holder")
-    ground.doubts.note_add([make_offer(key="k")], holder.seq)
+    ground.unknown_writes.note_add([make_new_job(key="k")], holder.seq)
     looking = asyncio.create_task(ground.reconciler.lap())
     await asyncio.sleep(1)
-    ground.doubts.note_add([make_offer(key="k")], holder.seq)
+    ground.unknown_writes.note_add([make_new_job(key="k")], holder.seq)
     asked = ground.store.calls.count("holder")
 
     answer.set()
@@ -175,7 +175,7 @@ async def test_doubts_are_looked_into_a_moment_after_the_failure_and_again_until
     ground.store.broken["get"] = StoreUnavailable("not now")
     looking = Duty(work=ground.reconciler, metrics=ground.metrics)
     looking.start()
-    ground.doubts.note_change([job])
+    ground.unknown_writes.note_change([job])
     await asyncio.sleep(2)
     assert ground.metrics.laps_failed.values["reconciler",] >= 2
     del ground.store.broken["get"]
@@ -203,7 +203,7 @@ async def test_refusal_that_is_sure_to_have_changed_nothing_leaves_no_doubt(grou
 async def test_final_state_counts_as_a_look(ground: Ground) -> None:
     job = await put_one(ground.store)
     (verdict,) = await ground.store.save([job.cancel(NOW)])
-    ground.doubts.note_change([job])
+    ground.unknown_writes.note_change([job])
 
     await ground.reconciler.lap()
 

@@ -12,7 +12,7 @@ from erelong.errors import StoreUnavailable
 from erelong.model.conflict import OnConflict
 from erelong.model.job import State
 from erelong.model.outcome import End, Outcome
-from tests.support.builders import make_ended, make_job, make_offer, make_running, put
+from tests.support.builders import make_ended, make_job, make_new_job, make_running, put
 from tests.support.desk import RETRY, Desk, running
 from tests.support.engine import Engine
 from tests.support.virtual import VirtualClock
@@ -23,11 +23,11 @@ from tests.support.virtual import VirtualClock
 @pytest.mark.parametrize("error", [StoreUnavailable("not now"), RuntimeError("a bug")], ids=repr)
 async def test_lap_that_fails_is_repeated_and_loses_nothing(desk: Desk, error: Exception) -> None:
     jobs = [await desk.add(delay=5) for _ in range(1_200)]
-    desk.store.broken["glance"] = error
+    desk.store.broken["peek"] = error
     await asyncio.sleep(10)
     assert desk.seqs == []
     assert 4 <= desk.metrics.laps_failed.values["scheduler",] <= 6
-    del desk.store.broken["glance"]
+    del desk.store.broken["peek"]
 
     await asyncio.sleep(2)
 
@@ -52,7 +52,7 @@ async def test_stop_in_the_middle_of_a_lap_leaves_the_agenda_whole(clock: Virtua
     desk = Desk(clock=clock)
     async with running(desk):
         await desk.add(delay=5)
-        desk.store.hold("glance")
+        desk.store.hold("peek")
         await asyncio.sleep(6)
 
     assert len(desk.agenda) + len(desk.rechecks) == 1
@@ -136,7 +136,7 @@ async def test_recovery_put_off_ends_what_was_changed_meanwhile(clock: VirtualCl
     if change == "cancel":
         await desk.store.save([lost.cancel(clock.now(), "enough")])
     else:
-        await desk.store.add([make_offer(key="k", on_conflict=OnConflict.REPLACE)], now=clock.now())
+        await desk.store.add([make_new_job(key="k", on_conflict=OnConflict.REPLACE)], now=clock.now())
     async with running(desk):
         await asyncio.sleep(2)
 

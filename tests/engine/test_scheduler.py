@@ -176,7 +176,7 @@ async def test_moved_job_is_handed_over_at_its_last_time(desk: Desk, delays: tup
 
 async def test_job_that_is_moved_while_its_row_is_read_is_not_lost(desk: Desk) -> None:
     job = await desk.add(delay=5)
-    read = desk.store.hold_answer("glance")
+    read = desk.store.hold_answer("peek")
     await asyncio.sleep(6)
     now = desk.clock.now()
     job = await desk.save(job.move(now + 10 * SECOND, now))

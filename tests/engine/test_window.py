@@ -13,7 +13,7 @@ from erelong.lanes import lane
 from erelong.model.job import SECOND, Job, State
 from erelong.settings.queues import QueueSettings
 from erelong.settings.sections import JobsSection
-from erelong.stores.base import Glances
+from erelong.stores.base import Peeks
 from tests.support.builders import make_job, make_retry, put
 from tests.support.desk import HOUR, RETRY, Desk, running
 from tests.support.engine import Engine
@@ -220,9 +220,9 @@ async def test_job_stored_while_its_page_is_read_is_not_lost(clock: VirtualClock
 class SlowStore(FaultyStore):
     """Takes two milliseconds to glance at jobs, as if they were many."""
 
-    async def glance(self, seqs: Sequence[int]) -> Glances:
+    async def peek(self, seqs: Sequence[int]) -> Peeks:
         await asyncio.sleep(0.002)
-        return await super().glance(seqs)
+        return await super().peek(seqs)
 
 
 async def test_overdue_jobs_keep_no_job_waiting_that_is_due_meanwhile(clock: VirtualClock) -> None:
@@ -255,7 +255,7 @@ async def test_walk_over_overdue_jobs_goes_on_after_reads_that_failed(clock: Vir
     store = FaultyStore()
     jobs = await stored(store, clock, *range(-20, 0))
     async with Engine(clock=clock, store=store) as engine:
-        store.broken["glance"] = StoreUnavailable("not now")
+        store.broken["peek"] = StoreUnavailable("not now")
         await asyncio.sleep(5)
         told = engine.node.health.checks()["overdue"]
         store.broken.clear()
@@ -268,7 +268,7 @@ async def test_walk_over_overdue_jobs_goes_on_after_reads_that_failed(clock: Vir
 async def test_overdue_row_that_cannot_be_read_keeps_no_other_from_running(clock: VirtualClock) -> None:
     store = FaultyStore()
     bad, *sound = await stored(store, clock, *range(-20, 0))
-    store.refuse("glance", bad.seq)
+    store.refuse("peek", bad.seq)
     async with Engine(clock=clock, store=store) as engine:
         await asyncio.sleep(5)
         assert sorted(begun(engine)) == sorted(job.id for job in sound)

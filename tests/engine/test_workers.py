@@ -119,9 +119,11 @@ async def test_idle_worker_holds_on_to_no_job(clock: VirtualClock) -> None:
 async def test_job_that_cannot_be_read_is_told_of_and_counted_at_its_claim(clock: VirtualClock) -> None:
     class SpoilingStore(FaultyStore):
         async def claim(self, seqs: Sequence[int], *, now: Instant) -> Claim:
-            spoiled = [job.spoil(now, "its stored params cannot be read") for job in (await self.get(seqs)).values()]
-            await self.save(spoiled)
-            return Claim([], [], spoiled)
+            unreadable = [
+                job.mark_unreadable(now, "its stored params cannot be read") for job in (await self.get(seqs)).values()
+            ]
+            await self.save(unreadable)
+            return Claim([], [], unreadable)
 
     async with Engine(clock=clock, store=SpoilingStore()) as engine:
         job = await engine.submit(delay=1)

@@ -11,7 +11,7 @@ from erelong.duties.waiters import NEVER_LEAVES
 from erelong.errors import BacklogFull, Draining, StorageFull
 from erelong.model.conflict import OnConflict
 from erelong.model.job import Job, State
-from erelong.model.submission import Offer
+from erelong.model.submission import NewJob
 from erelong.settings.queues import QueueSettings
 from tests.support.builders import make_job, put
 from tests.support.engine import Engine, error_of
@@ -78,14 +78,14 @@ async def test_full_queue_does_not_fill_another(clock: VirtualClock) -> None:
 async def test_submits_under_way_count_against_the_bound(clock: VirtualClock) -> None:
     async with Engine(clock=clock, queue=bounded(5)) as engine:
         room = engine.node.services.jobs._room
-        offers = [Offer(make_job())]
-        taken = [await room.take(offers, NEVER_LEAVES) for _ in range(5)]
+        new_jobs = [NewJob(make_job())]
+        taken = [await room.take(new_jobs, NEVER_LEAVES) for _ in range(5)]
 
         with pytest.raises(BacklogFull):
-            await room.take(offers, NEVER_LEAVES)
+            await room.take(new_jobs, NEVER_LEAVES)
 
         room.give_back(taken[0])
-        await room.take(offers, NEVER_LEAVES)
+        await room.take(new_jobs, NEVER_LEAVES)
 
 
 async def test_room_of_a_submit_that_failed_is_free_again(clock: VirtualClock) -> None:
@@ -107,9 +107,9 @@ async def _refuse(*_: object, **__: object) -> None:
 async def test_submit_that_meets_its_key_needs_no_room(clock: VirtualClock, on_conflict: OnConflict) -> None:
     async with Engine(clock=clock, queue=bounded(2)) as engine:
         (known, _) = await engine.submit_all([{"key": "k", "delay": LATER}, {"delay": LATER}])
-        offer = Offer(make_job(key="k", delay=2 * LATER, now=clock.now()), on_conflict)
+        new_job = NewJob(make_job(key="k", delay=2 * LATER, now=clock.now()), on_conflict)
 
-        receipt = await engine.node.services.jobs.add([offer], now=clock.now())
+        receipt = await engine.node.services.jobs.add([new_job], now=clock.now())
 
         assert [entry and entry.job.id for entry in receipt.entries] == [known.id]
         with pytest.raises(BacklogFull):
@@ -278,7 +278,7 @@ async def test_raised_bound_lets_those_in_who_wait(clock: VirtualClock) -> None:
 async def test_room_that_a_submit_did_not_use_goes_to_the_next(clock: VirtualClock) -> None:
     async with Engine(clock=clock, queue=bounded(1, "wait")) as engine:
         room = engine.node.services.jobs._room
-        taken = await room.take([Offer(make_job())], NEVER_LEAVES)
+        taken = await room.take([NewJob(make_job())], NEVER_LEAVES)
         held = asyncio.create_task(engine.submit(delay=LATER))
         await asyncio.sleep(1)
 

@@ -10,7 +10,7 @@ from erelong.lanes import lane as lane_module
 from erelong.lanes.lane import Spill
 from erelong.model.job import Job
 from erelong.settings.queues import QueueSettings
-from erelong.stores.base import glance_at
+from erelong.stores.base import peek_at
 from tests.support.builders import NOW, make_job
 from tests.support.lanes import RETRY, by_tenant, make_lanes
 from tests.support.signals import CountingSignal
@@ -41,7 +41,7 @@ class Small:
         self.last_seq += 1
         labels = None if tenant is None else {"tenant": tenant}
         job = make_job(labels=labels, seq=self.last_seq, retry=RETRY, **asked)
-        self.lanes.put(glance_at(job))
+        self.lanes.put(peek_at(job))
         return job
 
     def put_many(self, number: int, **asked: Any) -> list[Job]:

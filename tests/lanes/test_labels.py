@@ -5,7 +5,7 @@ from __future__ import annotations
 from erelong.lanes.lane import INSIDE
 from erelong.model.job import Job
 from erelong.settings.queues import QueueSettings
-from erelong.stores.base import glance_at
+from erelong.stores.base import peek_at
 from tests.support.lanes import Bench, by_tenant
 
 # labels
@@ -57,7 +57,7 @@ def test_label_that_is_full_is_passed_over_until_one_of_its_jobs_ends() -> None:
 def put_again(bench: Bench, jobs: list[Job], displaced: list[int]) -> None:
     for job in jobs:
         if job.seq in displaced:
-            bench.lanes.put(glance_at(job))
+            bench.lanes.put(peek_at(job))
 
 
 def test_labels_that_are_switched_on_sort_the_waiting_anew() -> None:
@@ -107,7 +107,7 @@ def test_what_leaves_a_blocked_lane_unrun_leaves_nothing_behind() -> None:
         bench.lanes.discard("default", job.seq)
 
     lane = bench.lanes._lane("default")
-    assert max(len(lane.turns[INSIDE]), len(lane.strands), len(lane.places)) <= 100
+    assert max(len(lane.turns[INSIDE]), len(lane.sublanes), len(lane.places)) <= 100
     bench.lanes.discard("default", first.seq)
     bench.assert_empty()
 
@@ -119,7 +119,7 @@ def test_job_that_is_put_and_discarded_again_and_again_takes_no_room() -> None:
 
     for number in range(5_000):
         bench.lanes.discard("default", job.seq)
-        bench.lanes.put(glance_at(job._replace(priority=number % 7)))
+        bench.lanes.put(peek_at(job._replace(priority=number % 7)))
 
     lane = bench.lanes._lane("default")
-    assert max(len(lane.turns[INSIDE]), len(lane.strands[INSIDE, ""].heap)) <= 200
+    assert max(len(lane.turns[INSIDE]), len(lane.sublanes[INSIDE, ""].heap)) <= 200

@@ -13,7 +13,7 @@ from erelong.lanes.lane import Recent
 from erelong.lanes.pollers import LeaseRequest, Pollers
 from erelong.model.job import SECOND
 from erelong.settings.queues import QueueSettings
-from erelong.stores.base import glance_at
+from erelong.stores.base import peek_at
 from tests.support.builders import NOW, make_job
 from tests.support.lanes import RETRY, Bench, at_rate, by_tenant, make_lanes
 
@@ -42,7 +42,7 @@ def test_point_of_priority_is_worth_aging_seconds_of_waiting(waited: float, is_f
 
     urgent, old = bench.put(priority=2), bench.put(delay=-waited, now=NOW - 200 * SECOND)
     old = old._replace(due_at=NOW - round(waited * SECOND))
-    bench.lanes.put(glance_at(old))
+    bench.lanes.put(peek_at(old))
 
     assert bench.run_dry() == ([old.seq, urgent.seq] if is_first else [urgent.seq, old.seq])
 
@@ -69,7 +69,7 @@ def test_job_that_is_put_again_takes_its_new_rank() -> None:
     bench = Bench()
     first, second = bench.put(), bench.put(delay=1)
 
-    bench.lanes.put(glance_at(second._replace(priority=10)))
+    bench.lanes.put(peek_at(second._replace(priority=10)))
 
     assert bench.lanes.due("default") == 2
     assert bench.run_dry() == [second.seq, first.seq]
@@ -110,7 +110,7 @@ def test_job_that_is_put_again_unchanged_starts_once() -> None:
     bench = Bench()
     job = bench.put()
 
-    bench.lanes.put(glance_at(job))
+    bench.lanes.put(peek_at(job))
 
     assert bench.run_dry() == [job.seq]
 
@@ -119,7 +119,7 @@ def test_job_that_is_put_again_with_another_label_counts_under_that_one() -> Non
     bench = Bench(default=by_tenant(1))
     job = bench.put(tenant="a")
 
-    bench.lanes.put(glance_at(make_job(labels={"tenant": "b"}, seq=job.seq)))
+    bench.lanes.put(peek_at(make_job(labels={"tenant": "b"}, seq=job.seq)))
 
     assert bench.lanes.due("default") == 1
     assert [slot.label for slot in bench.lanes.take(10).values()] == ["b"]
@@ -378,9 +378,9 @@ def test_room_is_told_to_those_who_ask_though_the_lane_is_still_listed_for_jobs_
     echo, resize, running = [
         make_job(kind=kind, queue="q", seq=seq, retry=RETRY) for seq, kind in enumerate(["echo", "resize", "resize"], 1)
     ]
-    lanes.put(glance_at(echo))  # listed; no worker is free to look
+    lanes.put(peek_at(echo))  # listed; no worker is free to look
     slot = lanes.occupy(running)
-    lanes.put(glance_at(resize))
+    lanes.put(peek_at(resize))
     lanes.discard("q", echo.seq)
 
     with pollers.poll(LeaseRequest(frozenset({"resize"}), frozenset(), 1, 30.0), NEVER_LEAVES) as waiter:

@@ -60,7 +60,7 @@ def test_rate_allows_a_burst_after_a_quiet_time_and_no_more() -> None:
     bench.lanes.wake()
     assert len(bench.take()) == 3
 
-    for seq in list(bench.lanes._lane("default").strands["", ""].waiting):
+    for seq in list(bench.lanes._lane("default").sublanes["", ""].waiting):
         bench.lanes.discard("default", seq)
     bench.tick += 3_600
     for _ in range(100):

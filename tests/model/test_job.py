@@ -229,7 +229,7 @@ def test_cancel_asked_again_changes_nothing(job: Job) -> None:
 def test_retry_starts_an_ended_job_afresh_under_its_own_id(state: State) -> None:
     ended = make_ended(state, delay=1, expires_after=9, key="k", params={"a": 1}, seq=5)
 
-    job = ended.again(LATER)
+    job = ended.revive(LATER)
 
     fresh = make_job(delay=1, key="k", params={"a": 1}, seq=5)
     assert job == fresh._replace(due_at=LATER, token=ended.token, attempts=ended.attempts, version=ended.version + 1)
@@ -238,13 +238,13 @@ def test_retry_starts_an_ended_job_afresh_under_its_own_id(state: State) -> None
 def test_retry_forgets_the_losses_the_failures_and_the_request_to_cancel() -> None:
     ended = make_running()._replace(losses=2, failures=3).cancel(NOW).finish(make_failure(), NOW)
 
-    job = ended.again(LATER)
+    job = ended.revive(LATER)
 
     assert (job.losses, job.failures, job.attempt, job.cancel_requested, job.error) == (0, 0, 0, False, None)
 
 
 def test_spoiled_job_is_failed_as_unreadable() -> None:
-    job = make_job().spoil(LATER, "its stored params cannot be read")
+    job = make_job().mark_unreadable(LATER, "its stored params cannot be read")
 
     assert (job.state, job.due_at, job.finished_at, job.version) == (State.FAILED, None, LATER, 2)
     assert _error(job) == {"type": "unreadable", "message": "its stored params cannot be read", "retryable": False}
@@ -254,7 +254,7 @@ def test_spoiled_job_is_failed_as_unreadable() -> None:
 def test_spoiled_job_that_has_ended_keeps_its_state(state: State) -> None:
     ended = make_ended(state)
 
-    job = ended.spoil(LATER, "its stored result cannot be read")
+    job = ended.mark_unreadable(LATER, "its stored result cannot be read")
 
     assert (job.state, job.finished_at, job.version) == (state, ended.finished_at, ended.version + 1)
     assert _error(job)["type"] == "unreadable"
@@ -297,7 +297,7 @@ def test_ended_job_cannot_be_cancelled(state: State) -> None:
 )
 def test_only_a_job_that_ended_badly_can_be_retried(job: Job) -> None:
     with pytest.raises(WrongState, match=f"cannot retry job {job.id}: it is {job.state.word}") as caught:
-        job.again(NOW)
+        job.revive(NOW)
 
     assert caught.value.job is job
 
@@ -305,7 +305,7 @@ def test_only_a_job_that_ended_badly_can_be_retried(job: Job) -> None:
 def test_superseded_job_that_is_retried_runs_like_any_other() -> None:
     superseded = make_running(key="k").supersede().finish(Outcome(End.RELEASED), NOW)
 
-    job = superseded.again(NOW).start(NOW).finish(Outcome(End.RELEASED), NOW)
+    job = superseded.revive(NOW).start(NOW).finish(Outcome(End.RELEASED), NOW)
 
     assert (superseded.state, superseded.superseded) == (State.CANCELLED, True)
     assert (job.state, job.superseded, job.key) == (State.SCHEDULED, False, None)
@@ -324,7 +324,7 @@ def test_reject_refuses_the_incoming_job(holder: Job) -> None:
 
 @pytest.mark.parametrize("on_conflict", [OnConflict.REPLACE, OnConflict.RESCHEDULE])
 def test_running_holder_is_superseded_and_runs_on(on_conflict: OnConflict) -> None:
-    holder = make_running(key="k").lend("token", LATER)
+    holder = make_running(key="k").lease_out("token", LATER)
 
     job = settle(holder, make_job(key="k", params={"new": 1}), on_conflict, NOW)
 

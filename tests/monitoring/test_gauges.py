@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from erelong.errors import StoreUnavailable
-from erelong.model.submission import Offer
+from erelong.model.submission import NewJob
 from erelong.monitoring import gauges as readings
 from erelong.settings.sections import StoreSection
 from erelong.stores.registry import make_store
@@ -108,8 +108,8 @@ async def test_commits_are_timed_with_how_many_calls_shared_them_and_sizes_are_s
     store = make_store(StoreSection(path=tmp_path / "jobs.db"), metrics.commits)
     await store.open()
     try:
-        offers = [Offer(make_job(now=10**15)) for _ in range(8)]
-        await asyncio.gather(*(store.add([offer], now=10**15) for offer in offers))
+        new_jobs = [NewJob(make_job(now=10**15)) for _ in range(8)]
+        await asyncio.gather(*(store.add([new_job], now=10**15) for new_job in new_jobs))
     finally:
         await store.close()
 

@@ -48,12 +48,12 @@ async def test_idle_scheduler_is_well_however_long_nothing_is_due(clock: Virtual
 
 async def test_lap_that_hangs_is_told_and_forgotten_when_it_is_over(clock: VirtualClock) -> None:
     async with Engine(clock=clock) as engine:
-        glance = engine.store.hold("glance")
+        peek = engine.store.hold("peek")
         await engine.submit()
         await asyncio.sleep(12)
         hung = engine.node.health.checks()["scheduler"]
-        glance.set()
-        del engine.store.held["glance"]
+        peek.set()
+        del engine.store.held["peek"]
         await asyncio.sleep(1)
 
         assert hung.startswith("a lap has been running for 12 s")
@@ -62,7 +62,7 @@ async def test_lap_that_hangs_is_told_and_forgotten_when_it_is_over(clock: Virtu
 
 async def test_laps_that_fail_are_told_until_one_does_not(clock: VirtualClock) -> None:
     async with Engine(clock=clock) as engine:
-        engine.store.broken["glance"] = StoreUnavailable("not now")
+        engine.store.broken["peek"] = StoreUnavailable("not now")
         await engine.submit()
         await asyncio.sleep(2.5)
         failing = engine.node.health.checks()["scheduler"]

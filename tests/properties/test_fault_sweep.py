@@ -23,12 +23,12 @@ from erelong.lanes.pollers import LeaseRequest
 from erelong.main import Node
 from erelong.model.job import Job, State
 from erelong.model.outcome import Error
-from erelong.model.submission import Memo, Offer
+from erelong.model.submission import IdempotencyRecord, NewJob
 from erelong.service.factory import Change
 from erelong.service.leases import Leased
 from erelong.settings.queues import QueueSettings, Retention
 from erelong.settings.sections import Config, ServerSection
-from tests.support.builders import make_offer, make_retry
+from tests.support.builders import make_new_job, make_retry
 from tests.support.kinds import FakeRunner, for_ever, lasting
 from tests.support.swept import Fault, SweptStore
 from tests.support.virtual import VirtualClock
@@ -97,17 +97,17 @@ class Life:
 
     # what clients do
 
-    async def submit(self, *offers: Offer, memo: Memo | None = None) -> list[Job]:
+    async def submit(self, *new_jobs: NewJob, record: IdempotencyRecord | None = None) -> list[Job]:
         """Jobs that are acknowledged come back, and are promised to be run."""
         with suppress(Problem):  # a client that is told no goes on with something else
-            receipt = await self.node.services.jobs.add(offers, now=self.clock.now(), is_whole=True, memo=memo)
+            receipt = await self.node.services.jobs.add(new_jobs, now=self.clock.now(), is_whole=True, record=record)
             jobs = [entry.job for entry in receipt.entries if entry is not None]
             self.promised |= {job.id: set() for job in jobs if job.queue not in FORGETTING | {"small"}}
             return jobs
         return []
 
-    def offer(self, kind: str = "quick", **asked: Any) -> Offer:
-        return make_offer(kind=kind, now=self.clock.now(), retry=RETRY, **asked)
+    def new_job(self, kind: str = "quick", **asked: Any) -> NewJob:
+        return make_new_job(kind=kind, now=self.clock.now(), retry=RETRY, **asked)
 
     async def ask(self, call: Awaitable[Job]) -> Job | None:
         with suppress(Problem):
@@ -119,7 +119,7 @@ class Life:
         if after is not None:
             self.promised[job.id] = {State.CANCELLED}
 
-    async def lend(self) -> Leased | None:
+    async def lease_out(self) -> Leased | None:
         with suppress(Problem):
             leased = await self.node.services.leases.lease(ASK, 1.0, Patient())
             return leased[0] if leased else None
@@ -130,7 +130,7 @@ class Life:
     async def live(self) -> None:
         service = self.node.services.jobs
         await self._submit_in_every_way()
-        waiting = [job for delay in range(6) for job in await self.submit(self.offer(delay=30 + delay))]
+        waiting = [job for delay in range(6) for job in await self.submit(self.new_job(delay=30 + delay))]
         calls: list[Callable[[str], Awaitable[Job]]] = [
             lambda id: service.patch(id, Change(given=frozenset({"delay"}), delay=60), None),
             lambda id: service.patch(id, Change(given=frozenset({"delay", "priority"}), delay=2, priority=3), None),
@@ -155,21 +155,21 @@ class Life:
             await self.node.engine.records.sweep(self.clock.now())
 
     async def _submit_in_every_way(self) -> None:
-        await self.submit(self.offer())
-        await self.submit(*[self.offer(labels={"a": "b"}, delay=delay) for delay in range(3)])
-        await self.submit(self.offer("flaky"))
-        await self.submit(self.offer("slow", expires_after=5.0))
+        await self.submit(self.new_job())
+        await self.submit(*[self.new_job(labels={"a": "b"}, delay=delay) for delay in range(3)])
+        await self.submit(self.new_job("flaky"))
+        await self.submit(self.new_job("slow", expires_after=5.0))
         for policy in ("reject", "keep", "reschedule", "replace"):
-            await self.submit(self.offer(key="k", delay=20, on_conflict=policy))
-        memo = Memo("anybody", "once", b"digest")
+            await self.submit(self.new_job(key="k", delay=20, on_conflict=policy))
+        record = IdempotencyRecord("anybody", "once", b"digest")
         for _ in range(2):
-            await self.submit(self.offer(delay=3, labels={"memo": "yes"}), memo=memo)
+            await self.submit(self.new_job(delay=3, labels={"memo": "yes"}), record=record)
         for _ in range(2):
-            await self.submit(self.offer(queue="small", delay=5))
-        await self.submit(self.offer(queue="short"))
+            await self.submit(self.new_job(queue="small", delay=5))
+        await self.submit(self.new_job(queue="short"))
 
     async def _cancel_what_runs(self) -> None:
-        for job in await self.submit(self.offer("endless", timeout=1_000.0)):
+        for job in await self.submit(self.new_job("endless", timeout=1_000.0)):
             self.promised[job.id] = {State.CANCELLED}  # as somebody will, in the end
             await asyncio.sleep(0.7)
             await self.ask(self.node.services.jobs.cancel(job.id, "enough", None))
@@ -177,22 +177,22 @@ class Life:
     async def _take_over_what_runs(self) -> None:
         """One holder that runs is superseded by a job that is due at once, another by one that is due later."""
         for delay in (0, 1):
-            holders = await self.submit(self.offer("endless", key="busy", timeout=1_000.0, on_conflict="replace"))
+            holders = await self.submit(self.new_job("endless", key="busy", timeout=1_000.0, on_conflict="replace"))
             await asyncio.sleep(0.7)
-            newer = await self.submit(self.offer(key="busy", delay=delay, on_conflict="replace"))
+            newer = await self.submit(self.new_job(key="busy", delay=delay, on_conflict="replace"))
             if {job.id for job in newer}.isdisjoint(job.id for job in holders):
                 self.promised |= {job.id: {State.CANCELLED} for job in holders}
             self.promised |= {job.id: {State.SUCCEEDED} for job in newer}
             await asyncio.sleep(2)
 
     async def _retry_what_failed(self) -> None:
-        for job in await self.submit(self.offer("hopeless")):
+        for job in await self.submit(self.new_job("hopeless")):
             await asyncio.sleep(0.7)
             await self.ask(self.node.services.jobs.retry(job.id, None))
 
     async def _set_queues(self) -> None:
         queues = self.node.services.queues
-        await self.submit(self.offer(queue="side", delay=1), self.offer("slow", queue="side", expires_after=1.5))
+        await self.submit(self.new_job(queue="side", delay=1), self.new_job("slow", queue="side", expires_after=1.5))
         calls: list[Callable[[], Awaitable[object]]] = [
             lambda: queues.put("side", QueueSettings(concurrency=1)),
             lambda: queues.pause("side", True),
@@ -205,7 +205,7 @@ class Life:
         for call in calls:
             with suppress(Problem):
                 await call()
-        for job in await self.submit(self.offer(queue="purged", delay=40), self.offer(queue="purged", delay=41)):
+        for job in await self.submit(self.new_job(queue="purged", delay=40), self.new_job(queue="purged", delay=41)):
             self.promised[job.id] = {State.CANCELLED, State.SUCCEEDED}
         with suppress(Problem):
             await queues.purge("purged")
@@ -213,14 +213,14 @@ class Life:
     async def _cancel_what_is_held_back(self) -> None:
         with suppress(Problem):
             await self.node.services.queues.pause("held", True)
-        for job in await self.submit(self.offer(queue="held")):
+        for job in await self.submit(self.new_job(queue="held")):
             await asyncio.sleep(0.1)
             await self.ask(self.node.services.jobs.cancel(job.id, None, None))
 
     async def _work_outside(self) -> None:
         """Each lease ends in another way; the last is forgotten, and runs out."""
         leases = self.node.services.leases
-        await self.submit(*[self.offer("pull") for _ in range(6)])
+        await self.submit(*[self.new_job("pull") for _ in range(6)])
         calls: list[Callable[[str], Awaitable[object]]] = [
             lambda token: leases.finish(token, None),
             lambda token: leases.extend(token, 9.0),
@@ -229,7 +229,7 @@ class Life:
             lambda _: asyncio.sleep(6),
         ]
         for call in calls:
-            lease = await self.lend()
+            lease = await self.lease_out()
             if lease is not None:
                 with suppress(Problem):
                     await call(lease.token)
@@ -239,18 +239,18 @@ class Life:
     async def settle(self) -> None:
         """The store is well again: what is left to do is done, and those who run for ever are stopped."""
         self.store.heal()
-        if any(job.queue == "held" and not job.is_final for job in self.store.peek().values()):
+        if any(job.queue == "held" and not job.is_final for job in self.store.snapshot().values()):
             await self.node.services.queues.pause("held", False)
         with suppress(QueueNotFound):
             await self.node.services.queues.pause("side", False)
         await asyncio.sleep(10)  # longer than a lease, and than any pause after a failure
         for _ in range(60):
-            if all(job.is_final for job in self.store.peek().values()):
+            if all(job.is_final for job in self.store.snapshot().values()):
                 return
-            lease = await self.lend()
+            lease = await self.lease_out()
             if lease is not None:
                 await self.node.services.leases.finish(lease.token, None)
-            for id, job in self.store.peek().items():
+            for id, job in self.store.snapshot().items():
                 if job.kind == "endless" and not job.is_final:
                     with suppress(StorageFull, StoreUnavailable):
                         await self.node.services.jobs.cancel(id, None, None)
@@ -262,7 +262,7 @@ class Life:
         self._check_memory()
 
     def _check_jobs(self) -> None:
-        jobs = self.store.peek()
+        jobs = self.store.snapshot()
         for job in jobs.values():
             assert job.is_final, f"{job.id}, {job.kind} in {job.queue}, is {job.state.word} for ever"
         for id, states in self.promised.items():
@@ -275,7 +275,7 @@ class Life:
 
     def _check_runs(self, *, has_crashed: bool) -> None:
         """Each run is an attempt on record, and no other follows the one that succeeded."""
-        jobs = self.store.peek()
+        jobs = self.store.snapshot()
         done: set[str] = set()
         for run in self.runs:
             if run.id not in jobs:
@@ -347,7 +347,7 @@ async def test_no_write_that_fails_loses_or_stops_anything(
 ) -> None:
     failed = await _sweep(clock, fault, is_crashing=is_crashing)
 
-    assert {*failed} == {"add", "claim", "save", "finish", "delete", "purge", "forget_memos", "override"}
+    assert {*failed} == {"add", "claim", "save", "finish", "delete", "purge", "forget_records", "override"}
     assert len(failed) > 50
 
 
@@ -359,7 +359,7 @@ async def test_drain_with_a_store_that_fails_at_any_write_leaves_everything_to_t
     for nth in range(1, MOST_WRITES):
         life = Life(clock=clock, store=SweptStore(nth=nth, fault=fault))
         await life.node.start()
-        await life.submit(life.offer("endless", timeout=1_000.0), life.offer("slow"), life.offer(delay=1))
+        await life.submit(life.new_job("endless", timeout=1_000.0), life.new_job("slow"), life.new_job(delay=1))
         await asyncio.sleep(0.1)
         await life.node.stop()
         name = life.store.failed

@@ -16,7 +16,7 @@ from erelong.lanes.lane import INSIDE, Slot
 from erelong.lanes.lanes import STRICT
 from erelong.model.job import SECOND, Job
 from erelong.settings.queues import LabelConcurrency, QueueSettings, Rate
-from erelong.stores.base import glance_at
+from erelong.stores.base import peek_at
 from tests.support.builders import NOW, make_job, make_retry
 from tests.support.examples import examples
 from tests.support.lanes import make_lanes
@@ -117,7 +117,7 @@ class LanesMachine(RuleBasedStateMachine):
         labels = {"tenant": label, "region": f"r{label}"} if label else None
         asked: dict[str, Any] = {"labels": labels, "priority": priority, "delay": seconds, "retry": RETRY}
         job = make_job(queue=queue, seq=seq, **asked)
-        self.lanes.put(glance_at(job))
+        self.lanes.put(peek_at(job))
         model = self.models[queue]
         before = model.waiting.pop(seq, job)
         if not model.waiting and model.label_of(before) != model.label_of(job):  # it leaves and comes back
@@ -195,7 +195,7 @@ class LanesMachine(RuleBasedStateMachine):
         model.settings = override
         model.bucket = Bucket(least=0.0)
         for seq in displaced:
-            self.lanes.put(glance_at(model.waiting[seq]))
+            self.lanes.put(peek_at(model.waiting[seq]))
 
     @rule(seconds=st.sampled_from([0.001, 0.1, 1.0, 5.0]))
     def pass_time(self, seconds: float) -> None:
@@ -239,12 +239,12 @@ class LanesMachine(RuleBasedStateMachine):
             if lane is None:
                 continue
             assert (lane.due, lane.running) == (len(model.waiting), len(model.running))
-            waiting = {seq: strand.label for strand in lane.strands.values() for seq in strand.waiting}
+            waiting = {seq: sublane.label for sublane in lane.sublanes.values() for seq in sublane.waiting}
             assert waiting == {seq: model.label_of(job) for seq, job in model.waiting.items()}
             assert lane.places == {seq: (INSIDE, label) for seq, label in waiting.items() if label}
             assert lane.running_by == Counter(slot.label for slot in model.running if slot.label)
             if not lane.due and not lane.running:
-                assert (lane.strands, lane.due_for) == ({}, {})
+                assert (lane.sublanes, lane.due_for) == ({}, {})
                 assert not any(lane.turns.values())
 
     @invariant()

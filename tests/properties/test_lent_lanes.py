@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from erelong.lanes.lanes import Lanes
 from erelong.settings.queues import LabelConcurrency, QueueSettings
-from erelong.stores.base import glance_at
+from erelong.stores.base import peek_at
 from tests.support.builders import make_job, make_retry
 from tests.support.lanes import make_lanes as build_lanes
 
@@ -27,7 +27,7 @@ def make_lanes(asked: list[tuple[str, str, int, str]]) -> Lanes:
     lanes = build_lanes(LIMITED, pull_kinds=KINDS)
     for seq, (kind, queue, delay, tenant) in enumerate(asked, 1):
         labels = {"tenant": tenant}
-        lanes.put(glance_at(make_job(kind=kind, queue=queue, delay=delay, labels=labels, seq=seq, retry=RETRY)))
+        lanes.put(peek_at(make_job(kind=kind, queue=queue, delay=delay, labels=labels, seq=seq, retry=RETRY)))
     return lanes
 
 

@@ -145,14 +145,14 @@ class Lifecycle(RuleBasedStateMachine):
         assert self.job.cancel(self.now) is self.job
 
     @rule()
-    def spoil(self) -> None:
+    def mark_unreadable(self) -> None:
         before = self.job
-        self.take(lambda job: job.spoil(self.now, "its stored params cannot be read"), ALL)
+        self.take(lambda job: job.mark_unreadable(self.now, "its stored params cannot be read"), ALL)
         assert self.job.state is (before.state if before.is_final else State.FAILED)
 
     @rule()
     def again(self) -> None:
-        if self.take(lambda job: job.again(self.now), ENDED_BADLY):
+        if self.take(lambda job: job.revive(self.now), ENDED_BADLY):
             self.forget_counts()
             assert (self.job.state, self.job.due_at) == (State.SCHEDULED, self.now)
 

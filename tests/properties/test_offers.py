@@ -13,7 +13,7 @@ from erelong.errors import Forbidden, Invalid
 from erelong.handlers.registry import make_kinds
 from erelong.lanes.lanes import Lanes
 from erelong.model.caller import ANYBODY, Caller, Scope
-from erelong.model.submission import Offer
+from erelong.model.submission import NewJob
 from erelong.service.factory import JobFactory
 from erelong.service.services import Services
 from erelong.settings.queues import QueueSettings
@@ -82,16 +82,16 @@ def make_lanes() -> Lanes:
     return build_lanes(CONFIG.queues, aging=1)
 
 
-def said(offers: SubmitParser, body: Any, caller: Caller) -> Any:
+def said(new_jobs: SubmitParser, body: Any, caller: Caller) -> Any:
     """The offer without its random part, or the words of the refusal."""
     sent = orjson.dumps(body)
     read = orjson.loads(sent)
     try:
-        offer = offers.read(read, NOW, caller)
+        new_job = new_jobs.read(read, NOW, caller)
     except (Invalid, Forbidden) as problem:
         return repr(problem), problem.detail, str(problem.faults)
     assert orjson.dumps(read) == sent
-    return repr(offer._replace(job=offer.job._replace(token="")))  # by its text, as 1 is equal to 1.0 and to True
+    return repr(new_job._replace(job=new_job.job._replace(token="")))  # by its text, as 1 is equal to 1.0 and to True
 
 
 @given(st.lists(st.tuples(BODIES | SINGLE, st.sampled_from([ANYBODY, LIMITED])), min_size=2, max_size=12))
@@ -109,45 +109,45 @@ def said(offers: SubmitParser, body: Any, caller: Caller) -> Any:
 @example(2 * [({**USUAL, "key": "k", "on_conflict": "keep"}, ANYBODY)])
 def test_body_is_read_as_if_it_were_the_first(asked: list[tuple[Any, Caller]]) -> None:
     lanes = make_lanes()
-    offers = make_parser(lanes)
+    new_jobs = make_parser(lanes)
 
-    read = [said(offers, body, caller) for body, caller in asked]
+    read = [said(new_jobs, body, caller) for body, caller in asked]
 
     assert read == [said(make_parser(lanes), body, caller) for body, caller in asked]
 
 
 def test_what_is_set_for_a_queue_holds_for_the_next_body() -> None:
     lanes = make_lanes()
-    offers = make_parser(lanes)
+    new_jobs = make_parser(lanes)
     timeouts = []
 
     for timeout in (None, 8.0, 9.0, None):
         lanes.configure("mail", QueueSettings(timeout=timeout) if timeout else None)
-        timeouts += [offers.read(USUAL, NOW, ANYBODY).job.timeout for _ in range(2)]
+        timeouts += [new_jobs.read(USUAL, NOW, ANYBODY).job.timeout for _ in range(2)]
 
     assert timeouts == [7, 7, 8, 8, 9, 9, 7, 7]
 
 
 def test_each_job_has_a_token_of_its_own() -> None:
-    offers = make_parser(make_lanes())
+    new_jobs = make_parser(make_lanes())
 
-    tokens = {offers.read(USUAL, NOW, ANYBODY).job.token for _ in range(2_000)}
+    tokens = {new_jobs.read(USUAL, NOW, ANYBODY).job.token for _ in range(2_000)}
 
     assert len(tokens) == 2_000
 
 
 def test_templates_are_bounded_however_many_queues_are_named() -> None:
-    offers = make_parser(make_lanes())
+    new_jobs = make_parser(make_lanes())
 
     for number in range(3 * MAX_TEMPLATES):
-        offers.read({**USUAL, "queue": f"q{number}"}, NOW, ANYBODY)
+        new_jobs.read({**USUAL, "queue": f"q{number}"}, NOW, ANYBODY)
 
-    assert len(offers._templates) <= MAX_TEMPLATES
+    assert len(new_jobs._templates) <= MAX_TEMPLATES
 
 
 def test_conflict_without_a_key_is_left_to_the_default() -> None:
-    offers = make_parser(make_lanes())
+    new_jobs = make_parser(make_lanes())
 
-    first, second = (offers.read({**USUAL, "on_conflict": None}, NOW, ANYBODY) for _ in range(2))
+    first, second = (new_jobs.read({**USUAL, "on_conflict": None}, NOW, ANYBODY) for _ in range(2))
 
-    assert first.on_conflict is second.on_conflict is Offer(first.job).on_conflict
+    assert first.on_conflict is second.on_conflict is NewJob(first.job).on_conflict

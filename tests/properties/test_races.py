@@ -119,7 +119,7 @@ class Race:
                 await service.run(job.id, None)
             case "delete":
                 await service.delete(job.id, None)
-                assert self.store.peek(job.seq) is None
+                assert self.store.snapshot(job.seq) is None
             case "retry":
                 self.retried.add(job.id)
                 await service.retry(job.id, None)
@@ -138,7 +138,7 @@ class Race:
         """What has been claimed, and nothing else, may begin."""
         name = parse_id(attempt.id)
         assert name is not None
-        stored = self.store.peek(name[0])
+        stored = self.store.snapshot(name[0])
         assert stored is not None, "it was forgotten"
         assert stored.state is State.RUNNING, f"it is {stored.state.word}"
         assert (stored.attempt, stored.started_at) == (attempt.number, attempt.started_at)
@@ -151,7 +151,7 @@ class Race:
     def check(self) -> None:
         """Each job that is left has ended, and its record is what happened."""
         for job in self.jobs:
-            stored = self.store.peek(job.seq)
+            stored = self.store.snapshot(job.seq)
             if stored is not None:
                 self.check_record(stored)
         self.engine.assert_all_given_back()

@@ -18,7 +18,7 @@ from erelong.model.document import Document
 from erelong.model.job import SECOND, Job, State
 from erelong.model.outcome import End, Outcome
 from erelong.model.query import Order, Query
-from erelong.model.submission import MEMO_LIFE, Memo, Offer
+from erelong.model.submission import RECORD_LIFE, IdempotencyRecord, NewJob
 from erelong.stores.base import Claim, Ending, Override, Pause, Saved, Store
 from erelong.stores.memory import MemoryStore
 from erelong.stores.sqlite import listing as sqlite_listing
@@ -78,14 +78,14 @@ class More(NamedTuple):
         return {"beside": self.documents, "also": added}
 
 
-def add(offers: list[dict[str, Any]], is_whole: bool, memo: Memo | None, more: More) -> Step:
+def add(new_jobs: list[dict[str, Any]], is_whole: bool, record: IdempotencyRecord | None, more: More) -> Step:
     async def step(twins: Twins) -> None:
         made = [
-            Offer(make_job(now=twins.now, retry=RETRY, **asked), on_conflict)
-            for asked, on_conflict in ((offer["job"], offer["on_conflict"]) for offer in offers)
+            NewJob(make_job(now=twins.now, retry=RETRY, **asked), on_conflict)
+            for asked, on_conflict in ((new_job["job"], new_job["on_conflict"]) for new_job in new_jobs)
         ]
         others = more.arguments(len(made), twins.now)
-        await twins.ask(lambda store: store.add(made, now=twins.now, is_whole=is_whole, memo=memo, **others))
+        await twins.ask(lambda store: store.add(made, now=twins.now, is_whole=is_whole, record=record, **others))
 
     return step
 
@@ -146,7 +146,7 @@ CHANGES: dict[str, Callable[[Job, int], Job]] = {
     "run": lambda job, now: job.run_now(now),
     "cancel": lambda job, now: job.cancel(now),
     "expire": lambda job, now: job.expire(now),
-    "retry": lambda job, now: job.again(now),
+    "retry": lambda job, now: job.revive(now),
 }
 
 
@@ -195,9 +195,9 @@ def purge(picks: list[int], age: int) -> Step:
     return step
 
 
-def forget_memos(age: int, limit: int) -> Step:
+def forget_records(age: int, limit: int) -> Step:
     async def step(twins: Twins) -> None:
-        await twins.ask(lambda store: store.forget_memos(now=twins.now + MEMO_LIFE - age * SECOND, limit=limit))
+        await twins.ask(lambda store: store.forget_records(now=twins.now + RECORD_LIFE - age * SECOND, limit=limit))
 
     return step
 
@@ -235,10 +235,14 @@ def restart() -> Step:
 
 CHANGE = st.sampled_from([*CHANGES])
 INSTANTS = SECONDS.map(lambda seconds: NOW + seconds * SECOND)
-MEMOS = st.builds(
-    Memo, st.just("caller"), st.sampled_from("mn"), st.sampled_from([b"1", b"2"]), st.sampled_from([MEMO_LIFE, SECOND])
+RECORDS = st.builds(
+    IdempotencyRecord,
+    st.just("caller"),
+    st.sampled_from("mn"),
+    st.sampled_from([b"1", b"2"]),
+    st.sampled_from([RECORD_LIFE, SECOND]),
 )
-OFFERS = st.fixed_dictionaries(
+NEW_JOBS = st.fixed_dictionaries(
     {
         "on_conflict": st.sampled_from(OnConflict),
         "job": st.fixed_dictionaries(
@@ -276,7 +280,7 @@ QUERIES = st.builds(
     is_full=st.booleans(),
 )
 STEPS = st.one_of(
-    *(st.builds(add, st.lists(OFFERS, max_size=4), st.booleans(), st.none() | MEMOS, MORE) for _ in range(2)),
+    *(st.builds(add, st.lists(NEW_JOBS, max_size=4), st.booleans(), st.none() | RECORDS, MORE) for _ in range(2)),
     *(st.builds(save, st.lists(st.tuples(PICKS, CHANGE), max_size=4), st.booleans(), MORE) for _ in range(3)),
     st.builds(wait, SECONDS | st.just(24 * 3600)),
     *(st.builds(claim, st.lists(PICKS, max_size=4)) for _ in range(2)),
@@ -284,7 +288,7 @@ STEPS = st.one_of(
     st.builds(delete, PICKS, st.booleans(), MORE),
     st.builds(ended, QUEUES, st.sampled_from(State), st.tuples(INSTANTS, PICKS), SECONDS, st.integers(1, 2)),
     st.builds(purge, st.lists(PICKS, max_size=3), SECONDS),
-    st.builds(forget_memos, SECONDS, st.integers(1, 2)),
+    st.builds(forget_records, SECONDS, st.integers(1, 2)),
     st.builds(restart),
     st.builds(override, QUEUES, st.none() | st.builds(Override, st.none() | st.just(b"{}"), PAUSES)),
     st.builds(listing, QUERIES),
@@ -331,16 +335,16 @@ async def _walk(sqlite: SqliteStore, steps: list[Step]) -> None:
 
 
 def _empty(store: SqliteStore) -> None:
-    for table in ("jobs", "labels", "counts", "memos", "overrides", "documents"):
+    for table in ("jobs", "labels", "counts", "idempotency_records", "overrides", "documents"):
         store._file.write.execute(f"DELETE FROM {table}")
-    store._ledger.last_seq = 0
+    store._counters.last_seq = 0
     _load(store)
     store._running.renew()  # as numbers begin anew
 
 
 def _load(store: SqliteStore) -> None:
     store._running.load(store._file.write)
-    store._ledger.load(store._file.write, last_seq=store._ledger.last_seq)
+    store._counters.load(store._file.write, last_seq=store._counters.last_seq)
 
 
 async def _answer(question: Callable[[Store], Awaitable[object]], store: Store) -> object:

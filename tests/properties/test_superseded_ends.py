@@ -20,7 +20,7 @@ from erelong.lanes.pollers import LeaseRequest
 from erelong.model.conflict import OnConflict
 from erelong.model.job import Job, State
 from erelong.model.outcome import End, Error
-from erelong.model.submission import Offer
+from erelong.model.submission import NewJob
 from erelong.settings.sections import ServerSection
 from tests.support.builders import make_job, make_retry
 from tests.support.dawdling import DawdlingStore
@@ -79,7 +79,7 @@ class Trial:
         await self.engine.node.start()
         self.older = await self.engine.submit(key="k", kind=kind, delay=DUE, timeout=timeout, retry=RETRY)
         taking = asyncio.create_task(self.take_over(on_conflict, DUE + LASTS + offset))
-        ending = asyncio.create_task(self.lend() if self.is_lent else self.bring_about())
+        ending = asyncio.create_task(self.lease_out() if self.is_lent else self.bring_about())
         await asyncio.gather(taking, ending)
         await asyncio.sleep(2)
         if self.end in ("drain", "kill"):
@@ -96,9 +96,9 @@ class Trial:
     async def take_over(self, on_conflict: OnConflict, after: float) -> None:
         await asyncio.sleep(after)
         now = self.clock.now()
-        offer = Offer(make_job(key="k", params={"new": 1}, delay=1_000, now=now), on_conflict)
+        new_job = NewJob(make_job(key="k", params={"new": 1}, delay=1_000, now=now), on_conflict)
         with suppress(Problem):  # the service stops, or the key has no room: then nothing is promised
-            (entry,) = (await self.engine.node.services.jobs.add([offer], now=now)).entries
+            (entry,) = (await self.engine.node.services.jobs.add([new_job], now=now)).entries
             assert entry is not None
             self.newer, self.was_superseded = entry.job, entry.superseded is not None
 
@@ -142,7 +142,7 @@ class Trial:
             self.store.copy_from(died)
             await self.engine.node.stop()
 
-    async def lend(self) -> None:
+    async def lease_out(self) -> None:
         leases = self.engine.node.services.leases
         seconds = LASTS if self.end in ("lease runs out", "drain", "kill") else 1.0
         ask = LeaseRequest(frozenset({"pull"}), frozenset(), 1, seconds)
@@ -172,9 +172,9 @@ class Trial:
         jobs = self.store.peek_all()
         live = [job for job in jobs if not job.is_final and job.key == "k"]
         assert len(live) <= 1
-        older = self.store.peek(self.older.seq)
+        older = self.store.snapshot(self.older.seq)
         assert older is not None
-        if self.newer is not None and self.store.peek(self.newer.seq) is not None:
+        if self.newer is not None and self.store.snapshot(self.newer.seq) is not None:
             assert [job.seq for job in live] == [self.newer.seq], "the newer job has not the key, or does not live"
             assert not live[0].superseded
         if older.superseded:
@@ -204,7 +204,7 @@ class Trial:
 
     def check_end(self) -> None:
         """That of a job which was superseded in the middle of its first attempt."""
-        older = self.store.peek(self.older.seq)
+        older = self.store.snapshot(self.older.seq)
         assert older is not None
         error = error_of(older)["type"] if older.error else None
         assert (older.superseded, older.state, error) == (True, *EXPECTED[self.end])

@@ -23,12 +23,12 @@ from erelong.model.conflict import OnConflict
 from erelong.model.ids import parse_id
 from erelong.model.job import Job, State
 from erelong.model.outcome import End, Outcome
-from erelong.model.submission import Fate, Offer, Receipt
+from erelong.model.submission import AddStatus, NewJob, Receipt
 from erelong.settings.sections import WorkersSection
 from erelong.stores.base import Claim, Ending, Store, Verdicts
 from erelong.stores.memory import MemoryStore
 from erelong.stores.sqlite.store import SqliteStore
-from tests.support.builders import ALL, NOW, count_both, make_failure, make_job, make_offer, make_retry
+from tests.support.builders import ALL, NOW, count_both, make_failure, make_job, make_new_job, make_retry
 from tests.support.dawdling import DawdlingStore
 from tests.support.engine import Engine, error_of, outcomes_of
 from tests.support.examples import TIMES, examples
@@ -63,12 +63,12 @@ class WatchedStore(DawdlingStore):
         self.superseded: set[int] = set()
         self.wrong: list[str] = []  # what was raised in a duty would be caught there
 
-    async def add(self, offers: Sequence[Offer], *, now: Instant, **asked: Any) -> Receipt:
+    async def add(self, new_jobs: Sequence[NewJob], *, now: Instant, **asked: Any) -> Receipt:
         await self._before("add")
-        receipt = await MemoryStore.add(self, offers, now=now, **asked)
+        receipt = await MemoryStore.add(self, new_jobs, now=now, **asked)
         (entry,) = receipt.entries
         assert entry is not None
-        assert entry.fate in (Fate.ADDED, Fate.CHANGED), "an event was refused"
+        assert entry.status in (AddStatus.ADDED, AddStatus.CHANGED), "an event was refused"
         self.newest, self.has_begun = entry.job.seq, False
         if entry.superseded is not None:
             self.superseded.add(entry.superseded.seq)
@@ -93,7 +93,7 @@ class WatchedStore(DawdlingStore):
         return verdicts
 
     def look(self) -> None:
-        newest = self.peek(self.newest)
+        newest = self.snapshot(self.newest)
         live = [job for job in self.peek_all() if not job.is_final]
         if newest is None or newest.superseded or (newest.is_final and not self.has_begun):
             self.wrong.append(f"the newest event has neither a live job nor had an attempt: {newest}")
@@ -125,14 +125,14 @@ class Race:
         now = self.clock.now()
         params = {"n": number, "lasts": event.lasts}
         job = make_job(key="k", params=params, delay=event.delay, retry=RETRY, now=now)
-        receipt = await self.engine.node.services.jobs.add([Offer(job, event.on_conflict)], now=now)
+        receipt = await self.engine.node.services.jobs.add([NewJob(job, event.on_conflict)], now=now)
         (entry,) = receipt.entries
         assert entry is not None
-        assert (entry.fate is Fate.CHANGED) <= (entry.superseded is None)
+        assert (entry.status is AddStatus.CHANGED) <= (entry.superseded is None)
 
     async def work(self, attempt: Attempt) -> None:
         seq, _ = parse_id(attempt.id) or (0, "")
-        job = self.store.peek(seq)
+        job = self.store.snapshot(seq)
         assert job is not None
         await asyncio.sleep(orjson.loads(job.params)["lasts"])
         if self.chance.random() < 0.4:
@@ -205,17 +205,17 @@ async def _finish(store: Store, job: Job, outcome: Outcome) -> Job:
 
 async def _race_once(store: Store, chance: random.Random, holder: Job) -> Job:
     """A claim or the end of an attempt, and one or two events, all at once; the job of the newest event."""
-    offers = [
-        make_offer(key="k", params={"n": n}, on_conflict=chance.choice([OnConflict.REPLACE, OnConflict.RESCHEDULE]))
+    new_jobs = [
+        make_new_job(key="k", params={"n": n}, on_conflict=chance.choice([OnConflict.REPLACE, OnConflict.RESCHEDULE]))
         for n in range(chance.choice([1, 1, 2]))
     ]
     outcome = chance.choice(OUTCOMES)
 
     async def take_over() -> Job:
-        for offer in offers:
-            (entry,) = (await store.add([offer], now=NOW)).entries
+        for new_job in new_jobs:
+            (entry,) = (await store.add([new_job], now=NOW)).entries
             assert entry is not None
-            assert entry.fate in (Fate.ADDED, Fate.CHANGED)
+            assert entry.status in (AddStatus.ADDED, AddStatus.CHANGED)
         assert entry is not None
         return entry.job
 
@@ -246,15 +246,15 @@ async def _race_on_threads(folder: Path, rounds: int) -> None:
     store = SqliteStore(path=folder / "erelong.db", durability="normal")
     await store.open()
     holder: Job | None = None
-    fates: Counter[str] = Counter()
+    statuses: Counter[str] = Counter()
     for _ in range(rounds):
         if holder is None:
-            (entry,) = (await store.add([make_offer(key="k", retry=RETRY)], now=NOW)).entries
+            (entry,) = (await store.add([make_new_job(key="k", retry=RETRY)], now=NOW)).entries
             assert entry is not None
             holder = entry.job
         before = holder
         holder = await _check(store, await _race_once(store, chance, holder))
-        fates[
+        statuses[
             f"{before.state.word}, then {'another' if holder and holder.seq != before.seq else 'the same or none'}"
         ] += 1
     for job in await store.list(ALL):
@@ -263,7 +263,7 @@ async def _race_on_threads(folder: Path, rounds: int) -> None:
     counted, stored = await count_both(store)
     assert counted == stored
     await store.close()
-    assert all(fates[f"{state}, then another"] > rounds / 50 for state in ("scheduled", "running")), fates
+    assert all(statuses[f"{state}, then another"] > rounds / 50 for state in ("scheduled", "running")), statuses
 
 
 def test_newest_event_has_a_live_job_whatever_the_threads_of_the_store_do_at_once(tmp_path: Path) -> None:

@@ -162,7 +162,7 @@ class WindowMachine(RuleBasedStateMachine):
         self.engine.node.engine._refill.set()
         self.run(self.settle())
 
-    @rule(methods=st.sampled_from([("due",), ("glance",), ("due", "glance")]))
+    @rule(methods=st.sampled_from([("due",), ("peek",), ("due", "peek")]))
     def fail_reads(self, methods: tuple[str, ...]) -> None:
         self.is_calm = False
         self.store.broken |= dict.fromkeys(methods, StoreUnavailable("not now"))
@@ -173,10 +173,10 @@ class WindowMachine(RuleBasedStateMachine):
         self.store.due_takes = seconds
 
     @rule(pick=PICKS)
-    def spoil(self, pick: int) -> None:
+    def mark_unreadable(self, pick: int) -> None:
         self.is_calm = False
         if (job := self.picked(pick)) is not None:
-            self.store.refuse("glance", job.seq)
+            self.store.refuse("peek", job.seq)
 
     @rule()
     def heal(self) -> None:

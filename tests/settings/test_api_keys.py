@@ -72,14 +72,14 @@ def test_text_is_redacted_of_tokens_of_leases_in_paths() -> None:
 
 
 @pytest.mark.parametrize(
-    ("queues", "asked", "strange"),
+    ("queues", "asked", "foreign"),
     [((), ["a", "b"], []), (("a",), ["a", "b", "c"], ["b", "c"]), (("a", "b"), ["b"], []), (("a",), [], [])],
 )
-def test_caller_knows_its_queues(queues: tuple[str, ...], asked: list[str], strange: list[str]) -> None:
+def test_caller_knows_its_queues(queues: tuple[str, ...], asked: list[str], foreign: list[str]) -> None:
     caller = Caller(name="x", scopes=frozenset(), queues=frozenset(queues))
 
-    assert caller.strange(asked) == strange
-    assert [queue for queue in asked if not caller.may_use(queue)] == strange
+    assert caller.foreign(asked) == foreign
+    assert [queue for queue in asked if not caller.may_use(queue)] == foreign
 
 
 def test_anybody_may_everything() -> None:

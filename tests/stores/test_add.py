@@ -7,9 +7,9 @@ import pytest
 from erelong.model.conflict import OnConflict
 from erelong.model.job import State
 from erelong.model.query import Query
-from erelong.model.submission import Added, Fate, Offer, Receipt
+from erelong.model.submission import AddResult, AddStatus, NewJob, Receipt
 from erelong.stores.base import Store
-from tests.support.builders import ALL, NOW, fates, make_ended, make_job, make_offer, put, put_one
+from tests.support.builders import ALL, NOW, make_ended, make_job, make_new_job, put, put_one, statuses
 
 pytestmark = pytest.mark.real_loop
 
@@ -59,31 +59,31 @@ async def test_jobs_without_a_key_never_conflict(store: Store) -> None:
 async def test_taken_key_is_a_conflict_that_shows_its_holder(store: Store) -> None:
     holder = await put_one(store, key="k")
 
-    receipt = await store.add([make_offer(key="k", params={"new": 1})], now=NOW)
+    receipt = await store.add([make_new_job(key="k", params={"new": 1})], now=NOW)
 
-    assert receipt == Receipt([Added(Fate.CONFLICT, holder)])
+    assert receipt == Receipt([AddResult(AddStatus.CONFLICT, holder)])
     assert await store.list(ALL) == [holder]
 
 
 async def test_keep_gives_back_the_holder(store: Store) -> None:
     holder = await put_one(store, key="k")
 
-    receipt = await store.add([make_offer(key="k", on_conflict=OnConflict.KEEP)], now=NOW)
+    receipt = await store.add([make_new_job(key="k", on_conflict=OnConflict.KEEP)], now=NOW)
 
-    assert receipt == Receipt([Added(Fate.EXISTS, holder)])
+    assert receipt == Receipt([AddResult(AddStatus.EXISTS, holder)])
     assert await store.list(ALL) == [holder]
 
 
 async def test_replace_puts_the_new_content_under_the_old_id(store: Store) -> None:
     holder = await put_one(store, key="k", labels={"old": "1"})
-    offer = make_offer(key="k", kind="http", params={"new": 1}, labels={"new": "1"}, on_conflict=OnConflict.REPLACE)
+    new_job = make_new_job(key="k", kind="http", params={"new": 1}, labels={"new": "1"}, on_conflict=OnConflict.REPLACE)
 
-    receipt = await store.add([offer], now=LATER)
+    receipt = await store.add([new_job], now=LATER)
 
-    replaced = offer.job._replace(
+    replaced = new_job.job._replace(
         seq=holder.seq, token=holder.token, created_at=holder.created_at, version=holder.version + 1
     )
-    assert receipt == Receipt([Added(Fate.CHANGED, replaced)])
+    assert receipt == Receipt([AddResult(AddStatus.CHANGED, replaced)])
     assert await store.list(ALL) == [replaced]
     assert await store.list(Query(labels={"new": "1"}, is_full=True)) == [replaced]
     assert await store.list(Query(labels={"old": "1"})) == []
@@ -91,12 +91,12 @@ async def test_replace_puts_the_new_content_under_the_old_id(store: Store) -> No
 
 async def test_reschedule_moves_only_the_time(store: Store) -> None:
     holder = await put_one(store, key="k", params={"old": 1})
-    offer = make_offer(key="k", delay=60, params={"new": 1}, on_conflict=OnConflict.RESCHEDULE)
+    new_job = make_new_job(key="k", delay=60, params={"new": 1}, on_conflict=OnConflict.RESCHEDULE)
 
-    receipt = await store.add([offer], now=LATER)
+    receipt = await store.add([new_job], now=LATER)
 
-    moved = holder.move(offer.job.execute_at, LATER)
-    assert receipt == Receipt([Added(Fate.CHANGED, moved)])
+    moved = holder.move(new_job.job.execute_at, LATER)
+    assert receipt == Receipt([AddResult(AddStatus.CHANGED, moved)])
     assert await store.list(ALL) == [moved]
 
 
@@ -104,29 +104,29 @@ async def test_reschedule_moves_only_the_time(store: Store) -> None:
 async def test_key_is_free_again_when_its_job_has_ended(store: Store, state: State) -> None:
     await put(store, make_ended(state, key="k"))
 
-    receipt = await store.add([make_offer(key="k")], now=NOW)
+    receipt = await store.add([make_new_job(key="k")], now=NOW)
 
-    assert fates(receipt) == [Fate.ADDED]
+    assert statuses(receipt) == [AddStatus.ADDED]
 
 
 @pytest.mark.parametrize(
-    ("on_conflict", "fate", "version"),
+    ("on_conflict", "status", "version"),
     [
-        (OnConflict.REJECT, Fate.CONFLICT, 1),
-        (OnConflict.KEEP, Fate.EXISTS, 1),
-        (OnConflict.REPLACE, Fate.CHANGED, 2),
-        (OnConflict.RESCHEDULE, Fate.CHANGED, 2),
+        (OnConflict.REJECT, AddStatus.CONFLICT, 1),
+        (OnConflict.KEEP, AddStatus.EXISTS, 1),
+        (OnConflict.REPLACE, AddStatus.CHANGED, 2),
+        (OnConflict.RESCHEDULE, AddStatus.CHANGED, 2),
     ],
 )
 async def test_two_offers_of_one_call_meet_like_two_calls(
-    store: Store, on_conflict: OnConflict, fate: Fate, version: int
+    store: Store, on_conflict: OnConflict, status: AddStatus, version: int
 ) -> None:
-    receipt = await store.add([make_offer(key="k"), make_offer(key="k", on_conflict=on_conflict)], now=NOW)
+    receipt = await store.add([make_new_job(key="k"), make_new_job(key="k", on_conflict=on_conflict)], now=NOW)
 
     first, second = receipt.entries
     assert first is not None
     assert second is not None
-    assert (first.fate, second.fate) == (Fate.ADDED, fate)
+    assert (first.status, second.status) == (AddStatus.ADDED, status)
     assert (second.job.id, second.job.version) == (first.job.id, version)
     assert await store.list(ALL) == [second.job]
 
@@ -134,9 +134,9 @@ async def test_two_offers_of_one_call_meet_like_two_calls(
 async def test_conflict_does_not_keep_the_other_offers_out(store: Store) -> None:
     holder = await put_one(store, key="k")
 
-    receipt = await store.add([make_offer(), make_offer(key="k"), make_offer()], now=NOW)
+    receipt = await store.add([make_new_job(), make_new_job(key="k"), make_new_job()], now=NOW)
 
-    assert fates(receipt) == [Fate.ADDED, Fate.CONFLICT, Fate.ADDED]
+    assert statuses(receipt) == [AddStatus.ADDED, AddStatus.CONFLICT, AddStatus.ADDED]
     assert [job.seq for job in await store.list(ALL)] == [holder.seq + 2, holder.seq + 1, holder.seq]
 
 
@@ -144,15 +144,15 @@ async def test_whole_add_with_a_conflict_stores_and_changes_nothing(store: Store
     taken = await put_one(store, key="taken")
     changed = await put_one(store, key="changed", labels={"old": "1"})
     counts = dict(store.counts())
-    offers = [
-        make_offer(key="new", queue="new", labels={"new": "1"}),
-        make_offer(key="changed", labels={"new": "1"}, on_conflict=OnConflict.REPLACE),
-        make_offer(key="taken"),
+    new_jobs = [
+        make_new_job(key="new", queue="new", labels={"new": "1"}),
+        make_new_job(key="changed", labels={"new": "1"}, on_conflict=OnConflict.REPLACE),
+        make_new_job(key="taken"),
     ]
 
-    receipt = await store.add(offers, now=NOW, is_whole=True)
+    receipt = await store.add(new_jobs, now=NOW, is_whole=True)
 
-    assert fates(receipt) == [Fate.ADDED, Fate.CHANGED, Fate.CONFLICT]
+    assert statuses(receipt) == [AddStatus.ADDED, AddStatus.CHANGED, AddStatus.CONFLICT]
     assert await store.list(ALL) == [changed, taken]
     assert await store.list(Query(labels={"new": "1"})) == []
     assert {group: jobs for group, jobs in store.counts().items() if jobs} == counts
@@ -161,25 +161,25 @@ async def test_whole_add_with_a_conflict_stores_and_changes_nothing(store: Store
 async def test_whole_add_tells_of_every_conflict(store: Store) -> None:
     await put(store, make_job(key="a"), make_job(key="b"))
 
-    receipt = await store.add([make_offer(key=key) for key in "acb"], now=NOW, is_whole=True)
+    receipt = await store.add([make_new_job(key=key) for key in "acb"], now=NOW, is_whole=True)
 
-    assert fates(receipt) == [Fate.CONFLICT, Fate.ADDED, Fate.CONFLICT]
+    assert statuses(receipt) == [AddStatus.CONFLICT, AddStatus.ADDED, AddStatus.CONFLICT]
 
 
 async def test_whole_add_without_a_conflict_stores_all(store: Store) -> None:
-    receipt = await store.add([make_offer(key="a"), make_offer()], now=NOW, is_whole=True)
+    receipt = await store.add([make_new_job(key="a"), make_new_job()], now=NOW, is_whole=True)
 
-    assert fates(receipt) == [Fate.ADDED, Fate.ADDED]
+    assert statuses(receipt) == [AddStatus.ADDED, AddStatus.ADDED]
     assert len(await store.list(ALL)) == 2
 
 
 async def test_key_of_an_add_taken_back_is_free(store: Store) -> None:
     await put(store, make_job(key="taken"))
-    await store.add([make_offer(key="k"), make_offer(key="taken")], now=NOW, is_whole=True)
+    await store.add([make_new_job(key="k"), make_new_job(key="taken")], now=NOW, is_whole=True)
 
-    receipt = await store.add([make_offer(key="k")], now=NOW)
+    receipt = await store.add([make_new_job(key="k")], now=NOW)
 
-    assert fates(receipt) == [Fate.ADDED]
+    assert statuses(receipt) == [AddStatus.ADDED]
 
 
 async def test_get_leaves_out_the_unknown(store: Store) -> None:
@@ -190,32 +190,34 @@ async def test_get_leaves_out_the_unknown(store: Store) -> None:
 
 
 async def test_many_jobs_are_added_in_one_call(store: Store) -> None:
-    receipt = await store.add([Offer(make_job(queue=str(number % 3))) for number in range(2_500)], now=NOW)
+    receipt = await store.add([NewJob(make_job(queue=str(number % 3))) for number in range(2_500)], now=NOW)
 
     assert [entry.job.seq for entry in receipt.entries if entry] == list(range(1, 2_501))
 
 
 async def test_each_of_many_jobs_is_stored_as_it_was_given(store: Store) -> None:
-    offers = [make_offer(queue="ab"[number % 2], params={"n": number}, priority=number % 10) for number in range(150)]
+    new_jobs = [
+        make_new_job(queue="ab"[number % 2], params={"n": number}, priority=number % 10) for number in range(150)
+    ]
 
-    receipt = await store.add(offers, now=NOW)
+    receipt = await store.add(new_jobs, now=NOW)
 
     added = [entry.job for entry in receipt.entries if entry is not None]
-    assert [job._replace(seq=0) for job in added] == [offer.job for offer in offers]
+    assert [job._replace(seq=0) for job in added] == [new_job.job for new_job in new_jobs]
     assert await store.list(ALL) == added[::-1]
 
 
 async def test_jobs_are_read_as_they_were_after_a_whole_was_refused(store: Store) -> None:
     moved, _ = await put(store, make_job(key="moved"), make_job(key="kept"))
-    offers = [
-        make_offer(key="moved", delay=9, on_conflict=OnConflict.RESCHEDULE),
-        make_offer(),
-        make_offer(key="kept", on_conflict=OnConflict.REJECT),
+    new_jobs = [
+        make_new_job(key="moved", delay=9, on_conflict=OnConflict.RESCHEDULE),
+        make_new_job(),
+        make_new_job(key="kept", on_conflict=OnConflict.REJECT),
     ]
 
-    refused = await store.add(offers, now=NOW, is_whole=True)
+    refused = await store.add(new_jobs, now=NOW, is_whole=True)
 
     assert refused.entries[2] is not None
-    assert refused.entries[2].fate is Fate.CONFLICT
+    assert refused.entries[2].status is AddStatus.CONFLICT
     seqs = [entry.job.seq for entry in refused.entries if entry is not None]
     assert {**await store.get(seqs[:1]), **await store.get(seqs[1:2])} == {moved.seq: moved}

@@ -6,7 +6,7 @@ import pytest
 
 from erelong.model.job import SECOND, State
 from erelong.model.query import Query
-from erelong.stores.base import Claim, Store, glance_at
+from erelong.stores.base import Claim, Store, peek_at
 from tests.support.builders import ALL, NOW, make_ended, make_job, make_running, put, put_one
 
 pytestmark = pytest.mark.real_loop
@@ -89,7 +89,7 @@ async def test_claimed_job_does_not_wait_any_more(store: Store) -> None:
     claimed, waiting = await put(store, make_job(), make_job())
     await store.claim([claimed.seq], now=NOW)
 
-    assert await store.glance([claimed.seq, waiting.seq]) == [glance_at(waiting)]
+    assert await store.peek([claimed.seq, waiting.seq]) == [peek_at(waiting)]
     assert await store.due((-1, -1), NOW + 1, 10) == [(NOW, waiting.seq)]
 
 

@@ -10,9 +10,9 @@ from erelong.errors import DocumentChanged
 from erelong.model.document import Document
 from erelong.model.job import Job
 from erelong.model.outcome import End, Outcome
-from erelong.model.submission import Memo
+from erelong.model.submission import IdempotencyRecord
 from erelong.stores.base import Ending, Saved, Store
-from tests.support.builders import ALL, NOW, make_job, make_offer, put_one
+from tests.support.builders import ALL, NOW, make_job, make_new_job, put_one
 
 pytestmark = pytest.mark.real_loop
 
@@ -25,7 +25,7 @@ Call = Callable[..., Awaitable[tuple[bool, list[Job]]]]
 
 async def _add(store: Store, *, is_refused: bool, **others: object) -> tuple[bool, list[Job]]:
     await put_one(store, key="held")
-    receipt = await store.add([make_offer(key="held" if is_refused else None)], now=NOW, **others)  # type: ignore[arg-type]
+    receipt = await store.add([make_new_job(key="held" if is_refused else None)], now=NOW, **others)  # type: ignore[arg-type]
     return not is_refused, [*receipt.also]
 
 
@@ -135,19 +135,19 @@ async def test_document_is_stored_if_one_of_several_items_is(store: Store) -> No
 
 async def test_conflict_in_a_whole_batch_stores_nothing_beside_it(store: Store) -> None:
     await put_one(store, key="held")
-    offers = [make_offer(), make_offer(key="held")]
+    new_jobs = [make_new_job(), make_new_job(key="held")]
 
-    receipt = await store.add(offers, now=NOW, is_whole=True, beside=[FIRST], also=[(0, make_job())])
+    receipt = await store.add(new_jobs, now=NOW, is_whole=True, beside=[FIRST], also=[(0, make_job())])
 
     assert (receipt.also, len(await store.list(ALL))) == ((), 1)
     assert await store.document("schedule", "report") is None
 
 
 async def test_replayed_add_stores_nothing_beside_it(store: Store) -> None:
-    memo = Memo("caller", "key", b"")
-    await store.add([make_offer()], now=NOW, memo=memo)
+    record = IdempotencyRecord("caller", "key", b"")
+    await store.add([make_new_job()], now=NOW, record=record)
 
-    receipt = await store.add([make_offer()], now=NOW, memo=memo, beside=[FIRST], also=[(0, make_job())])
+    receipt = await store.add([make_new_job()], now=NOW, record=record, beside=[FIRST], also=[(0, make_job())])
 
     assert (receipt.replayed, receipt.also, len(await store.list(ALL))) == (True, (), 1)
     assert await store.document("schedule", "report") is None

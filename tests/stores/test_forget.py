@@ -6,9 +6,20 @@ import pytest
 
 from erelong.model.job import SECOND, State
 from erelong.model.query import Query
-from erelong.model.submission import Fate
+from erelong.model.submission import AddStatus
 from erelong.stores.base import Saved, Store
-from tests.support.builders import ALL, NOW, fates, make_ended, make_job, make_offer, make_running, purge, put, put_one
+from tests.support.builders import (
+    ALL,
+    NOW,
+    make_ended,
+    make_job,
+    make_new_job,
+    make_running,
+    purge,
+    put,
+    put_one,
+    statuses,
+)
 
 pytestmark = pytest.mark.real_loop
 
@@ -49,7 +60,7 @@ async def test_key_of_a_deleted_job_is_free(store: Store) -> None:
     job = await put_one(store, key="k")
     await store.delete(job)
 
-    assert fates(await store.add([make_offer(key="k")], now=NOW)) == [Fate.ADDED]
+    assert statuses(await store.add([make_new_job(key="k")], now=NOW)) == [AddStatus.ADDED]
 
 
 async def test_deleted_job_is_not_claimed(store: Store) -> None:
@@ -115,7 +126,7 @@ async def test_purge_leaves_a_job_that_has_not_ended_before(store: Store, how: s
     (job,) = await put(store, make_ended(State.FAILED, now=NOW + (5 if how == "young" else 0)))
     match how:
         case "retried":
-            await store.save([job.again(NOW)])
+            await store.save([job.revive(NOW)])
         case "deleted":
             await store.delete(job)
 

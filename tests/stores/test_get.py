@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from erelong.model.job import State
-from erelong.stores.base import Store, glance_at
+from erelong.stores.base import Store, peek_at
 from tests.support.builders import make_ended, make_job, make_running, put
 
 pytestmark = pytest.mark.real_loop
@@ -26,4 +26,4 @@ async def test_glance_sees_those_that_wait(store: Store) -> None:
         make_ended(State.CANCELLED),
     )
 
-    assert await store.glance([4, 3, 2, 1, 99]) == [glance_at(labelled), glance_at(waiting)]
+    assert await store.peek([4, 3, 2, 1, 99]) == [peek_at(labelled), peek_at(waiting)]

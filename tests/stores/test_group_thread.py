@@ -107,7 +107,7 @@ async def test_store_whose_thread_has_ended_says_which(tmp_path: Path, name: str
     thread._calls.put(None)
     thread._thread.join(5)
 
-    assert store.ailment() == f"the thread {thread._name} has ended: restart the service"
+    assert store.status() == f"the thread {thread._name} has ended: restart the service"
     await store.close()
 
 
@@ -124,6 +124,6 @@ async def test_store_thread_survives_what_would_end_a_process(tmp_path: Path, na
 
     job = await put_one(store)
     assert (await store.get([job.seq]))[job.seq] == job
-    assert len(await store.glance([job.seq])) == 1
-    assert store.ailment() is None
+    assert len(await store.peek([job.seq])) == 1
+    assert store.status() is None
     await store.close()

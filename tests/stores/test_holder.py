@@ -62,7 +62,7 @@ async def test_newer_holder_is_found_and_not_the_one_that_has_ended(store: Store
     assert await store.holder("default", "k") == newer
 
     await store.save([newer.cancel(NOW)])
-    await store.save([again := ended.again(NOW)])
+    await store.save([again := ended.revive(NOW)])
 
     assert await store.holder("default", "k") == again
 

@@ -8,21 +8,21 @@ from erelong.model.conflict import OnConflict
 from erelong.model.job import State
 from erelong.model.outcome import End, Outcome
 from erelong.model.query import Query
-from erelong.model.submission import Fate
+from erelong.model.submission import AddStatus
 from erelong.stores.base import Saved, Store
 from tests.support.builders import (
     ALL,
     NOW,
     count_both,
-    fates,
     make_ended,
     make_failure,
     make_job,
-    make_offer,
+    make_new_job,
     make_retry,
     make_running,
     put,
     put_one,
+    statuses,
 )
 
 pytestmark = pytest.mark.real_loop
@@ -83,7 +83,7 @@ async def test_everything_that_is_new_of_a_claimed_job_is_saved(store: Store) ->
         with_params.finish(done, NOW + 1)._replace(params=b'{"a":2}'),
         with_labels.finish(done, NOW + 1)._replace(labels=b'{"c":"d"}'),
         asked_to_stop.cancel(NOW + 1),
-        lent.lend("token", NOW + 9),
+        lent.lease_out("token", NOW + 9),
     ]
 
     for job in saved:  # by itself: what others of a call need must not be what writes it
@@ -215,17 +215,17 @@ async def test_saved_labels_are_found_and_old_ones_are_not(store: Store) -> None
 async def test_job_comes_alive_again_when_its_key_is_free(store: Store) -> None:
     (failed,) = await put(store, make_ended(State.FAILED, key="k"))
 
-    verdicts = await store.save([failed.again(NOW)])
+    verdicts = await store.save([failed.revive(NOW)])
 
-    assert verdicts == [Saved(True, failed.again(NOW))]
-    assert fates(await store.add([make_offer(key="k")], now=NOW)) == [Fate.CONFLICT]
+    assert verdicts == [Saved(True, failed.revive(NOW))]
+    assert statuses(await store.add([make_new_job(key="k")], now=NOW)) == [AddStatus.CONFLICT]
 
 
 async def test_job_does_not_come_alive_again_when_its_key_has_a_new_holder(store: Store) -> None:
     (failed,) = await put(store, make_ended(State.FAILED, key="k"))
     holder = await put_one(store, key="k")
 
-    verdicts = await store.save([failed.again(NOW)])
+    verdicts = await store.save([failed.revive(NOW)])
 
     assert verdicts == [Saved(False, holder)]
     assert await store.list(ALL) == [holder, failed]
@@ -234,7 +234,7 @@ async def test_job_does_not_come_alive_again_when_its_key_has_a_new_holder(store
 async def test_job_comes_alive_again_when_its_key_is_held_in_another_queue(store: Store) -> None:
     failed, _ = await put(store, make_ended(State.FAILED, key="k"), make_job(key="k", queue="other"))
 
-    (verdict,) = await store.save([failed.again(NOW)])
+    (verdict,) = await store.save([failed.revive(NOW)])
 
     assert verdict.is_saved
 
@@ -242,9 +242,9 @@ async def test_job_comes_alive_again_when_its_key_is_held_in_another_queue(store
 async def test_of_two_jobs_with_a_key_only_the_first_comes_alive_in_a_call(store: Store) -> None:
     first, second = await put(store, make_ended(State.FAILED, key="k"), make_ended(State.EXPIRED, key="k"))
 
-    verdicts = await store.save([first.again(NOW), second.again(NOW)])
+    verdicts = await store.save([first.revive(NOW), second.revive(NOW)])
 
-    assert verdicts == [Saved(True, first.again(NOW)), Saved(False, first.again(NOW))]
+    assert verdicts == [Saved(True, first.revive(NOW)), Saved(False, first.revive(NOW))]
 
 
 async def test_holder_of_a_key_keeps_it_over_a_retry_of_its_attempt(store: Store) -> None:
@@ -254,5 +254,5 @@ async def test_holder_of_a_key_keeps_it_over_a_retry_of_its_attempt(store: Store
     (verdict,) = await store.save([running.finish(make_failure(), NOW)])
 
     assert verdict.is_saved
-    offer = make_offer(key="k", on_conflict=OnConflict.KEEP)
-    assert fates(await store.add([offer], now=NOW)) == [Fate.EXISTS]
+    new_job = make_new_job(key="k", on_conflict=OnConflict.KEEP)
+    assert statuses(await store.add([new_job], now=NOW)) == [AddStatus.EXISTS]

@@ -11,10 +11,10 @@ from erelong.model.conflict import OnConflict
 from erelong.model.job import Job, State
 from erelong.model.outcome import End, Error, Outcome
 from erelong.model.query import Query
-from erelong.model.submission import Added, Fate, Memo, Receipt
+from erelong.model.submission import AddResult, AddStatus, IdempotencyRecord, Receipt
 from erelong.stores.base import Ending, Saved, Store
 from erelong.stores.sqlite.store import SqliteStore
-from tests.support.builders import ALL, NOW, count_both, fates, make_failure, make_job, make_offer, put, put_one
+from tests.support.builders import ALL, NOW, count_both, make_failure, make_job, make_new_job, put, put_one, statuses
 
 pytestmark = pytest.mark.real_loop
 
@@ -41,22 +41,22 @@ async def begin(store: Store, **asked: Any) -> Job:
 
 async def take_over(store: Store, on_conflict: OnConflict = REPLACE) -> Job:
     """The newer job."""
-    receipt = await store.add([make_offer(key="k", params={"new": 1}, on_conflict=on_conflict)], now=NOW)
+    receipt = await store.add([make_new_job(key="k", params={"new": 1}, on_conflict=on_conflict)], now=NOW)
     (entry,) = receipt.entries
     assert entry is not None
-    assert entry.fate is Fate.ADDED
+    assert entry.status is AddStatus.ADDED
     return entry.job
 
 
 @pytest.mark.parametrize("on_conflict", TAKEOVERS)
 async def test_running_holder_loses_its_key_to_a_new_job(store: Store, on_conflict: OnConflict) -> None:
     running = await begin(store, labels={"a": "b"})
-    offer = make_offer(key="k", params={"new": 1}, delay=60, on_conflict=on_conflict)
+    new_job = make_new_job(key="k", params={"new": 1}, delay=60, on_conflict=on_conflict)
 
-    receipt = await store.add([offer], now=NOW)
+    receipt = await store.add([new_job], now=NOW)
 
-    new, superseded = offer.job._replace(seq=running.seq + 1), running.supersede()
-    assert receipt == Receipt([Added(Fate.ADDED, new, superseded)])
+    new, superseded = new_job.job._replace(seq=running.seq + 1), running.supersede()
+    assert receipt == Receipt([AddResult(AddStatus.ADDED, new, superseded)])
     assert await store.list(ALL) == [new, superseded]
     assert await store.get([running.seq]) == {running.seq: superseded}
     assert await store.holder("default", "k") == new
@@ -74,7 +74,7 @@ async def test_running_holder_that_was_written_since_its_claim_is_superseded_too
         (running,) = (await store.claim([running.seq], now=NOW)).jobs
     else:
         before = running
-        running = before.cancel(NOW, "why") if change == "asked to stop" else before.lend("token", NOW + 9)
+        running = before.cancel(NOW, "why") if change == "asked to stop" else before.lease_out("token", NOW + 9)
         await store.save([running])
         assert await store.get([running.seq]) == {running.seq: running}
 
@@ -88,7 +88,7 @@ async def test_running_holder_that_was_written_since_its_claim_is_superseded_too
 async def test_running_holder_that_nobody_would_replace_keeps_its_key(store: Store, on_conflict: OnConflict) -> None:
     running = await begin(store)
 
-    await store.add([make_offer(key="k", on_conflict=on_conflict)], now=NOW)
+    await store.add([make_new_job(key="k", on_conflict=on_conflict)], now=NOW)
 
     assert await store.list(ALL) == [running]
 
@@ -115,22 +115,22 @@ async def test_superseded_job_is_retried_beside_the_holder_of_its_key(store: Sto
     new = await take_over(store)
     await store.finish([ending := Ending(running.supersede(), Outcome(End.RELEASED), NOW)])
 
-    (verdict,) = await store.save([ending.after.again(NOW)])
+    (verdict,) = await store.save([ending.after.revive(NOW)])
 
     assert verdict.is_saved
-    assert await store.list(ALL) == [new, ending.after.again(NOW)]
+    assert await store.list(ALL) == [new, ending.after.revive(NOW)]
     assert len((await store.claim([running.seq, new.seq], now=NOW)).jobs) == 2
 
 
 async def test_lines_of_one_call_take_over_once_and_then_change_the_new_job(store: Store) -> None:
     running = await begin(store)
-    offers = [make_offer(key="k", params={"n": n}, on_conflict=REPLACE) for n in range(3)]
+    new_jobs = [make_new_job(key="k", params={"n": n}, on_conflict=REPLACE) for n in range(3)]
 
-    receipt = await store.add(offers, now=NOW)
+    receipt = await store.add(new_jobs, now=NOW)
 
     first, *_, last = [entry.job for entry in receipt.entries if entry]
-    assert fates(receipt) == [Fate.ADDED, Fate.CHANGED, Fate.CHANGED]
-    assert (last.id, last.params, last.version) == (first.id, offers[-1].job.params, 3)
+    assert statuses(receipt) == [AddStatus.ADDED, AddStatus.CHANGED, AddStatus.CHANGED]
+    assert (last.id, last.params, last.version) == (first.id, new_jobs[-1].job.params, 3)
     assert await store.list(ALL) == [last, running.supersede()]
 
 
@@ -147,11 +147,11 @@ async def test_takeover_goes_on_from_holder_to_holder(store: Store) -> None:
 async def test_takeover_of_a_whole_add_with_a_conflict_is_undone(store: Store) -> None:
     running = await begin(store)
     taken = await put_one(store, key="taken")
-    offers = [make_offer(key="k", on_conflict=REPLACE), make_offer(key="taken")]
+    new_jobs = [make_new_job(key="k", on_conflict=REPLACE), make_new_job(key="taken")]
 
-    receipt = await store.add(offers, now=NOW, is_whole=True)
+    receipt = await store.add(new_jobs, now=NOW, is_whole=True)
 
-    assert fates(receipt) == [Fate.ADDED, Fate.CONFLICT]
+    assert statuses(receipt) == [AddStatus.ADDED, AddStatus.CONFLICT]
     assert await store.list(ALL) == [taken, running]
     assert await store.get([running.seq]) == {running.seq: running}
     counted, stored = await count_both(store)
@@ -163,32 +163,32 @@ async def test_takeover_of_a_whole_add_with_a_conflict_is_undone(store: Store) -
 async def test_takeover_of_a_whole_add_is_stored_with_the_others(store: Store) -> None:
     running = await begin(store)
 
-    receipt = await store.add([make_offer(), make_offer(key="k", on_conflict=REPLACE)], now=NOW, is_whole=True)
+    receipt = await store.add([make_new_job(), make_new_job(key="k", on_conflict=REPLACE)], now=NOW, is_whole=True)
 
-    assert fates(receipt) == [Fate.ADDED, Fate.ADDED]
+    assert statuses(receipt) == [AddStatus.ADDED, AddStatus.ADDED]
     assert [job.superseded for job in await store.list(ALL)] == [False, False, True]
     assert (await store.list(ALL))[-1] == running.supersede()
 
 
 async def test_takeover_with_a_memo_is_done_once(store: Store) -> None:
     running = await begin(store)
-    memo = Memo("caller", "once", b"digest")
-    offer = make_offer(key="k", on_conflict=REPLACE)
-    first = await store.add([offer], now=NOW, memo=memo)
+    record = IdempotencyRecord("caller", "once", b"digest")
+    new_job = make_new_job(key="k", on_conflict=REPLACE)
+    first = await store.add([new_job], now=NOW, record=record)
     (again,) = (await store.claim([running.seq + 1], now=NOW)).jobs
 
-    second = await store.add([offer], now=NOW, memo=memo)
+    second = await store.add([new_job], now=NOW, record=record)
 
-    assert fates(first) == [Fate.ADDED]
-    assert second == Receipt([Added(Fate.EXISTS, again)], replayed=True)
+    assert statuses(first) == [AddStatus.ADDED]
+    assert second == Receipt([AddResult(AddStatus.EXISTS, again)], replayed=True)
     assert len(await store.list(ALL)) == 2
 
 
 async def test_superseded_jobs_are_read_as_they_are_beside_many_others(store: Store) -> None:
     running = await begin(store)
-    offers = [make_offer() for _ in range(100)]
+    new_jobs = [make_new_job() for _ in range(100)]
 
-    await store.add([*offers, make_offer(key="k", on_conflict=REPLACE)], now=NOW)
+    await store.add([*new_jobs, make_new_job(key="k", on_conflict=REPLACE)], now=NOW)
 
     assert await store.get([running.seq]) == {running.seq: running.supersede()}
 
@@ -199,7 +199,7 @@ async def test_superseded_job_is_known_for_one_after_a_restart(tmp_path: Path, i
     await store.open()
     running = await begin(store)
     if not is_claimed_only:
-        await store.save([running := running.lend("token", NOW + 9)])
+        await store.save([running := running.lease_out("token", NOW + 9)])
     new = await take_over(store)
     await store.close()
 
@@ -215,11 +215,11 @@ async def test_superseded_job_is_known_for_one_after_a_restart(tmp_path: Path, i
 async def test_many_holders_are_superseded_in_one_call(store: Store) -> None:
     jobs = await put(store, *(make_job(key=str(n), queue="ab"[n % 2]) for n in range(150)))
     running = (await store.claim([job.seq for job in jobs], now=NOW)).jobs
-    offers = [make_offer(key=str(n), queue="ab"[n % 2], on_conflict=REPLACE) for n in range(150)]
+    new_jobs = [make_new_job(key=str(n), queue="ab"[n % 2], on_conflict=REPLACE) for n in range(150)]
 
-    receipt = await store.add(offers, now=NOW)
+    receipt = await store.add(new_jobs, now=NOW)
 
-    assert fates(receipt) == [Fate.ADDED] * 150
+    assert statuses(receipt) == [AddStatus.ADDED] * 150
     found = await store.list(ALL)
     assert found[150:] == [job.supersede() for job in running[::-1]]
     assert {job.key for job in found[:150]} == {str(n) for n in range(150)}

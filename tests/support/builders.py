@@ -13,7 +13,7 @@ from erelong.model.ids import draw_tokens
 from erelong.model.job import SECOND, Job, State
 from erelong.model.outcome import End, Error, Outcome
 from erelong.model.query import Query
-from erelong.model.submission import Fate, Offer, Receipt
+from erelong.model.submission import AddStatus, NewJob, Receipt
 from erelong.settings.queues import Retry
 from erelong.stores.base import Group, Store
 from tests.support.virtual import EPOCH
@@ -90,14 +90,14 @@ def make_failure(
     return Outcome(end, error=Error(type, message, retryable), delay=delay)
 
 
-def make_offer(*, on_conflict: OnConflict = OnConflict.REJECT, **asked: Any) -> Offer:
-    return Offer(make_job(**asked), on_conflict)
+def make_new_job(*, on_conflict: OnConflict = OnConflict.REJECT, **asked: Any) -> NewJob:
+    return NewJob(make_job(**asked), on_conflict)
 
 
 async def put(store: Store, *jobs: Job, now: int = NOW) -> list[Job]:
     """Store jobs as they are, whatever their state, and return them with their `seq`."""
-    receipt = await store.add([Offer(job) for job in jobs], now=now)
-    assert set(fates(receipt)) <= {Fate.ADDED}
+    receipt = await store.add([NewJob(job) for job in jobs], now=now)
+    assert set(statuses(receipt)) <= {AddStatus.ADDED}
     return [entry.job for entry in receipt.entries if entry is not None]
 
 
@@ -113,8 +113,8 @@ async def purge(store: Store, queue: str, state: State, *, before: int, limit: i
     return await store.purge([seq for _, seq in ended], before=before)
 
 
-def fates(receipt: Receipt) -> list[Fate | None]:
-    return [entry.fate if entry else None for entry in receipt.entries]
+def statuses(receipt: Receipt) -> list[AddStatus | None]:
+    return [entry.status if entry else None for entry in receipt.entries]
 
 
 async def count_both(store: Store) -> tuple[dict[Group, int], dict[Group, int]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from erelong.clock.instants import Instant
 from erelong.model.job import Job
-from erelong.model.submission import Offer, Receipt
+from erelong.model.submission import NewJob, Receipt
 from erelong.stores.base import Saved
 from tests.support.faults import FaultyStore
 
@@ -20,7 +20,7 @@ class DawdlingStore(FaultyStore):
         self._chance = chance
         self._longest = longest
 
-    def peek(self, seq: int) -> Job | None:
+    def snapshot(self, seq: int) -> Job | None:
         return self._jobs.get(seq)
 
     def peek_all(self) -> list[Job]:
@@ -31,9 +31,9 @@ class DawdlingStore(FaultyStore):
         self._jobs, self._last_seq = other._jobs.copy(), other._last_seq
         self._recount()
 
-    async def add(self, offers: Sequence[Offer], *, now: Instant, **asked: Any) -> Receipt:
+    async def add(self, new_jobs: Sequence[NewJob], *, now: Instant, **asked: Any) -> Receipt:
         await self._before("add")
-        receipt = await super().add(offers, now=now, **asked)
+        receipt = await super().add(new_jobs, now=now, **asked)
         await self._after("add")
         return receipt
 

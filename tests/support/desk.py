@@ -13,7 +13,7 @@ from erelong.handlers.kinds import Kinds
 from erelong.model.job import Job
 from erelong.settings.queues import QueueSettings
 from erelong.settings.sections import Config, JobsSection
-from erelong.stores.base import Glance
+from erelong.stores.base import Peek
 from erelong.telemetry.metrics import Metrics
 from tests.support.builders import make_retry, put_one
 from tests.support.faults import FaultyStore
@@ -63,7 +63,7 @@ class Desk:
     def _note_handing_over(self) -> None:
         put = self.lanes.put
 
-        def noting(*jobs: Glance) -> None:
+        def noting(*jobs: Peek) -> None:
             self.handed_over += [(job.seq, self.clock.now()) for job in jobs]
             put(*jobs)
 

@@ -12,7 +12,7 @@ from erelong.handlers.kinds import Kind, Kinds
 from erelong.main import Node
 from erelong.model.job import Job, State
 from erelong.model.query import Query
-from erelong.model.submission import Offer
+from erelong.model.submission import NewJob
 from erelong.settings.queues import QueueSettings
 from erelong.settings.sections import Config
 from tests.support.builders import make_job, make_retry
@@ -68,7 +68,7 @@ class Engine:
 
     async def submit_all(self, asked: list[dict[str, Any]]) -> list[Job]:
         now = self.clock.now()
-        receipt = await self.node.services.jobs.add([Offer(make_job(now=now, **one)) for one in asked], now=now)
+        receipt = await self.node.services.jobs.add([NewJob(make_job(now=now, **one)) for one in asked], now=now)
         return [entry.job for entry in receipt.entries if entry is not None]
 
     async def read(self, job: Job) -> Job:
@@ -92,7 +92,7 @@ class Engine:
     def assert_all_given_back(self) -> None:
         """Nobody holds a slot, a worker or a label any more."""
         lanes, workers = self.node.engine.lanes._lanes.values(), self.node.engine.workers
-        assert [(lane.running, lane.due, lane.strands, lane.places) for lane in lanes] == [(0, 0, {}, {})] * len(lanes)
+        assert [(lane.running, lane.due, lane.sublanes, lane.places) for lane in lanes] == [(0, 0, {}, {})] * len(lanes)
         assert workers.running == 0
         assert workers.free == self.node.config.workers.concurrency
 

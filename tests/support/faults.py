@@ -10,7 +10,7 @@ from erelong.clock.instants import Instant
 from erelong.errors import Exit, StorageFull, StoreRefused
 from erelong.model.job import Job, State
 from erelong.model.query import Query
-from erelong.stores.base import Claim, Ending, Glances, Override, Verdicts
+from erelong.stores.base import Claim, Ending, Override, Peeks, Verdicts
 from erelong.stores.memory import MemoryStore
 
 Hook = Callable[[str], Awaitable[None]]
@@ -60,10 +60,10 @@ class FaultyStore(MemoryStore):
         await self._before("holder")
         return await super().holder(queue, key)
 
-    async def glance(self, seqs: Sequence[int]) -> Glances:
-        await self._before("glance", seqs)
-        waiting = await super().glance(seqs)
-        await self._after("glance")
+    async def peek(self, seqs: Sequence[int]) -> Peeks:
+        await self._before("peek", seqs)
+        waiting = await super().peek(seqs)
+        await self._after("peek")
         return waiting
 
     async def due(self, after: tuple[int, int], before: int, limit: int) -> list[tuple[int, int]]:
@@ -110,7 +110,7 @@ class FaultyStore(MemoryStore):
         await self._after("overrides")
         return overrides
 
-    def ailment(self) -> str | None:
+    def status(self) -> str | None:
         return self.ails
 
     async def end(self) -> Exit:

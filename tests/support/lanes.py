@@ -17,7 +17,7 @@ from erelong.lanes.lanes import Lanes
 from erelong.lanes.pollers import Pollers
 from erelong.model.job import Job
 from erelong.settings.queues import LabelConcurrency, QueueSettings, Rate
-from erelong.stores.base import glance_at
+from erelong.stores.base import peek_at
 from tests.support.builders import make_job, make_retry
 from tests.support.kinds import FakeRunner
 from tests.support.signals import CountingSignal
@@ -62,7 +62,7 @@ class Bench:
         self._last_seq += 1
         labels = None if tenant is None else {"tenant": tenant}
         job = make_job(delay=delay, labels=labels, seq=self._last_seq, retry=RETRY, **asked)
-        self.lanes.put(glance_at(job))
+        self.lanes.put(peek_at(job))
         return job
 
     def take(self, limit: int = 1_000_000) -> list[int]:
@@ -89,7 +89,7 @@ class Bench:
     def assert_empty(self) -> None:
         for lane in self.lanes._lanes.values():
             kept: tuple[Sized, ...] = (
-                lane.strands,
+                lane.sublanes,
                 lane.places,
                 lane.due_for,
                 lane.running_by,

@@ -17,14 +17,14 @@ from erelong.model.conflict import OnConflict
 from erelong.model.document import Document
 from erelong.model.job import SECOND, Job
 from erelong.model.outcome import End, Outcome
-from erelong.model.submission import Memo, Offer
+from erelong.model.submission import IdempotencyRecord, NewJob
 from erelong.stores.base import Ending, Override, Pause
 from erelong.stores.sqlite import statements as sql
 from erelong.stores.sqlite.store import SqliteStore
 from tests.support.builders import NOW, make_failure, make_job, put
 
 FOLDER = Path(__file__).parents[1] / "stores" / "sqlite" / "schemas"
-MEMO = Memo("caller", "key", b"digest", life=10_000 * 24 * 3600 * SECOND)
+RECORD = IdempotencyRecord("caller", "key", b"digest", life=10_000 * 24 * 3600 * SECOND)
 DOCUMENT = Document("schedule", "report", 1, NOW, b'{"cron":"@daily"}')
 OVERRIDE = Override(b'{"concurrency":3}', Pause(NOW, "ops", "deploy"))
 
@@ -41,9 +41,9 @@ async def fill(store: SqliteStore) -> None:
     )
     jobs = await put(store, *[make_job(key=f"k{number}", labels=labelled) for number in range(6)])
     claimed = (await store.claim([job.seq for job in jobs], now=NOW)).jobs
-    lent = claimed[5].lend("token", NOW + 30 * SECOND)
+    lent = claimed[5].lease_out("token", NOW + 30 * SECOND)
     await store.save([lent, claimed[4].cancel(NOW, "too late")])
-    await store.add([Offer(make_job(key="k3", delay=3_600), OnConflict.REPLACE)], now=NOW)  # which still runs
+    await store.add([NewJob(make_job(key="k3", delay=3_600), OnConflict.REPLACE)], now=NOW)  # which still runs
     await store.finish(
         [
             Ending(claimed[0], Outcome(End.SUCCEEDED, result=b'{"a":1}'), NOW + 1),
@@ -52,7 +52,7 @@ async def fill(store: SqliteStore) -> None:
         ]
     )
     await store.save([lent.finish(Outcome(End.RELEASED), NOW + 2, answer="release")])
-    await store.add([Offer(make_job(queue="memo"))], now=NOW, memo=MEMO, beside=[DOCUMENT])
+    await store.add([NewJob(make_job(queue="memo"))], now=NOW, record=RECORD, beside=[DOCUMENT])
     await store.override("mail", OVERRIDE)
 
 

@@ -16,7 +16,7 @@ from erelong.handlers.kinds import Kinds
 from erelong.handlers.registry import make_kinds
 from erelong.main import Node
 from erelong.model.job import Job
-from erelong.model.submission import Offer, Receipt
+from erelong.model.submission import NewJob, Receipt
 from erelong.monitoring.tracing import Tracing
 from erelong.settings.kinds import KindSettings
 from erelong.settings.sections import Config
@@ -64,9 +64,9 @@ class Answer(NamedTuple):
 class ServedStore(FaultyStore):
     """Can fail and be slow in all that the API calls."""
 
-    async def add(self, offers: Sequence[Offer], **others: Any) -> Receipt:
+    async def add(self, new_jobs: Sequence[NewJob], **others: Any) -> Receipt:
         await self._before("add")
-        return await super().add(offers, **others)
+        return await super().add(new_jobs, **others)
 
     async def delete(self, job: Job, **others: Any) -> Saved:
         await self._before("delete")
@@ -115,9 +115,9 @@ class Served:
 
     async def __aenter__(self) -> Self:
         await self.node.start()
-        door = listen("127.0.0.1", 0)
-        self.port = door.getsockname()[1]
-        await self._connections.open(self.node.router, door)
+        listener = listen("127.0.0.1", 0)
+        self.port = listener.getsockname()[1]
+        await self._connections.open(self.node.router, listener)
         self._contract = await self._get_contract()
         return self
 

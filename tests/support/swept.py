@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from erelong.clock.instants import Instant
 from erelong.errors import StorageFull, StoreUnavailable
 from erelong.model.job import Job
-from erelong.model.submission import Offer, Receipt
+from erelong.model.submission import NewJob, Receipt
 from erelong.stores.base import Claim, Ending, Override, Saved, Verdicts
 from erelong.stores.memory import MemoryStore
 
@@ -42,15 +42,15 @@ class SweptStore(MemoryStore):
         """What the next process finds, whatever this one still does."""
         left = SweptStore(nth=0, fault=self._fault)
         left._jobs, left._counts = self._jobs.copy(), self._counts.copy()
-        left._overrides, left._memos, left._last_seq = self._overrides.copy(), self._memos.copy(), self._last_seq
+        left._overrides, left._records, left._last_seq = self._overrides.copy(), self._records.copy(), self._last_seq
         left._documents = self._documents.copy()
         return left
 
-    def peek(self) -> dict[str, Job]:
+    def snapshot(self) -> dict[str, Job]:
         return {job.id: job for job in self._jobs.values()}
 
-    async def add(self, offers: Sequence[Offer], **others: Any) -> Receipt:
-        return await self._write("add", super().add(offers, **others))
+    async def add(self, new_jobs: Sequence[NewJob], **others: Any) -> Receipt:
+        return await self._write("add", super().add(new_jobs, **others))
 
     async def claim(self, seqs: Sequence[int], *, now: Instant) -> Claim:
         return await self._write("claim", super().claim(seqs, now=now))
@@ -67,8 +67,8 @@ class SweptStore(MemoryStore):
     async def purge(self, seqs: Sequence[int], *, before: Instant) -> int:
         return await self._write("purge", super().purge(seqs, before=before))
 
-    async def forget_memos(self, *, now: Instant, limit: int) -> int:
-        return await self._write("forget_memos", super().forget_memos(now=now, limit=limit))
+    async def forget_records(self, *, now: Instant, limit: int) -> int:
+        return await self._write("forget_records", super().forget_records(now=now, limit=limit))
 
     async def override(self, queue: str, override: Override | None) -> None:
         await self._write("override", super().override(queue, override))

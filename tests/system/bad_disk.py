@@ -18,7 +18,7 @@ SOURCE = Path(__file__).with_name("bad_disk.c")
 NUMBERS = struct.Struct("5q")
 
 
-class Calls(IntFlag):
+class WorkerLoop(IntFlag):
     """What a fault can hit."""
 
     WRITE = 1
@@ -29,20 +29,20 @@ class Calls(IntFlag):
 class Spoil(NamedTuple):
     """What happens to a call: an error (0: none), after half of its bytes were written or none."""
 
-    calls: Calls
+    calls: WorkerLoop
     error: int
     is_half: bool = False
 
 
 SPOILS = {
-    "EIO on write": Spoil(Calls.WRITE, errno.EIO),
-    "EIO in mid-write": Spoil(Calls.WRITE, errno.EIO, is_half=True),
-    "ENOSPC on write": Spoil(Calls.WRITE, errno.ENOSPC),
-    "ENOSPC in mid-write": Spoil(Calls.WRITE, errno.ENOSPC, is_half=True),
-    "short write": Spoil(Calls.WRITE, 0, is_half=True),
-    "EIO on fdatasync": Spoil(Calls.SYNC, errno.EIO),
-    "ENOSPC on fdatasync": Spoil(Calls.SYNC, errno.ENOSPC),
-    "EIO on ftruncate": Spoil(Calls.TRUNCATE, errno.EIO),
+    "EIO on write": Spoil(WorkerLoop.WRITE, errno.EIO),
+    "EIO in mid-write": Spoil(WorkerLoop.WRITE, errno.EIO, is_half=True),
+    "ENOSPC on write": Spoil(WorkerLoop.WRITE, errno.ENOSPC),
+    "ENOSPC in mid-write": Spoil(WorkerLoop.WRITE, errno.ENOSPC, is_half=True),
+    "short write": Spoil(WorkerLoop.WRITE, 0, is_half=True),
+    "EIO on fdatasync": Spoil(WorkerLoop.SYNC, errno.EIO),
+    "ENOSPC on fdatasync": Spoil(WorkerLoop.SYNC, errno.ENOSPC),
+    "EIO on ftruncate": Spoil(WorkerLoop.TRUNCATE, errno.EIO),
 }
 
 
@@ -56,9 +56,11 @@ class BadDisk:
         with wishes.open("r+b") as file:
             self._page = mmap.mmap(file.fileno(), NUMBERS.size)
 
-    def spoil(self, nth: int, spoil: Spoil) -> None:
+    def mark_unreadable(self, nth: int, mark_unreadable: Spoil) -> None:
         """Let the n-th of these calls from now on fail."""
-        NUMBERS.pack_into(self._page, 0, nth, spoil.calls, spoil.error, spoil.is_half, self.faults)
+        NUMBERS.pack_into(
+            self._page, 0, nth, mark_unreadable.calls, mark_unreadable.error, mark_unreadable.is_half, self.faults
+        )
 
     def heal(self) -> None:
         NUMBERS.pack_into(self._page, 0, 0, 0, 0, 0, self.faults)

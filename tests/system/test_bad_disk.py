@@ -11,12 +11,14 @@ import aiohttp
 import pytest
 
 from tests.support.process import NotReadyError, ServiceProcess
-from tests.system.bad_disk import SPOILS, BadDisk, Calls, Spoil, compile_library
+from tests.system.bad_disk import SPOILS, BadDisk, Spoil, WorkerLoop, compile_library
 from tests.system.client import Client
 from tests.system.promises import Promises, keep
 from tests.system.trials import IS_FULL, sized
 
-UNDER_LOAD = [name for name, spoil in SPOILS.items() if spoil.calls is not Calls.TRUNCATE]  # a load truncates nothing
+UNDER_LOAD = [
+    name for name, mark_unreadable in SPOILS.items() if mark_unreadable.calls is not WorkerLoop.TRUNCATE
+]  # a load truncates nothing
 CLIENTS, ASKS = sized((4, 12), (2, 4))  # in full each call of a short load fails in turn
 MOST_CALLS = 400
 STARTS = sized(2, MOST_CALLS)
@@ -60,12 +62,12 @@ class Sweep:
         self.promises = Promises(self._client)
         self.ends: Counter[str] = Counter()
 
-    async def fail(self, nth: int, spoil: Spoil) -> bool:
+    async def fail(self, nth: int, mark_unreadable: Spoil) -> bool:
         """Spoil the n-th call of a short load; whether there were so many."""
         if not self._service.is_running:
             await asyncio.to_thread(self._service.start)
         faults = self._disk.faults
-        self._disk.spoil(nth, spoil)
+        self._disk.mark_unreadable(nth, mark_unreadable)
         await self.promises.load(CLIENTS, asks=ASKS)
         self._disk.heal()
         end = await self._look_at_the_living()
@@ -100,7 +102,7 @@ async def test_disk_that_fails_again_ends_the_service_with_74(
     service.start()
     for _ in range(2):
         await promises.load(2, asks=3)
-        disk.spoil(2, SPOILS["EIO on fdatasync"])
+        disk.mark_unreadable(2, SPOILS["EIO on fdatasync"])
         await promises.load(2, asks=8)
 
     assert service.wait().code == IO_FAILED
@@ -126,7 +128,7 @@ async def test_disk_that_fails_at_the_start_ends_it_with_74_or_is_got_over(
     ends: Counter[str] = Counter()
     for nth in range(1, STARTS):
         faults = disk.faults
-        disk.spoil(nth, SPOILS[name])
+        disk.mark_unreadable(nth, SPOILS[name])
         ends[await _start(service, promises, client)] += 1
         service.kill()
         if disk.faults == faults:

@@ -12,7 +12,7 @@ import pytest
 from erelong.clock import instants
 from erelong.model.ids import draw_tokens
 from erelong.model.job import Job
-from erelong.model.submission import Offer
+from erelong.model.submission import NewJob
 from erelong.stores.base import Override, Pause
 from erelong.stores.sqlite.store import SqliteStore
 from tests.support.builders import make_job
@@ -108,14 +108,14 @@ async def fill(service: ServiceProcess, jobs: Iterator[Job], paused: str | None 
     store = SqliteStore(path=service.data / "erelong.db")
     await store.open()
     while batch := [*islice(jobs, BATCH)]:
-        await store.add(offers(batch), now=instants.now())
+        await store.add(new_jobs(batch), now=instants.now())
     if paused is not None:
         await store.override(paused, Override(pause=Pause(instants.now())))
     await store.close()
 
 
-def offers(jobs: Sequence[Job]) -> list[Offer]:
-    return [Offer(job) for job in jobs]
+def new_jobs(jobs: Sequence[Job]) -> list[NewJob]:
+    return [NewJob(job) for job in jobs]
 
 
 def spread(number: int) -> Iterator[Job]:

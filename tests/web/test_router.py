@@ -96,10 +96,10 @@ FACES = [
 
 @pytest_asyncio.fixture
 async def ask() -> AsyncIterator[Ask]:
-    router, door = Router(faces=FACES, metrics=Metrics()), listen("127.0.0.1", 0)
-    port = door.getsockname()[1]
+    router, listener = Router(faces=FACES, metrics=Metrics()), listen("127.0.0.1", 0)
+    port = listener.getsockname()[1]
     server = Server(timeouts=ServerSection(), limits=LimitsSection(), metrics=Metrics())
-    await server.open(router, door)
+    await server.open(router, listener)
     async with aiohttp.ClientSession() as session:
 
         async def ask(method: str, path: str, **headers: str) -> tuple[int, object]:

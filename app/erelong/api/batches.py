@@ -18,7 +18,7 @@ from erelong.api.views import ticket_view
 from erelong.errors import BacklogFull, BadHeader, Fault, Forbidden, Invalid, JobNotFound, KeyTaken, Problem, TooLarge
 from erelong.model.caller import Scope
 from erelong.model.ids import write_id
-from erelong.model.submission import ADDED, CONFLICT, Added, Offer
+from erelong.model.submission import ADDED, CONFLICT, AddResult, NewJob
 from erelong.web.auth import caller_of
 from erelong.web.body import JSON, MAX_NARROW, NDJSON, refuse_wide
 from erelong.web.connection import client_of
@@ -85,19 +85,19 @@ class BatchRoutes:
             return await self._stream(request)
         body = await self._read_body(request)
         now, caller = self._now(), caller_of(request)
-        offers = await self._read_all(body, now, caller)
-        memo = conditions.idempotency_memo(request, body, caller)
+        new_jobs = await self._read_all(body, now, caller)
+        record = conditions.idempotency_record(request, body, caller)
         try:
             client = client_of(request)
-            receipt = await self._services.jobs.add(offers, now=now, is_whole=True, memo=memo, client=client)
+            receipt = await self._services.jobs.add(new_jobs, now=now, is_whole=True, record=record, client=client)
         except BacklogFull as problem:
-            raise BacklogFull(problem.detail, faults=_full(offers, problem), queue=problem.queue) from None
+            raise BacklogFull(problem.detail, faults=_full(new_jobs, problem), queue=problem.queue) from None
         entries = [entry for entry in receipt.entries if entry is not None]
         if len(entries) < len(receipt.entries):
             raise JobNotFound("jobs that this Idempotency-Key made have been deleted; take a new key to make others")
         if not receipt.replayed:
             _refuse_conflicts(entries)  # nothing is stored then
-        views = [ticket_view(entry.job, entry.fate is ADDED) for entry in entries]
+        views = [ticket_view(entry.job, entry.status is ADDED) for entry in entries]
         response = json_reply({"jobs": views}, status=200 if receipt.replayed else 201)
         if receipt.replayed:
             response.headers["Idempotency-Replayed"] = "true"
@@ -110,7 +110,7 @@ class BatchRoutes:
         except TooLarge as problem:
             raise TooLarge(f"{problem.detail}; {AS_LINES}", headers=problem.headers) from None
 
-    async def _read_all(self, body: Any, now: Instant, caller: Caller) -> list[Offer]:
+    async def _read_all(self, body: Any, now: Instant, caller: Caller) -> list[NewJob]:
         try:
             asked = BatchIn.model_validate(body)
         except ValidationError as error:
@@ -121,11 +121,11 @@ class BatchRoutes:
             raise Invalid("the batch cannot be taken", faults=[Fault("/jobs", detail)])
         refusal: type[Invalid | Forbidden] = Invalid
         faults: list[Fault] = []
-        offers = []
+        new_jobs = []
         for index, item in enumerate(asked.jobs):
             try:
                 self._refuse_large(item)
-                offers.append(self._parser.read(item, now, caller))
+                new_jobs.append(self._parser.read(item, now, caller))
             except (Invalid, Forbidden) as problem:
                 refusal = Forbidden if isinstance(problem, Forbidden) else refusal
                 told = problem.faults if len(faults) < MANY_FAULTS else problem.faults[:1]
@@ -135,7 +135,7 @@ class BatchRoutes:
                 await asyncio.sleep(0)
         if faults:
             raise refusal("nothing of the batch was taken", faults=faults)
-        return offers
+        return new_jobs
 
     def _refuse_large(self, item: Any) -> None:
         """What is too large alone, or as a line, is so in a batch."""
@@ -161,10 +161,10 @@ class BatchRoutes:
         async for texts in self._bodies.lines(request):
             for start in range(0, len(texts), MAX_GROUP):
                 caller = self._gate.confirm(request, Scope.SUBMIT)  # a stream may outlive its key
-                offers, told = await self._read(texts[start : start + MAX_GROUP], caller, tell)
-                answers = await self._take(offers, told, tell, client_of(request))
+                new_jobs, told = await self._read(texts[start : start + MAX_GROUP], caller, tell)
+                answers = await self._take(new_jobs, told, tell, client_of(request))
                 await self._write(request, response, b"".join(answers))
-                await asyncio.sleep(0 if offers else BREATH)
+                await asyncio.sleep(0 if new_jobs else BREATH)
         await response.write_eof()
         if request.transport is not None:
             request.transport.set_write_buffer_limits(high=0)
@@ -180,18 +180,18 @@ class BatchRoutes:
                 request.transport.abort()
             raise ConnectionResetError(f"{MAX_UNREAD} bytes of answers wait and are not read") from None
 
-    async def _read(self, texts: Sequence[bytes | None], caller: Caller, tell: Tell) -> tuple[list[Offer], Told]:
+    async def _read(self, texts: Sequence[bytes | None], caller: Caller, tell: Tell) -> tuple[list[NewJob], Told]:
         """What the lines ask for that are not empty; and what is told of the others."""
-        offers: list[Offer] = []
+        new_jobs: list[NewJob] = []
         told: Told = {}
         for start in range(0, len(texts), MAX_LINES):
             if start:
                 await asyncio.sleep(0)
-            self._read_some(texts[start : start + MAX_LINES], caller, tell, offers, told)
-        return offers, told
+            self._read_some(texts[start : start + MAX_LINES], caller, tell, new_jobs, told)
+        return new_jobs, told
 
     def _read_some(
-        self, texts: Sequence[bytes | None], caller: Caller, tell: Tell, offers: list[Offer], told: Told
+        self, texts: Sequence[bytes | None], caller: Caller, tell: Tell, new_jobs: list[NewJob], told: Told
     ) -> None:
         now, parse, read = self._now(), self._bodies.parse, self._parser.read
         for text in texts:
@@ -199,54 +199,54 @@ class BatchRoutes:
                 if text is None:
                     raise TooLarge(f"the line is longer than {self._limits.max_body} bytes")
                 if text.strip():
-                    offers.append(read(parse(text, 0, "line"), now, caller))
+                    new_jobs.append(read(parse(text, 0, "line"), now, caller))
             except Problem as problem:  # kept, each would hold its frames until the garbage collector comes
-                told[len(offers) + len(told)] = tell(problem)
+                told[len(new_jobs) + len(told)] = tell(problem)
 
-    async def _take(self, offers: list[Offer], told: Told, tell: Tell, client: Client) -> list[bytes]:
+    async def _take(self, new_jobs: list[NewJob], told: Told, tell: Tell, client: Client) -> list[bytes]:
         """Store what can be, and say for each line what became of it, in order."""
-        answers = [_line_of(one, tell) for one in await self._add(offers, client)] if offers else []
+        answers = [_line_of(one, tell) for one in await self._add(new_jobs, client)] if new_jobs else []
         for place, line in told.items():  # ascending, so those before it are in
             answers.insert(place, line)
         return answers
 
-    async def _add(self, offers: list[Offer], client: Client) -> Sequence[Added | Problem | None]:
+    async def _add(self, new_jobs: list[NewJob], client: Client) -> Sequence[AddResult | Problem | None]:
         try:
-            return (await self._services.jobs.add(offers, now=self._now(), client=client)).entries
+            return (await self._services.jobs.add(new_jobs, now=self._now(), client=client)).entries
         except BacklogFull as problem:
-            return [problem] if len(offers) == 1 else await self._add_each(offers, client)
+            return [problem] if len(new_jobs) == 1 else await self._add_each(new_jobs, client)
         except Problem as problem:
-            return [problem] * len(offers)
+            return [problem] * len(new_jobs)
 
-    async def _add_each(self, offers: list[Offer], client: Client) -> list[Added | Problem | None]:
+    async def _add_each(self, new_jobs: list[NewJob], client: Client) -> list[AddResult | Problem | None]:
         """Fill the room there is; when a queue has none, ask again only for jobs that may need none."""
         full: dict[str, Problem] = {}
-        answers: list[Added | Problem | None] = []
-        for offer in offers:
-            problem = full.get(offer.job.queue) if offer.job.key is None else None
-            answer = problem or (await self._add([offer], client))[0]
+        answers: list[AddResult | Problem | None] = []
+        for new_job in new_jobs:
+            problem = full.get(new_job.job.queue) if new_job.job.key is None else None
+            answer = problem or (await self._add([new_job], client))[0]
             if isinstance(answer, BacklogFull):
-                full[offer.job.queue] = answer
+                full[new_job.job.queue] = answer
             answers.append(answer)
         return answers
 
 
-def _line_of(answer: Added | Problem | None, tell: Tell) -> bytes:
-    if isinstance(answer, Added):
-        fate, job, _ = answer
-        if fate is not CONFLICT:
-            return (_CREATED if fate is ADDED else _THERE) % write_id(job.seq, job.token).encode()
+def _line_of(answer: AddResult | Problem | None, tell: Tell) -> bytes:
+    if isinstance(answer, AddResult):
+        status, job, _ = answer
+        if status is not CONFLICT:
+            return (_CREATED if status is ADDED else _THERE) % write_id(job.seq, job.token).encode()
         answer = taken(job)
     assert answer is not None  # None is for replays, and a stream has none
     return tell(answer)
 
 
-def _refuse_conflicts(entries: Sequence[Added]) -> None:
+def _refuse_conflicts(entries: Sequence[AddResult]) -> None:
     """Name the lines whose keys are held: by stored jobs, or by lines before them that are now not stored either."""
-    first = {entry.job.seq: index for index, entry in reversed([*enumerate(entries)]) if entry.fate is ADDED}
+    first = {entry.job.seq: index for index, entry in reversed([*enumerate(entries)]) if entry.status is ADDED}
     faults, holders = [], []
     for index, entry in enumerate(entries):
-        if entry.fate is not CONFLICT:
+        if entry.status is not CONFLICT:
             continue
         if entry.job.seq in first:
             detail = f"/jobs/{first[entry.job.seq]} has the key {entry.job.key!r} as well"
@@ -259,9 +259,9 @@ def _refuse_conflicts(entries: Sequence[Added]) -> None:
         raise KeyTaken("nothing of the batch was taken: keys are held", faults=faults, job=holder)
 
 
-def _full(offers: Sequence[Offer], problem: BacklogFull) -> list[Fault]:
+def _full(new_jobs: Sequence[NewJob], problem: BacklogFull) -> list[Fault]:
     return [
         Fault(f"/jobs/{index}/queue", problem.detail)
-        for index, offer in enumerate(offers)
-        if offer.job.queue == problem.queue
+        for index, new_job in enumerate(new_jobs)
+        if new_job.job.queue == problem.queue
     ]

@@ -13,7 +13,7 @@ from multidict import istr
 from pydantic import BaseModel, ValidationError
 
 from erelong.errors import BadCursor, BadHeader, Fault, Invalid
-from erelong.model.submission import Memo
+from erelong.model.submission import IdempotencyRecord
 from erelong.web.problems import MAX_FAULTS, faults_of
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def preferred_wait(request: web.Request) -> float | None:
     return float(found[1]) if found else None
 
 
-def idempotency_memo(request: web.Request, body: Any, caller: Caller) -> Memo | None:
+def idempotency_record(request: web.Request, body: Any, caller: Caller) -> IdempotencyRecord | None:
     """What is remembered of a submit that carries an `Idempotency-Key`: equal JSON values are the same body."""
     if IDEMPOTENCY_KEY not in request.headers:
         return None
@@ -74,7 +74,7 @@ def idempotency_memo(request: web.Request, body: Any, caller: Caller) -> Memo | 
     if len(keys) > 1 or not _IDEMPOTENCY_KEY.fullmatch(key):
         raise BadHeader("Idempotency-Key: one key of 1 to 255 printable ASCII characters is taken")
     text = request.path.encode() + b"\0" + orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
-    return Memo(caller=caller.name, key=key, digest=sha256(text).digest())
+    return IdempotencyRecord(caller=caller.name, key=key, digest=sha256(text).digest())
 
 
 def read_query(request: web.Request, model: type[M], *, context: dict[str, Any] | None = None) -> M:

@@ -51,15 +51,15 @@ class JobRoutes:
         self._services.lifecycle.refuse_work()
         body = await self._bodies.json(request)
         now, caller = self._now(), caller_of(request)
-        memo = conditions.idempotency_memo(request, body, caller)
-        offer = self._parser.read(body, now, caller)
-        receipt = await self._services.jobs.add([offer], now=now, memo=memo, client=client_of(request))
+        record = conditions.idempotency_record(request, body, caller)
+        new_job = self._parser.read(body, now, caller)
+        receipt = await self._services.jobs.add([new_job], now=now, record=record, client=client_of(request))
         (entry,) = receipt.entries
         if entry is None:
             raise JobNotFound("the job that this Idempotency-Key made has been deleted; take a new key to make another")
-        if entry.fate is CONFLICT:
+        if entry.status is CONFLICT:
             raise taken(entry.job)
-        response = self.answer(entry.job, status=201 if entry.fate is ADDED else 200)
+        response = self.answer(entry.job, status=201 if entry.status is ADDED else 200)
         response.headers["Location"] = f"/v1/jobs/{entry.job.id}"
         if receipt.replayed:
             response.headers["Idempotency-Replayed"] = "true"

@@ -11,7 +11,7 @@ from erelong.api.schemas import EmptyIn, ExtendIn, FailIn, FinishIn, LeaseIn
 from erelong.clock.instants import format_instant
 from erelong.lanes.pollers import LeaseRequest
 from erelong.model.outcome import Error
-from erelong.web.auth import caller_of, refuse_strange
+from erelong.web.auth import caller_of, refuse_foreign
 from erelong.web.connection import client_of
 from erelong.web.problems import invalid
 from erelong.web.response import json_reply
@@ -38,10 +38,10 @@ class LeaseRoutes:
         self._limits = limits
         self._jobs = jobs
 
-    async def lend(self, request: web.Request) -> Reply:
+    async def acquire(self, request: web.Request) -> Reply:
         asked = await self._read(request, LeaseIn)
         caller = caller_of(request)
-        refuse_strange(caller, "/queues", *(asked.queues or ()))
+        refuse_foreign(caller, "/queues", *(asked.queues or ()))
         wanted = LeaseRequest(frozenset(asked.kinds), frozenset(asked.queues or caller.queues), asked.max, asked.lease)
         wait = min(asked.wait, self._limits.max_wait)
         leased = await self._services.leases.lease(wanted, wait, client_of(request))

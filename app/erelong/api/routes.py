@@ -123,7 +123,7 @@ def _of_queues(queues: QueueRoutes) -> list[Route]:
 def _of_leases(leases: LeaseRoutes) -> list[Route]:
     lease = "/v1/leases/{token}"
     return [
-        Route("POST", "/v1/leases", WORK, leases.lend, "Lease jobs of pull kinds", "200 Leases", LENDS, LeaseIn),
+        Route("POST", "/v1/leases", WORK, leases.acquire, "Lease jobs of pull kinds", "200 Leases", LENDS, LeaseIn),
         Route("POST", f"{lease}/extend", WORK, leases.extend, "Extend a lease", "200 Extended", HOLDS, ExtendIn),
         Route("POST", f"{lease}/finish", WORK, leases.finish, "Finish a leased job", "200 Job", HOLDS, FinishIn),
         Route("POST", f"{lease}/fail", WORK, leases.fail, "Fail a leased job", "200 Job", HOLDS, FailIn),

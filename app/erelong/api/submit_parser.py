@@ -10,9 +10,9 @@ from pydantic import ValidationError
 from erelong.api.schemas import JobIn, pop_time, read_submission
 from erelong.model.conflict import OnConflict
 from erelong.model.json_text import trimmed
-from erelong.model.submission import Offer
+from erelong.model.submission import NewJob
 from erelong.service.factory import queue_of
-from erelong.web.auth import refuse_strange
+from erelong.web.auth import refuse_foreign
 from erelong.web.problems import invalid
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class SubmitParser:
         self._max_horizon = max_horizon
         self._templates: dict[bytes, Template] = {}
 
-    def read(self, body: Any, now: Instant, caller: Caller) -> Offer:
+    def read(self, body: Any, now: Instant, caller: Caller) -> NewJob:
         """The job that a body asks for, if the caller may have it made."""
         if not isinstance(body, dict) or "key" in body or "labels" in body:  # whose rest is hardly ever like another's
             return self._read_whole(body, now, caller)
@@ -54,21 +54,21 @@ class SubmitParser:
         if template is not None and (params is None or isinstance(params, dict)) and caller.may_use(template.job.queue):
             job = self._services.factory.from_template(template, params, execute_at, now)
             if job is not None:
-                return tuple.__new__(Offer, (job, _REJECT))
-        offer = self._read_whole(body, now, caller)
-        self._keep(text, offer.job)
-        return offer
+                return tuple.__new__(NewJob, (job, _REJECT))
+        new_job = self._read_whole(body, now, caller)
+        self._keep(text, new_job.job)
+        return new_job
 
-    def _read_whole(self, body: Any, now: Instant, caller: Caller) -> Offer:
+    def _read_whole(self, body: Any, now: Instant, caller: Caller) -> NewJob:
         try:
             asked = read_submission(body, now, self._max_horizon)
         except ValidationError as error:
             raise invalid(error, JobIn, "the job cannot be taken") from None
         if caller.queues:
-            refuse_strange(caller, "/queue", queue_of(asked))
+            refuse_foreign(caller, "/queue", queue_of(asked))
         on_conflict = asked.get("on_conflict")
         job = self._services.factory.make(asked, now)
-        return Offer(job, OnConflict(on_conflict)) if on_conflict else Offer(job)
+        return NewJob(job, OnConflict(on_conflict)) if on_conflict else NewJob(job)
 
     def _keep(self, text: bytes, job: Job) -> None:
         if len(self._templates) >= MAX_TEMPLATES:

@@ -73,9 +73,9 @@ def _names(text: str) -> list[str]:
 
 def _scopes(text: str) -> list[str]:
     scopes = text.split(",")
-    strange = [scope for scope in scopes if scope not in [*Scope]]
-    if strange:
-        raise argparse.ArgumentTypeError(f"no scope {strange[0]!r}: give one or more of {','.join(Scope)}")
+    foreign = [scope for scope in scopes if scope not in [*Scope]]
+    if foreign:
+        raise argparse.ArgumentTypeError(f"no scope {foreign[0]!r}: give one or more of {','.join(Scope)}")
     return scopes
 
 

@@ -40,10 +40,10 @@ def _settings(asked: argparse.Namespace) -> Config:
 
 def check_config(asked: argparse.Namespace) -> int:
     from erelong.handlers.registry import make_kinds
-    from erelong.web.listener import refuse_open_door
+    from erelong.web.listener import refuse_open_listener
 
     settings = _settings(asked)
-    refuse_open_door(settings)
+    refuse_open_listener(settings)
     kinds = make_kinds(settings, folders=folders(asked))
     print(f"the settings can be used; kinds: {', '.join(kinds)}")
     return 0

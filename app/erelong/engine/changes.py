@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from erelong.engine.agenda import Agenda
     from erelong.lanes.lanes import Lanes
     from erelong.model.outcome import Outcome
-    from erelong.model.submission import Added
+    from erelong.model.submission import AddResult
     from erelong.stores.base import Claim, Ending
     from erelong.telemetry.metrics import Metrics
 
@@ -48,21 +48,21 @@ class Changes:
         self._metrics = metrics
         self._now = now
 
-    def added(self, entries: Sequence[Added | None]) -> None:
+    def added(self, entries: Sequence[AddResult | None]) -> None:
         """Jobs were submitted, and perhaps others changed whose keys they met."""
         instants = []
         submitted: dict[str, int] = {}
         for entry in entries:
             if entry is None:
                 continue
-            fate, job, superseded = entry
-            if fate is ADDED:
+            status, job, superseded = entry
+            if status is ADDED:
                 kind = job.kind
                 submitted[kind] = submitted.get(kind, 0) + 1
                 if superseded is not None:
                     report_superseded(superseded, job)
                     self._jobs.wake((superseded.seq,))
-            elif fate is CHANGED:
+            elif status is CHANGED:
                 self._lanes.discard(job.queue, job.seq)
                 self._jobs.wake((job.seq,))
             else:
@@ -96,9 +96,9 @@ class Changes:
     def not_claimed(self, claim: Claim) -> None:
         """Some jobs could not be claimed: they are not due any more, or cannot be read and have failed."""
         self._agenda.extend(claim.early)
-        for job in claim.spoiled:
+        for job in claim.unreadable:
             self._note_final(job)
-        self._wake(claim.spoiled)
+        self._wake(claim.unreadable)
 
     def started(self, jobs: Sequence[Job]) -> None:
         """Attempts begin; counted by runs of the same kind and queue."""  # hot: drain

@@ -16,13 +16,13 @@ from erelong.engine.changes import Changes
 from erelong.engine.claimer import Claimer
 from erelong.engine.completer import FLUSH_TIME, Completer
 from erelong.engine.dispatcher import Dispatcher
-from erelong.engine.doubts import Doubts, RecordingStore
 from erelong.engine.leases import HeldLeases
 from erelong.engine.maintenance import AgendaTidying, IdempotencyRecords, IdleQueues, Retention
 from erelong.engine.overrides import Overrides
 from erelong.engine.reconciler import Reconciler
 from erelong.engine.recovery import Recovery
 from erelong.engine.scheduler import Scheduler
+from erelong.engine.unknown_writes import RecordingStore, UnknownWrites
 from erelong.engine.window.handover import Handover
 from erelong.engine.window.overdue import Overdue
 from erelong.engine.window.refill import Refill
@@ -65,8 +65,8 @@ class Engine:
         self.metrics = metrics
         self.lifecycle = lifecycle
         self.now, self.tick = now, tick
-        self._doubts = Doubts()
-        self.store = RecordingStore(store=store, doubts=self._doubts)
+        self._unknown_writes = UnknownWrites()
+        self.store = RecordingStore(store=store, unknown_writes=self._unknown_writes)
         self._build_lanes()
         self._build_movers()
         self._build_window()
@@ -193,7 +193,7 @@ class Engine:
         self.recovery = Recovery(store=store, changes=changes, kinds=self.kinds, metrics=metrics, now=now)
         self.reconciler = Reconciler(
             store=store,
-            doubts=self._doubts,
+            unknown_writes=self._unknown_writes,
             completer=self.completer,
             changes=changes,
             leases=self.leases,
@@ -223,7 +223,7 @@ class Engine:
         )
         self.duties = {work.name: Duty(work=work, metrics=metrics) for work in works}
         keepers = (self.scheduler, self.completer, self.leases, self.recovery, self.reconciler, self.retention)
-        self.asides: dict[str, SetAside[Any]] = {keeper.name: keeper.aside for keeper in keepers}
+        self.asides: dict[str, SetAside[Any]] = {supervisor.name: supervisor.aside for supervisor in keepers}
         self.asides["dispatcher"] = self.claimer.aside
 
     async def start(self) -> None:

@@ -107,7 +107,7 @@ class IdempotencyRecords(Sweep):
     async def sweep(self, now: Instant) -> None:
         forgotten = PURGE_SLICE
         while forgotten == PURGE_SLICE:
-            forgotten = await self._store.forget_memos(now=now, limit=PURGE_SLICE)
+            forgotten = await self._store.forget_records(now=now, limit=PURGE_SLICE)
             await asyncio.sleep(0)
 
 
@@ -145,7 +145,7 @@ class AgendaTidying(Sweep):
             return 0
         soon = now + TIDY_AFTER
         for stretch in agenda.stretches(soon):
-            found = await self._store.glance(list({seq for _, seq in stretch.entries}))
+            found = await self._store.peek(list({seq for _, seq in stretch.entries}))
             true = {(instant, job.seq) for job in found for instant in (job.due_at, job.expires_at)}
             kept = dict.fromkeys(entry for entry in stretch.entries if entry[0] <= soon or entry in true)
             agenda.sift(stretch, kept)

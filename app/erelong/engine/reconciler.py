@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from erelong.clock.instants import Instant, Now
     from erelong.engine.changes import Changes
     from erelong.engine.completer import Completer
-    from erelong.engine.doubts import Doubts
     from erelong.engine.leases import HeldLeases
     from erelong.engine.overrides import Overrides
+    from erelong.engine.unknown_writes import UnknownWrites
     from erelong.stores.base import Store
     from erelong.telemetry.metrics import Metrics
 
@@ -43,7 +43,7 @@ class Reconciler:
         self,
         *,
         store: Store,
-        doubts: Doubts,
+        unknown_writes: UnknownWrites,
         completer: Completer,
         changes: Changes,
         leases: HeldLeases,
@@ -52,7 +52,7 @@ class Reconciler:
         now: Now,
     ) -> None:
         self._store = store
-        self._doubts = doubts
+        self._unknown_writes = unknown_writes
         self._completer = completer
         self._changes = changes
         self._leases = leases
@@ -62,20 +62,20 @@ class Reconciler:
 
     async def ready(self) -> None:
         """Wait for a write in doubt, and a moment longer."""
-        await self._doubts.has_some.wait()
+        await self._unknown_writes.has_some.wait()
         await asyncio.sleep(STORE_PAUSE)
 
     async def lap(self) -> None:
         """Ask the store about everything in doubt; what it does not answer stays so, and what comes into doubt while it
         answers is asked for again.
         """
-        if self._doubts.claimed or self._doubts.changed:
+        if self._unknown_writes.claimed or self._unknown_writes.changed:
             await self._reread_jobs()
-        await self._each(self._doubts.keys, self._reread_holder)
+        await self._each(self._unknown_writes.keys, self._reread_holder)
         await self._reread_new()
-        await self._each(self._doubts.queues, self._overrides.reload)
-        if self._doubts:
-            self._doubts.has_some.set()
+        await self._each(self._unknown_writes.queues, self._overrides.reload)
+        if self._unknown_writes:
+            self._unknown_writes.has_some.set()
 
     async def _each(self, doubted: set[T], reread: Callable[[T], Awaitable[None]]) -> None:
         while doubted:
@@ -87,8 +87,8 @@ class Reconciler:
                 raise
 
     async def _reread_jobs(self) -> None:
-        claimed, changed = self._doubts.claimed, self._doubts.changed
-        self._doubts.claimed, self._doubts.changed = {}, {}
+        claimed, changed = self._unknown_writes.claimed, self._unknown_writes.changed
+        self._unknown_writes.claimed, self._unknown_writes.changed = {}, {}
 
         async def reread(seqs: Sequence[int]) -> None:
             jobs = await self._store.get(seqs)
@@ -104,8 +104,8 @@ class Reconciler:
                 doubt = (seq, claimed.pop(seq, None), changed.pop(seq, None))
                 asyncio.get_running_loop().call_later(pause, self._doubt_again, *doubt)
         finally:
-            self._doubts.claimed = {**claimed, **self._doubts.claimed}
-            self._doubts.changed = {**changed, **self._doubts.changed}
+            self._unknown_writes.claimed = {**claimed, **self._unknown_writes.claimed}
+            self._unknown_writes.changed = {**changed, **self._unknown_writes.changed}
 
     def _settle(self, seq: int, job: Job | None, started_at: Instant | None, queue: str | None) -> None:
         if queue is not None:
@@ -115,10 +115,10 @@ class Reconciler:
 
     def _doubt_again(self, seq: int, started_at: Instant | None, queue: str | None) -> None:
         if started_at is not None:
-            self._doubts.claimed.setdefault(seq, started_at)
+            self._unknown_writes.claimed.setdefault(seq, started_at)
         if queue is not None:
-            self._doubts.changed.setdefault(seq, queue)
-        self._doubts.has_some.set()
+            self._unknown_writes.changed.setdefault(seq, queue)
+        self._unknown_writes.has_some.set()
 
     async def _reread_holder(self, held: tuple[str, str]) -> None:
         queue, key = held
@@ -127,7 +127,7 @@ class Reconciler:
 
     async def _reread_new(self) -> None:
         """Walk over waiting jobs from the newest down to what was known before."""
-        since, self._doubts.since = self._doubts.since, None
+        since, self._unknown_writes.since = self._unknown_writes.since, None
         if since is None:
             return
         after, page = (0, MAX_SEQ), PAGE
@@ -138,7 +138,7 @@ class Reconciler:
                 page = len(jobs)
                 after = (0, jobs[-1].seq) if jobs else after
         except BaseException:
-            self._doubts.note_all_since(since)
+            self._unknown_writes.note_all_since(since)
             raise
 
     def _reread_all(self, jobs: Sequence[Job]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from erelong.handlers.command.runner import make_command_kind
 from erelong.handlers.process.pool import ProcessPool
 from erelong.handlers.process.runner import make_process_kind
-from erelong.handlers.process.supervisor_client import IS_POSSIBLE, Processes, Surroundings
+from erelong.handlers.process.supervisor_client import IS_POSSIBLE, ProcessEnvironment, SupervisorClient
 from erelong.handlers.pull import make_pull_kind
 from erelong.handlers.python.runner import make_python_kind
 from erelong.handlers.python.signature import Unfit
@@ -25,7 +25,7 @@ class DeclaredKinds:
 
     def __init__(self, *, config: Config) -> None:
         self._config = config
-        self._processes = Processes()
+        self._processes = SupervisorClient()
         self._pools: dict[tuple[object, ...], ProcessPool] = {}
 
     def make(self, name: str, kind: KindSettings) -> Kind:
@@ -36,7 +36,7 @@ class DeclaredKinds:
             return make_python_kind(name=name, path=kind.python, isolation=kind.isolation)
         if not IS_POSSIBLE:
             raise Unfit(f"processes are kept by means of Linux, and this is {sys.platform}: use another isolation")
-        surroundings = Surroundings(
+        process_environment = ProcessEnvironment(
             environment=kind.environment or {},
             directory=None if kind.directory is None else str(kind.directory.resolve()),
             memory=kind.memory,
@@ -47,18 +47,18 @@ class DeclaredKinds:
                 command=kind.command,
                 patterns=kind.params,
                 processes=self._processes,
-                surroundings=surroundings,
+                process_environment=process_environment,
                 grace=self._config.workers.grace,
             )
         assert kind.python is not None
-        return make_process_kind(name=name, path=kind.python, pool=self._pool(surroundings))
+        return make_process_kind(name=name, path=kind.python, pool=self._pool(process_environment))
 
-    def _pool(self, surroundings: Surroundings) -> ProcessPool:
-        key = (*sorted(surroundings.environment.items()), surroundings.memory)
+    def _pool(self, process_environment: ProcessEnvironment) -> ProcessPool:
+        key = (*sorted(process_environment.environment.items()), process_environment.memory)
         if key not in self._pools:
             self._pools[key] = ProcessPool(
                 processes=self._processes,
-                surroundings=surroundings,
+                process_environment=process_environment,
                 size=self._config.workers.processes or len(os.sched_getaffinity(0)),
                 grace=self._config.workers.grace,
                 max_result=self._config.limits.max_result,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
-from erelong.lanes.strand import MIN_STALE, Strand
+from erelong.lanes.sublane import MIN_STALE, Sublane
 from erelong.model.ids import MAX_SEQ
 from erelong.model.runs import counted
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from erelong.model.job import Job
     from erelong.settings.queues import QueueSettings
-    from erelong.stores.base import Glance
+    from erelong.stores.base import Peek
 
 NO_LABEL = ""
 INSIDE = ""  # who takes jobs that are run here; jobs of a pull kind are taken by those who ask for the kind
@@ -95,8 +95,8 @@ class Lane:
         self.settings = settings
         self.is_paused = False
         self.is_listed = False
-        self.strands: dict[tuple[str, str], Strand] = {}
-        self.turns: dict[str, deque[Strand]] = {}
+        self.sublanes: dict[tuple[str, str], Sublane] = {}
+        self.turns: dict[str, deque[Sublane]] = {}
         self.places: dict[int, tuple[str, str]] = {}  # of waiting jobs that have a taker outside or a label
         self.running = 0
         self.running_by: Counter[str] = Counter()  # label value
@@ -111,7 +111,7 @@ class Lane:
         self.is_dry = False  # its next job was refused for want of a token
         self.recent = Recent()
 
-    def put(self, taker: str, jobs: Sequence[Glance], lift: int) -> None:
+    def put(self, taker: str, jobs: Sequence[Peek], lift: int) -> None:
         """Take in due jobs of one taker, which are lifted by so many microseconds."""
         if self.spilled is not None or self.due + len(jobs) > MAX_DUE // 2:
             jobs = self._admit(taker, jobs, lift)
@@ -125,30 +125,30 @@ class Lane:
             self._put((taker, label), ranked)
         self.is_lifted = self.is_lifted or lift != 0
 
-    def _admit(self, taker: str, jobs: Sequence[Glance], lift: int) -> list[Glance]:
+    def _admit(self, taker: str, jobs: Sequence[Peek], lift: int) -> list[Peek]:
         """Return those there is room for: of a strand that has spilled some, those that start before others of it."""
-        admitted: list[Glance] = []
+        admitted: list[Peek] = []
         free, taken = MAX_DUE - self.due, Counter[str]()
         for job in jobs:
             label = self.label_of(job)
-            strand = self.strands.get((taker, label))
-            held = taken[label] + (0 if strand is None else len(strand.waiting))
-            is_here = strand is not None and job.seq in strand.waiting
-            if is_here or (free and self._has_share(strand, held, free, (job.due_at - lift) * MAX_SEQ + job.seq)):
+            sublane = self.sublanes.get((taker, label))
+            held = taken[label] + (0 if sublane is None else len(sublane.waiting))
+            is_here = sublane is not None and job.seq in sublane.waiting
+            if is_here or (free and self._has_share(sublane, held, free, (job.due_at - lift) * MAX_SEQ + job.seq)):
                 admitted.append(job)
                 taken[label] += not is_here
                 free -= not is_here
                 continue
             at = (job.due_at, job.seq)
             self.spill(Spill(at, at, 1))
-            if strand is not None:
-                strand.low = held // 2
+            if sublane is not None:
+                sublane.low = held // 2
         return admitted
 
-    def _has_share(self, strand: Strand | None, held: int, free: int, packed: int) -> bool:
-        if strand is not None and not strand.is_last(packed):
+    def _has_share(self, sublane: Sublane | None, held: int, free: int, packed: int) -> bool:
+        if sublane is not None and not sublane.is_last(packed):
             return True
-        return held < SHARE * free and (strand is None or strand.low < 0)
+        return held < SHARE * free and (sublane is None or sublane.low < 0)
 
     def spill(self, more: Spill) -> None:
         """Note that the store has more due jobs."""
@@ -157,8 +157,8 @@ class Lane:
     def take_spilled(self) -> Spill | None:
         """Return what is to be read and put here again, where it may be spilled once more."""
         self.reread, self.spilled, self.is_low = self.spilled, None, False
-        for strand in self.strands.values():
-            strand.low = -1
+        for sublane in self.sublanes.values():
+            sublane.low = -1
         return self.reread
 
     @property
@@ -171,55 +171,55 @@ class Lane:
             for seq in packed:
                 if self._place(seq) != place:
                     self.discard(seq)
-        strand = self.strands.get(place)
-        if strand is None:
-            strand = self.strands[place] = Strand(*place)
-        self._count(strand.taker, strand.put(packed))
+        sublane = self.sublanes.get(place)
+        if sublane is None:
+            sublane = self.sublanes[place] = Sublane(*place)
+        self._count(sublane.taker, sublane.put(packed))
         if place != PLAIN:
             self.places.update(dict.fromkeys(packed, place))
-        if not strand.has_turn:
-            self._give_turn(strand)
+        if not sublane.has_turn:
+            self._give_turn(sublane)
 
     def discard(self, seq: int) -> bool:
-        strand = self.strands.get(self._place(seq))
-        if strand is None or seq not in strand.waiting:
+        sublane = self.sublanes.get(self._place(seq))
+        if sublane is None or seq not in sublane.waiting:
             return False
-        strand.discard(seq)
+        sublane.discard(seq)
         self.places.pop(seq, None)
-        self._count(strand.taker, -1)
+        self._count(sublane.taker, -1)
         self.is_dry = self.is_dry and self.due > 0
         if self.spilled is not None:
-            self.is_low = self.is_low or self.due <= MAX_DUE // 2 or len(strand.waiting) <= strand.low
-        self._tidy(strand)
+            self.is_low = self.is_low or self.due <= MAX_DUE // 2 or len(sublane.waiting) <= sublane.low
+        self._tidy(sublane)
         return True
 
     def first(self, taker: str, tick: float) -> int | None:
         """The rank of the next job that a taker may have."""
-        strand = self._next(taker, tick)
-        return None if strand is None else strand.first() // MAX_SEQ
+        sublane = self._next(taker, tick)
+        return None if sublane is None else sublane.first() // MAX_SEQ
 
     def pop(self, taker: str, tick: float, limit: int) -> dict[int, Slot]:
         """Leave for the next jobs that may start, by `seq`, at most so many, counted as running from now on."""
         slots: dict[int, Slot] = {}
-        while len(slots) < limit and (strand := self._next(taker, tick)) is not None:
+        while len(slots) < limit and (sublane := self._next(taker, tick)) is not None:
             turns = self.turns[taker]
             turns.popleft()
-            strand.has_turn = False
-            seqs = strand.pop(1 if turns else min(limit - len(slots), self._room(strand.label)))
-            slots |= dict.fromkeys(seqs, Slot(self.name, strand.label))
-            self._start(strand, seqs)
+            sublane.has_turn = False
+            seqs = sublane.pop(1 if turns else min(limit - len(slots), self._room(sublane.label)))
+            slots |= dict.fromkeys(seqs, Slot(self.name, sublane.label))
+            self._start(sublane, seqs)
         return slots
 
-    def _start(self, strand: Strand, seqs: list[int]) -> None:
+    def _start(self, sublane: Sublane, seqs: list[int]) -> None:
         for seq in seqs if self.places else ():
             self.places.pop(seq, None)
-        self._count(strand.taker, -len(seqs))
+        self._count(sublane.taker, -len(seqs))
         self.tokens -= len(seqs)
-        self.occupy(strand.label, len(seqs))
+        self.occupy(sublane.label, len(seqs))
         if self.spilled is not None:
-            self.is_low = self.is_low or self.due <= MAX_DUE // 2 or len(strand.waiting) <= strand.low
-        self._give_turn(strand)
-        self._tidy(strand)
+            self.is_low = self.is_low or self.due <= MAX_DUE // 2 or len(sublane.waiting) <= sublane.low
+        self._give_turn(sublane)
+        self._tidy(sublane)
 
     def occupy(self, label: str, number: int = 1) -> None:
         """Count so many more as running."""
@@ -235,18 +235,18 @@ class Lane:
             if not self.running_by[label]:
                 del self.running_by[label]
         for taker in self.due_for:
-            strand = self.strands.get((taker, label))
-            if strand is not None:
-                self._give_turn(strand)
+            sublane = self.sublanes.get((taker, label))
+            if sublane is not None:
+                self._give_turn(sublane)
 
     def oldest_due(self) -> int | None:
         """When the job due first was due; None if that is not known here, or not at once."""
-        if self.is_lifted or self.spilled or self.reread or not self.due or len(self.strands) > MANY_STRANDS:
+        if self.is_lifted or self.spilled or self.reread or not self.due or len(self.sublanes) > MANY_STRANDS:
             return None
-        return min(strand.first() // MAX_SEQ for strand in self.strands.values() if strand.waiting)
+        return min(sublane.first() // MAX_SEQ for sublane in self.sublanes.values() if sublane.waiting)
 
     def seqs(self) -> list[int]:
-        return [seq for strand in self.strands.values() for seq in strand.waiting]
+        return [seq for sublane in self.sublanes.values() for seq in sublane.waiting]
 
     def may_start(self, taker: str = INSIDE) -> bool:
         """Whether nothing but the rate or a label can keep it from starting a job."""
@@ -267,14 +267,14 @@ class Lane:
     def is_label_full(self, seq: int) -> bool:
         return not self._has_room(self._place(seq)[1])
 
-    def label_of(self, job: Job | Glance) -> str:
+    def label_of(self, job: Job | Peek) -> str:
         limit = self.settings.label_concurrency
         if limit is None or job.labels is None:
             return NO_LABEL
         value: str = orjson.loads(job.labels).get(limit.label, NO_LABEL)
         return value
 
-    def _next(self, taker: str, tick: float) -> Strand | None:
+    def _next(self, taker: str, tick: float) -> Sublane | None:
         """The strand whose turn it is and that may start a job."""
         if not self.may_start(taker):
             return None
@@ -283,12 +283,12 @@ class Lane:
             return None
         turns = self.turns.setdefault(taker, deque())
         while turns:
-            strand = turns[0]
-            if strand.waiting and self._has_room(strand.label):
-                return strand
+            sublane = turns[0]
+            if sublane.waiting and self._has_room(sublane.label):
+                return sublane
             turns.popleft()
-            strand.has_turn = False
-            self._tidy(strand)
+            sublane.has_turn = False
+            self._tidy(sublane)
         return None
 
     def _has_token(self, tick: float) -> bool:
@@ -313,26 +313,26 @@ class Lane:
         limit = self.settings.label_concurrency
         return room if limit is None or not label else min(room, limit.limit - self.running_by[label])
 
-    def _give_turn(self, strand: Strand) -> None:
-        if strand.waiting and not strand.has_turn and self._has_room(strand.label):
-            strand.has_turn = True
-            self.turns.setdefault(strand.taker, deque()).append(strand)
+    def _give_turn(self, sublane: Sublane) -> None:
+        if sublane.waiting and not sublane.has_turn and self._has_room(sublane.label):
+            sublane.has_turn = True
+            self.turns.setdefault(sublane.taker, deque()).append(sublane)
 
-    def _tidy(self, strand: Strand) -> None:
+    def _tidy(self, sublane: Sublane) -> None:
         """Forget a strand that is of no use; turns given to jobs that left without one are forgotten in bulk."""
-        turns = self.turns.get(strand.taker)
-        due = self.due_for.get(strand.taker, 0)
+        turns = self.turns.get(sublane.taker)
+        due = self.due_for.get(sublane.taker, 0)
         if turns and (not due or len(turns) > 2 * due + MIN_STALE):
-            self.turns[strand.taker] = deque()
+            self.turns[sublane.taker] = deque()
             for other in turns:
                 other.has_turn = False
                 self._give_turn(other)
                 self._forget_idle(other)
-        self._forget_idle(strand)
+        self._forget_idle(sublane)
 
-    def _forget_idle(self, strand: Strand) -> None:
-        if not (strand.waiting or strand.has_turn):
-            self.strands.pop((strand.taker, strand.label), None)
+    def _forget_idle(self, sublane: Sublane) -> None:
+        if not (sublane.waiting or sublane.has_turn):
+            self.sublanes.pop((sublane.taker, sublane.label), None)
 
     def _place(self, seq: int) -> tuple[str, str]:
         return self.places.get(seq, PLAIN)

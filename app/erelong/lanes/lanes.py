@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from erelong.lanes.lane import Spill
     from erelong.lanes.pollers import Pollers
     from erelong.model.job import Job
-    from erelong.model.spec import Asked
+    from erelong.model.spec import JobSpec
     from erelong.settings.queues import QueueSettings
-    from erelong.stores.base import Glance
+    from erelong.stores.base import Peek
 
-_asked_of = attrgetter("asked")
+_spec_of = attrgetter("spec")
 STRICT = 1 << 53  # more than any instant: without aging a point of priority outweighs all waiting
 
 
@@ -99,17 +99,17 @@ class Lanes:
 
     # due jobs
 
-    def put(self, *jobs: Glance) -> None:
+    def put(self, *jobs: Peek) -> None:
         """Take in due jobs; one that is there already only changes its rank."""
-        groups: defaultdict[Asked, list[Glance]] = defaultdict(list)
-        for asked, alike in groupby(jobs, key=_asked_of):
-            groups[asked] += alike
-        for asked, group in groups.items():
-            taker = asked.kind if self._kinds[asked.kind].is_pull else INSIDE
-            lane = self._lane(asked.queue)
-            lane.put(taker, group, asked.priority * self._lift)
+        groups: defaultdict[JobSpec, list[Peek]] = defaultdict(list)
+        for spec, alike in groupby(jobs, key=_spec_of):
+            groups[spec] += alike
+        for spec, group in groups.items():
+            taker = spec.kind if self._kinds[spec.kind].is_pull else INSIDE
+            lane = self._lane(spec.queue)
+            lane.put(taker, group, spec.priority * self._lift)
             if taker != INSIDE:
-                self._lent.setdefault(taker, {})[asked.queue] = lane
+                self._lent.setdefault(taker, {})[spec.queue] = lane
             if taker != INSIDE or not lane.is_listed:
                 self._list(lane)
 
@@ -177,7 +177,7 @@ class Lanes:
     def is_full(self, queue: str) -> bool:
         """Whether none but the first of all jobs would find room, whatever their label or kind."""
         lane = self._lanes.get(queue)
-        return lane is not None and lane.spilled is not None and len(lane.strands) == 1
+        return lane is not None and lane.spilled is not None and len(lane.sublanes) == 1
 
     def occupy(self, job: Job) -> Slot:
         """Count a job as running that was running already when the service started."""

@@ -31,7 +31,7 @@ class Caller:
     def may_use(self, queue: str) -> bool:
         return not self.queues or queue in self.queues
 
-    def strange(self, queues: Collection[str]) -> list[str]:
+    def foreign(self, queues: Collection[str]) -> list[str]:
         """Those of these queues that it may not use, in order."""
         return [queue for queue in queues if not self.may_use(queue)]
 

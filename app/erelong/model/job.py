@@ -87,7 +87,7 @@ class Job(NamedTuple):
     attempt: int
     version: int
     late_by: float | None
-    # what the caller asked for that jobs have in common (see `Asked`)
+    # what the caller asked for that jobs have in common (see `JobSpec`)
     kind: str
     queue: str
     priority: int
@@ -123,7 +123,7 @@ class Job(NamedTuple):
     def policy(self) -> RetryPolicy:
         return read_policy(self.retry)
 
-    def was_lent_by(self, token: str) -> bool:
+    def was_leased_by(self, token: str) -> bool:
         """Whether a lease with this token is or was its own; when its memory of ended ones is full, an older may be."""
         ended = read_ended_leases(self.ended_leases)
         return self.lease == token or len(ended) >= MAX_ENDED_LEASES or any(token == past for past, _ in ended)
@@ -163,7 +163,7 @@ class Job(NamedTuple):
         due_at = execute_at if execute_at > now else now
         expires_at = None if self.expires_after is None else _expiry(due_at, self.expires_after)
         own = (0, token, now, execute_at, self.key, self.labels, self.extras, params, due_at, expires_at, 0, 1, None)
-        return tuple.__new__(Job, own + asked_of(self) + UNBEGUN)
+        return tuple.__new__(Job, own + spec_of(self) + UNBEGUN)
 
     # steps of a waiting job
 
@@ -213,7 +213,7 @@ class Job(NamedTuple):
 
     # steps of a running job
 
-    def lend(self, token: str, until: Instant) -> Job:
+    def lease_out(self, token: str, until: Instant) -> Job:
         """Give the running attempt into the hands of a worker outside."""
         return self._replace(lease=token, lease_until=until, version=self.version + 1)
 
@@ -324,14 +324,14 @@ class Job(NamedTuple):
         self._must_wait("cancel")
         return self._end(State.CANCELLED, now, error)
 
-    def spoil(self, now: Instant, why: str) -> Job:
+    def mark_unreadable(self, now: Instant, why: str) -> Job:
         """Take a job out of the way whose stored form cannot be read; final states stay."""
         error = Error("unreadable", why, retryable=False)
         if self.is_final:
             return self._replace(error=error.to_json(), version=self.version + 1)
         return self._end(State.FAILED, now, error)
 
-    def again(self, now: Instant) -> Job:
+    def revive(self, now: Instant) -> Job:
         """The `retry` call: a job that ended badly starts afresh under its own id, history kept."""
         if self.state not in (State.FAILED, State.CANCELLED, State.EXPIRED):
             raise self._wrong("retry")
@@ -358,8 +358,8 @@ class Job(NamedTuple):
 
 PLACES = {name: place for place, name in enumerate(Job._fields)}
 _RUNNING, _SUCCEEDED, _WELL = State.RUNNING, State.SUCCEEDED, End.SUCCEEDED  # by their classes they cost 0.05 µs each
-ASKED = slice(PLACES["kind"], PLACES["error"])
-asked_of = itemgetter(ASKED)
+SPEC = slice(PLACES["kind"], PLACES["error"])
+spec_of = itemgetter(SPEC)
 UNBEGUN = tuple(Job._field_defaults.values())  # the last fields of a new job, behind those
 AFRESH = {name: value for name, value in Job._field_defaults.items() if name not in ("attempts", "ended_leases")}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Asked(NamedTuple):
+class JobSpec(NamedTuple):
     """What was asked for, less what is of one job alone. The retry policy is JSON text."""
 
     kind: str

@@ -11,18 +11,18 @@ from erelong.model.job import SECOND, Job
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-MEMO_LIFE = 24 * 3600 * SECOND
+RECORD_LIFE = 24 * 3600 * SECOND
 """How long an `Idempotency-Key` is kept."""
 
 
-class Offer(NamedTuple):
+class NewJob(NamedTuple):
     """A job to be added, and what to do when its key is taken."""
 
     job: Job
     on_conflict: OnConflict = OnConflict.REJECT
 
 
-class Fate(StrEnum):
+class AddStatus(StrEnum):
     """What became of an offer."""
 
     ADDED = "added"
@@ -31,24 +31,28 @@ class Fate(StrEnum):
     CONFLICT = "conflict"
 
 
-ADDED, CHANGED, CONFLICT = Fate.ADDED, Fate.CHANGED, Fate.CONFLICT  # an enum looks its members up in Python: 50 ns
+ADDED, CHANGED, CONFLICT = (
+    AddStatus.ADDED,
+    AddStatus.CHANGED,
+    AddStatus.CONFLICT,
+)  # an enum looks its members up in Python: 50 ns
 
 
-class Added(NamedTuple):
+class AddResult(NamedTuple):
     """The fate of an offer, with the job now stored under its key (or its own), and the one that it has superseded."""
 
-    fate: Fate
+    status: AddStatus
     job: Job
     superseded: Job | None = None
 
 
-class Memo(NamedTuple):
+class IdempotencyRecord(NamedTuple):
     """An idempotency key: who used it, for which body, and for how long it is kept, in microseconds."""
 
     caller: str
     key: str
     digest: bytes
-    life: int = MEMO_LIFE
+    life: int = RECORD_LIFE
 
 
 class Receipt(NamedTuple):
@@ -57,14 +61,14 @@ class Receipt(NamedTuple):
     Of a replayed add an entry is None when its job has been deleted since.
     """
 
-    entries: list[Added | None]
+    entries: list[AddResult | None]
     replayed: bool = False
     also: Sequence[Job] = ()
     """The jobs that were added with them, with their numbers."""
 
 
-def are_written(entries: Sequence[Added], *, is_whole: bool) -> list[bool]:
+def are_written(entries: Sequence[AddResult], *, is_whole: bool) -> list[bool]:
     """Say of each offer whether it was stored; under `is_whole`, one conflict undoes them all."""
-    if is_whole and any(entry.fate is CONFLICT for entry in entries):
+    if is_whole and any(entry.status is CONFLICT for entry in entries):
         return [False] * len(entries)
-    return [entry.fate is ADDED or entry.fate is CHANGED for entry in entries]
+    return [entry.status is ADDED or entry.status is CHANGED for entry in entries]

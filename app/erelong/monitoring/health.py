@@ -68,7 +68,7 @@ class Health:
         return f"asleep although a job has been due for {late:.0f} s; restart, and report it"
 
     def _of_store(self) -> str:
-        state, under_way = self._engine.store.ailment() or "ok", self._engine.metrics.commits.under_way
+        state, under_way = self._engine.store.status() or "ok", self._engine.metrics.commits.under_way
         if under_way < OVERDUE or not state.startswith("ok"):
             return state
         running = f"a commit has been running for {under_way:.0f} s"

@@ -13,7 +13,7 @@ from erelong.errors import JobNotFound, KeyTaken, VersionMismatch, WrongState
 from erelong.model.caller import ANYBODY, Caller
 from erelong.model.ids import parse_id
 from erelong.model.job import Job, State
-from erelong.model.submission import CONFLICT, Offer
+from erelong.model.submission import CONFLICT, NewJob
 from erelong.service.factory import DEFAULT_QUEUE
 from erelong.service.room import Room
 from erelong.settings.names import KEY
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from erelong.duties.waiters import Client
     from erelong.engine.engine import Engine
     from erelong.model.query import Query
-    from erelong.model.submission import Memo, Receipt
+    from erelong.model.submission import IdempotencyRecord, Receipt
     from erelong.service.factory import Change, JobFactory
 
 MAX_PAGE = 8_388_608  # bytes of params, results and attempts in one listing; a page that would have more is shorter
@@ -66,24 +66,24 @@ class Jobs:
 
     async def add(
         self,
-        offers: Sequence[Offer],
+        new_jobs: Sequence[NewJob],
         *,
         now: Instant,
         is_whole: bool = False,
-        memo: Memo | None = None,
+        record: IdempotencyRecord | None = None,
         client: Client = NEVER_LEAVES,
     ) -> Receipt:
         """Store jobs; when it returns they are durable and on the agenda."""
         self._lifecycle.refuse_work()
-        if memo is not None and (receipt := await self._store.recall(memo, now=now)) is not None:
+        if record is not None and (receipt := await self._store.find_replay(record, now=now)) is not None:
             return receipt  # before it would need room
-        room = await self._room.take(offers, client)
+        room = await self._room.take(new_jobs, client)
         try:
             self._lifecycle.refuse_work()  # there may have been a wait
-            receipt = await self._store.add(offers, now=now, is_whole=is_whole, memo=memo)
+            receipt = await self._store.add(new_jobs, now=now, is_whole=is_whole, record=record)
         finally:
             self._room.give_back(room)
-        if receipt.replayed or (is_whole and any(entry and entry.fate is CONFLICT for entry in receipt.entries)):
+        if receipt.replayed or (is_whole and any(entry and entry.status is CONFLICT for entry in receipt.entries)):
             return receipt
         self._changes.added(receipt.entries)
         return receipt
@@ -179,7 +179,7 @@ class Jobs:
 
     async def retry(self, name: JobName, expect: frozenset[int] | None) -> Job:
         self._lifecycle.refuse_work()
-        return await self._step(name, expect, lambda job, now: job.again(now))
+        return await self._step(name, expect, lambda job, now: job.revive(now))
 
     async def delete(self, name: JobName, expect: frozenset[int] | None) -> None:
         """Delete a job that is not running."""

@@ -120,7 +120,7 @@ class Leases:
         """Write down who has what; a job for which that fails goes back, uncounted."""
         until = self._now() + round(seconds * SECOND)
         slots = {job.seq: slot for job, slot in claimed}
-        leased = [job.lend(make_lease_token(job.seq), until) for job, _ in claimed]
+        leased = [job.lease_out(make_lease_token(job.seq), until) for job, _ in claimed]
         stored: list[Job] = []
 
         async def save(jobs: Sequence[Job]) -> None:
@@ -148,7 +148,7 @@ class Leases:
         """Return the job that a token was given for, if the caller may use its queue."""
         if (seq := seq_of_lease(token)) is not None:
             job = (await self._store.get([seq])).get(seq)
-            if job is not None and job.was_lent_by(token) and caller.may_use(job.queue):
+            if job is not None and job.was_leased_by(token) and caller.may_use(job.queue):
                 return job
         raise LeaseNotFound("no lease has this token; send it as `POST /v1/leases` gave it")
 

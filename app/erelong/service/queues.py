@@ -109,7 +109,7 @@ class Queues:
                 self._engine.changes.changed(before, after)
         return cancelled
 
-    def refuse_strange(self, name: str, caller: Caller) -> None:
+    def refuse_foreign(self, name: str, caller: Caller) -> None:
         """A queue that the caller may not use is to it one that nobody has named."""
         if not caller.may_use(name):
             raise _unknown(name)

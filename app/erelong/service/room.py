@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from erelong.duties.waiters import Client
     from erelong.engine.engine import Engine
     from erelong.model.conflict import OnConflict
-    from erelong.model.submission import Offer
+    from erelong.model.submission import NewJob
 
 MAX_DROP = 500
 WAIT_FOR_ROOM = 10.0
@@ -32,14 +32,16 @@ class Room:
         self._store = engine.store
         self._backlog = engine.backlog
 
-    async def take(self, offers: Sequence[Offer], client: Client) -> Mapping[str, int]:
+    async def take(self, new_jobs: Sequence[NewJob], client: Client) -> Mapping[str, int]:
         """Hold room for jobs while they are added; raise `BacklogFull` if there is none. Give it back in any case."""
-        needs = {offers[0].job.queue: 1} if len(offers) == 1 else Counter([offer.job.queue for offer in offers])
+        needs = (
+            {new_jobs[0].job.queue: 1} if len(new_jobs) == 1 else Counter([new_job.job.queue for new_job in new_jobs])
+        )
         room: dict[str, int] = {}
         try:
             for queue, number in needs.items():
                 if self._backlog.excess(queue, number) > 0:
-                    await self._make(queue, await self._needed(queue, offers), client)
+                    await self._make(queue, await self._needed(queue, new_jobs), client)
                 self._backlog.hold(queue, number)
                 room[queue] = number
         except BaseException:
@@ -52,11 +54,11 @@ class Room:
         if self._engine.waiters.rooms.held:
             self._engine.waiters.rooms.wake(room)
 
-    async def _needed(self, queue: str, offers: Sequence[Offer]) -> int:
+    async def _needed(self, queue: str, new_jobs: Sequence[NewJob]) -> int:
         """Return how many offers would be new jobs: one that meets a key is none, unless it takes that key over."""
         needed = 0
         keyed: defaultdict[str, set[OnConflict]] = defaultdict(set)
-        for job, on_conflict in offers:
+        for job, on_conflict in new_jobs:
             if job.queue == queue and job.key is not None:
                 keyed[job.key].add(on_conflict)
             elif job.queue == queue:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from erelong.model.document import Document
-from erelong.model.job import Job, State, asked_of
-from erelong.model.spec import Asked
+from erelong.model.job import Job, State, spec_of
+from erelong.model.spec import JobSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from erelong.errors import Exit
     from erelong.model.outcome import Outcome
     from erelong.model.query import Query
-    from erelong.model.submission import Memo, Offer, Receipt
+    from erelong.model.submission import IdempotencyRecord, NewJob, Receipt
 
 Group = tuple[str, str, State]
 """Queue, kind and state: what jobs are counted by."""
 
 
-class Glance(NamedTuple):
+class Peek(NamedTuple):
     """As much of a waiting job as says where and until when it waits: a fraction of the cost of reading it all."""
 
     seq: int
     due_at: Instant
     expires_at: Instant | None
     labels: bytes | None
-    asked: Asked
+    spec: JobSpec
 
 
-def glance_at(job: Job) -> Glance:
-    return Glance(job.seq, job.due_at or 0, job.expires_at, job.labels, Asked._make(asked_of(job)))
+def peek_at(job: Job) -> Peek:
+    return Peek(job.seq, job.due_at or 0, job.expires_at, job.labels, JobSpec._make(spec_of(job)))
 
 
 class Claim(NamedTuple):
@@ -41,7 +41,7 @@ class Claim(NamedTuple):
 
     jobs: list[Job]
     early: list[tuple[Instant, int]]
-    spoiled: list[Job]
+    unreadable: list[Job]
 
 
 class Ending(NamedTuple):
@@ -75,7 +75,7 @@ FINISHED = Saved(True, None)
 
 # A store has a method of the name `list`: behind it in the class the type cannot be said.
 Jobs = list[Job]
-Glances = list[Glance]
+Peeks = list[Peek]
 Instants = list[tuple[int, int]]
 """Pairs of an instant and the `seq` of the job."""
 Documents = list[Document]
@@ -116,7 +116,7 @@ class Store(Protocol):
 
     async def close(self) -> None: ...
 
-    def ailment(self) -> str | None:
+    def status(self) -> str | None:
         """What keeps it from doing all its work, for people; it begins with "ok" if the service is fit all the same."""
         ...
 
@@ -126,11 +126,11 @@ class Store(Protocol):
 
     async def add(
         self,
-        offers: Sequence[Offer],
+        new_jobs: Sequence[NewJob],
         *,
         now: Instant,
         is_whole: bool = False,
-        memo: Memo | None = None,
+        record: IdempotencyRecord | None = None,
         beside: Sequence[Document] = (),
         also: Also = (),
     ) -> Receipt:
@@ -141,7 +141,7 @@ class Store(Protocol):
         """
         ...
 
-    async def recall(self, memo: Memo, *, now: Instant) -> Receipt | None:
+    async def find_replay(self, record: IdempotencyRecord, *, now: Instant) -> Receipt | None:
         """The answer to an add that had this memo, as `add` would give it again; None if there was none."""
         ...
 
@@ -156,7 +156,7 @@ class Store(Protocol):
         """Return the live job of a queue that holds a key."""
         ...
 
-    async def glance(self, seqs: Sequence[int]) -> Glances:
+    async def peek(self, seqs: Sequence[int]) -> Peeks:
         """Look at those of these jobs that are scheduled."""
         ...
 
@@ -195,8 +195,8 @@ class Store(Protocol):
         """Delete those of these jobs that ended before an instant; return how many."""
         ...
 
-    async def forget_memos(self, *, now: Instant, limit: int) -> int:
-        """Delete some of the memos that have expired; return how many."""
+    async def forget_records(self, *, now: Instant, limit: int) -> int:
+        """Delete some of the idempotency_records that have expired; return how many."""
         ...
 
     async def document(self, sort: str, name: str) -> Document | None: ...

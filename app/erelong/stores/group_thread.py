@@ -27,11 +27,11 @@ log = get_logger(__name__)
 class Split(NamedTuple):
     """How a call may be taken apart: its first argument is a sequence, and answers to parts of it can be joined.
 
-    `spare` is the answer for one thing that cannot be dealt with (None: there is none, and the call fails).
+    `fallback` is the answer for one thing that cannot be dealt with (None: there is none, and the call fails).
     """
 
     join: Callable[[Any, Any], Any]
-    spare: Any
+    fallback: Any
 
 
 @dataclass(slots=True, eq=False)
@@ -59,7 +59,7 @@ class Call:
             return False
         things, *others = self.arguments
         if len(things) < 2:
-            self.result = self.split.spare
+            self.result = self.split.fallback
             return self.result is not None
         middle = len(things) // 2
         halves = [self._part(part, others) for part in (things[:middle], things[middle:])]

@@ -13,8 +13,8 @@ from erelong.model.conflict import settle
 from erelong.model.document import must_succeed
 from erelong.model.job import Job, State
 from erelong.model.query import Order, Query
-from erelong.model.submission import Added, Fate, Memo, Offer, Receipt, are_written
-from erelong.stores.base import Claim, Glances, Override, Saved, glance_at
+from erelong.model.submission import AddResult, AddStatus, IdempotencyRecord, NewJob, Receipt, are_written
+from erelong.stores.base import Claim, Override, Peeks, Saved, peek_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ class MemoryStore:
         self._jobs: dict[int, Job] = {}
         self._counts: Counter[Group] = Counter()
         self._overrides: dict[str, Override] = {}
-        self._memos: dict[tuple[str, str], tuple[bytes, list[Job], Instant]] = {}  # with the instant of its expiry
+        self._records: dict[tuple[str, str], tuple[bytes, list[Job], Instant]] = {}  # with the instant of its expiry
         self._documents: dict[tuple[str, str], Document] = {}
         self._last_seq = 0
 
@@ -42,7 +42,7 @@ class MemoryStore:
     async def close(self) -> None:
         """There is nothing to close."""
 
-    def ailment(self) -> str | None:
+    def status(self) -> str | None:
         return None
 
     async def end(self) -> Exit:
@@ -51,30 +51,34 @@ class MemoryStore:
 
     async def add(
         self,
-        offers: Sequence[Offer],
+        new_jobs: Sequence[NewJob],
         *,
         now: Instant,
         is_whole: bool = False,
-        memo: Memo | None = None,
+        record: IdempotencyRecord | None = None,
         beside: Sequence[Document] = (),
         also: Also = (),
     ) -> Receipt:
-        if memo is not None and (receipt := self._recall(memo, now)) is not None:
+        if record is not None and (receipt := self._find_replay(record, now)) is not None:
             return receipt
         self._must_follow(beside)
         before = self._jobs.copy() if is_whole else self._jobs
-        entries = [self._add(offer, now) for offer in offers]
-        has_conflict = any(entry.fate is Fate.CONFLICT for entry in entries)
+        entries = [self._add(new_job, now) for new_job in new_jobs]
+        has_conflict = any(entry.status is AddStatus.CONFLICT for entry in entries)
         if is_whole and has_conflict:
             self._jobs = before
             self._recount()
-        elif memo is not None and not has_conflict:
-            self._memos[memo.caller, memo.key] = (memo.digest, [entry.job for entry in entries], now + memo.life)
+        elif record is not None and not has_conflict:
+            self._records[record.caller, record.key] = (
+                record.digest,
+                [entry.job for entry in entries],
+                now + record.life,
+            )
         added = self._store_with(are_written(entries, is_whole=is_whole), beside, also)
         return Receipt([*entries], also=tuple(job for _, job in added))
 
-    async def recall(self, memo: Memo, *, now: Instant) -> Receipt | None:
-        return self._recall(memo, now)
+    async def find_replay(self, record: IdempotencyRecord, *, now: Instant) -> Receipt | None:
+        return self._find_replay(record, now)
 
     async def get(self, seqs: Sequence[int]) -> dict[int, Job]:
         return {seq: self._jobs[seq] for seq in seqs if seq in self._jobs}
@@ -82,9 +86,9 @@ class MemoryStore:
     async def holder(self, queue: str, key: str) -> Job | None:
         return self._holder(queue, key)
 
-    async def glance(self, seqs: Sequence[int]) -> Glances:
+    async def peek(self, seqs: Sequence[int]) -> Peeks:
         jobs = (self._jobs[seq] for seq in seqs if seq in self._jobs)
-        return [glance_at(job) for job in jobs if job.state is State.SCHEDULED]
+        return [peek_at(job) for job in jobs if job.state is State.SCHEDULED]
 
     async def list(self, query: Query) -> list[Job]:
         jobs = [job for job in self._jobs.values() if _matches(job, query)]
@@ -151,11 +155,13 @@ class MemoryStore:
             self._forget(job)
         return len(ended)
 
-    async def forget_memos(self, *, now: Instant, limit: int) -> int:
-        memos = self._memos.items()
-        old = sorted((expires_at, name) for name, (_, _, expires_at) in memos if expires_at <= now)[:limit]
+    async def forget_records(self, *, now: Instant, limit: int) -> int:
+        idempotency_records = self._records.items()
+        old = sorted((expires_at, name) for name, (_, _, expires_at) in idempotency_records if expires_at <= now)[
+            :limit
+        ]
         for _, name in old:
-            del self._memos[name]
+            del self._records[name]
         return len(old)
 
     async def document(self, sort: str, name: str) -> Document | None:
@@ -182,19 +188,19 @@ class MemoryStore:
         else:
             self._overrides[queue] = override
 
-    def _add(self, offer: Offer, now: Instant) -> Added:
-        holder = self._holder(offer.job.queue, offer.job.key)
+    def _add(self, new_job: NewJob, now: Instant) -> AddResult:
+        holder = self._holder(new_job.job.queue, new_job.job.key)
         if holder is None:
-            return Added(Fate.ADDED, self._insert(offer.job))
-        settled = settle(holder, offer.job, offer.on_conflict, now)
+            return AddResult(AddStatus.ADDED, self._insert(new_job.job))
+        settled = settle(holder, new_job.job, new_job.on_conflict, now)
         if settled is None:
-            return Added(Fate.CONFLICT, holder)
+            return AddResult(AddStatus.CONFLICT, holder)
         if settled is holder:
-            return Added(Fate.EXISTS, holder)
+            return AddResult(AddStatus.EXISTS, holder)
         self._put(settled)
         if settled.superseded:
-            return Added(Fate.ADDED, self._insert(offer.job), settled)
-        return Added(Fate.CHANGED, settled)
+            return AddResult(AddStatus.ADDED, self._insert(new_job.job), settled)
+        return AddResult(AddStatus.CHANGED, settled)
 
     def _must_follow(self, documents: Sequence[Document]) -> None:
         for document in documents:
@@ -253,14 +259,14 @@ class MemoryStore:
             for group in groups:
                 self._counts.pop(group, None)
 
-    def _recall(self, memo: Memo, now: Instant) -> Receipt | None:
-        digest, jobs, expires_at = self._memos.get((memo.caller, memo.key), (b"", [], now))
+    def _find_replay(self, record: IdempotencyRecord, now: Instant) -> Receipt | None:
+        digest, jobs, expires_at = self._records.get((record.caller, record.key), (b"", [], now))
         if expires_at <= now:
             return None
-        if digest != memo.digest:
-            raise IdempotencyMismatch(f"Idempotency-Key {memo.key!r} was used for another body; take a new key")
+        if digest != record.digest:
+            raise IdempotencyMismatch(f"Idempotency-Key {record.key!r} was used for another body; take a new key")
         current = [self._jobs.get(job.seq) for job in jobs]
-        return Receipt([Added(Fate.EXISTS, job) if job else None for job in current], replayed=True)
+        return Receipt([AddResult(AddStatus.EXISTS, job) if job else None for job in current], replayed=True)
 
     def _recount(self) -> None:
         self._counts = Counter(dict.fromkeys(self._counts, 0))

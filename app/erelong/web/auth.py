@@ -128,7 +128,7 @@ class KeyGate:
         elif "{token}" in path:
             await self._services.leases.get(name_in(request), caller)
         elif "{queue}" in path:
-            self._services.queues.refuse_strange(name_in(request), caller)
+            self._services.queues.refuse_foreign(name_in(request), caller)
 
     def _note_failure(self, request: web.Request, reason: str) -> None:
         if self._lines.take(self._tick()) > 0:
@@ -143,12 +143,12 @@ def caller_of(request: web.Request) -> Caller:
     return caller
 
 
-def refuse_strange(caller: Caller, pointer: str, *queues: str) -> None:
+def refuse_foreign(caller: Caller, pointer: str, *queues: str) -> None:
     """Refuse work for queues, named at the pointer, that are not the caller's."""
-    strange = caller.strange(queues)
-    if strange:
+    foreign = caller.foreign(queues)
+    if foreign:
         has = ", ".join(sorted(caller.queues))
-        faults = [Fault(pointer, f"{queue!r} is no queue of key {caller.name!r}, which has {has}") for queue in strange]
+        faults = [Fault(pointer, f"{queue!r} is no queue of key {caller.name!r}, which has {has}") for queue in foreign]
         raise Forbidden("the key is not good for this queue", faults=faults)
 
 

@@ -76,7 +76,7 @@ class Connection(web.RequestHandler):
         super().connection_made(transport)
         assert self.transport is not None
         self.transport.set_write_buffer_limits(high=0)  # so answers wait for, and we hear of, every byte not taken
-        self._connections.let_in(self)
+        self._connections.admit(self)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._connections.left(self)
@@ -86,9 +86,9 @@ class Connection(web.RequestHandler):
         for event in self._waiting:
             event.set()
 
-    def turn_away(self) -> None:
+    def reject(self) -> None:
         """Answer the one request that is taken as `Server` answers those who are too many."""
-        self._request_handler = self._connections.turn_away  # type: ignore[assignment]  # as in `handle_error`
+        self._request_handler = self._connections.reject  # type: ignore[assignment]  # as in `handle_error`
 
     def abort(self) -> None:
         if self.transport is not None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SEND_BUFFER = 131_072  # bytes of answers that the system keeps for a client, who may not read; else up to 4 MiB
 
 
-def refuse_open_door(config: Config) -> None:
+def refuse_open_listener(config: Config) -> None:
     """Anybody who reaches the port may do anything, so beyond this machine that must be said out loud."""
     host, auth = config.server.host, config.auth
     if not (is_loopback(host) or auth.keys or auth.allow_anonymous):
@@ -43,17 +43,17 @@ def listen(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        door = socket.socket(family, kind, protocol)
+        listener = socket.socket(family, kind, protocol)
         try:
-            door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            door.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
-            door.bind(address)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+            listener.bind(address)
         except OSError:
-            door.close()
+            listener.close()
             raise
     except OSError as error:
         remedy = "name another with --port"
         if error.errno == errno.EADDRINUSE:
             remedy = f"wait for the service that has it, if it drains, or {remedy}"
         raise Exit(f"cannot listen on {host} port {port}: {error.strerror}; {remedy}") from error
-    return door
+    return listener

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from erelong.settings.section import ConfigError
 from erelong.telemetry.log import get_logger
-from erelong.web.listener import refuse_open_door
+from erelong.web.listener import refuse_open_listener
 
 if TYPE_CHECKING:
     from erelong.duties.signal import Signal
@@ -43,7 +43,7 @@ class AuthReload:
 
     def _read(self) -> AuthSection:
         config = self._make_config()
-        refuse_open_door(config)
+        refuse_open_listener(config)
         if self._gate.settings.keys and not (config.auth.keys or config.auth.allow_anonymous):
             raise ConfigError([NO_KEYS])
         return config.auth

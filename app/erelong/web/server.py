@@ -51,13 +51,13 @@ class Server:
         self._doorstep: dict[Connection, None] = {}
         self._warned_at = -QUIET
 
-    async def open(self, router: Router, door: socket.socket) -> None:
+    async def open(self, router: Router, listener: socket.socket) -> None:
         """Let clients in to the routes."""
         loop = asyncio.get_running_loop()
         self._server = web.Server(router.serve, request_factory=partial(web.Request, loop=loop, client_max_size=0))  # type: ignore[arg-type]  # of requests, the routes take this sort
         self._runner = web.ServerRunner(self._server, handle_signals=False, shutdown_timeout=HANG_UP_TIME)
         await self._runner.setup()
-        self._listener = await loop.create_server(self._connect, sock=door, backlog=BACKLOG)
+        self._listener = await loop.create_server(self._connect, sock=listener, backlog=BACKLOG)
 
     async def close(self) -> None:
         self._listener.close()
@@ -66,7 +66,7 @@ class Server:
     def _connect(self) -> Connection:
         return Connection(self._server, connections=self, timeouts=self._timeouts, limits=self._limits)
 
-    def let_in(self, newcomer: Connection) -> None:
+    def admit(self, newcomer: Connection) -> None:
         if len(self._inside) >= self._max_connections:
             self._warn()
             if not self._make_room():
@@ -83,7 +83,7 @@ class Server:
     def _note(self) -> None:
         self._metrics.connections.values = {(): len(self._inside) + len(self._doorstep)}
 
-    async def turn_away(self, request: BaseRequest) -> AnyReply:
+    async def reject(self, request: BaseRequest) -> AnyReply:
         """Answer a request for which there is no place."""
         if request.path in PROBES:
             reply: AnyReply = await self._server.request_handler(request)
@@ -116,7 +116,7 @@ class Server:
             del self._doorstep[longest]
             longest.abort()
         self._doorstep[newcomer] = None
-        newcomer.turn_away()
+        newcomer.reject()
 
     def _warn(self) -> None:
         tick = asyncio.get_running_loop().time()

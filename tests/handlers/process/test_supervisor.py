@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from erelong.handlers.process import supervisor_client as subject
-from erelong.handlers.process.supervisor_client import Ended, Process, Processes, Surroundings, see_through
+from erelong.handlers.process.supervisor_client import Ended, Process, ProcessEnvironment, SupervisorClient, shielded
 from tests.handlers.process_runs import until
 from tests.support import ROOT
 from tests.support.alive import alive, is_alive, written
@@ -26,21 +26,21 @@ FORK = 'setsid sh -c "echo \\$\\$ >> $1; exec sleep 600" & echo $$ >> "$1"; wait
 
 
 @pytest_asyncio.fixture
-async def processes(pids: Path) -> AsyncIterator[Processes]:
-    processes = Processes()
+async def processes(pids: Path) -> AsyncIterator[SupervisorClient]:
+    processes = SupervisorClient()
     await processes.open()
     yield processes
     await processes.close()
     assert alive(pids) == []
 
 
-async def start(processes: Processes, script: str, pids: Path) -> Process:
+async def start(processes: SupervisorClient, script: str, pids: Path) -> Process:
     nothing = os.open(os.devnull, os.O_RDWR)
     try:
         return await processes.start(
             ["sh", "-c", script, "sh", str(pids)],
             path="/bin/sh",
-            surroundings=Surroundings(),
+            process_environment=ProcessEnvironment(),
             descriptors=[nothing, nothing, nothing],
         )
     finally:
@@ -51,21 +51,21 @@ def keeper_of(process: Process) -> int:
     return int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-async def test_exit_code_is_told(processes: Processes, pids: Path) -> None:
+async def test_exit_code_is_told(processes: SupervisorClient, pids: Path) -> None:
     process = await start(processes, "exit 7", pids)
 
     assert (await asyncio.wait_for(process.ended, 10)).code == 7
     assert (await process.stop(1.0)).code == 7
 
 
-async def test_no_grace_means_no_sigterm(processes: Processes, pids: Path) -> None:
+async def test_no_grace_means_no_sigterm(processes: SupervisorClient, pids: Path) -> None:
     process = await start(processes, 'trap "exit 9" TERM; echo $$ >> "$1"; while :; do :; done', pids)
     await until(lambda: bool(written(pids)))
 
     assert (await process.stop(0.0)).code == -signal.SIGKILL
 
 
-async def test_stop_can_be_made_shorter(processes: Processes, pids: Path) -> None:
+async def test_stop_can_be_made_shorter(processes: SupervisorClient, pids: Path) -> None:
     process = await start(processes, 'trap "" TERM; echo $$ >> "$1"; while :; do sleep 1; done', pids)
     await until(lambda: bool(written(pids)))
     patient = asyncio.ensure_future(process.stop(20.0))
@@ -76,7 +76,7 @@ async def test_stop_can_be_made_shorter(processes: Processes, pids: Path) -> Non
 
 
 async def test_rest_of_a_group_gets_its_grace_although_its_first_process_is_gone(
-    processes: Processes, pids: Path, tmp_path: Path
+    processes: SupervisorClient, pids: Path, tmp_path: Path
 ) -> None:
     tidied = tmp_path / "tidied"
     child = f'trap "sleep 0.3; echo 1 > {tidied}; exit" TERM; echo $$ >> "{pids}"; while :; do sleep 0.01; done'
@@ -89,7 +89,7 @@ async def test_rest_of_a_group_gets_its_grace_although_its_first_process_is_gone
 
 
 async def test_lost_keeper_takes_its_processes_along_and_another_takes_its_place(
-    processes: Processes, pids: Path
+    processes: SupervisorClient, pids: Path
 ) -> None:
     process = await start(processes, WAIT, pids)
     await until(lambda: bool(written(pids)))
@@ -106,30 +106,30 @@ async def test_lost_keeper_takes_its_processes_along_and_another_takes_its_place
 
 
 async def test_keeper_that_does_not_answer_is_given_up(
-    processes: Processes, pids: Path, monkeypatch: pytest.MonkeyPatch
+    processes: SupervisorClient, pids: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = await start(processes, WAIT, pids)
     await until(lambda: bool(written(pids)))
-    keeper = keeper_of(process)
+    supervisor = keeper_of(process)
 
-    os.kill(keeper, signal.SIGSTOP)
+    os.kill(supervisor, signal.SIGSTOP)
     monkeypatch.setattr(subject, "ANSWER_TIME", 0.2)
     ended = await process.stop(0.0)
     await until(lambda: not alive(pids))
 
     assert ended == Ended(None)
-    assert not is_alive(keeper)
+    assert not is_alive(supervisor)
 
 
-async def test_orders_wait_for_a_keeper_that_is_busy(processes: Processes, pids: Path) -> None:
+async def test_orders_wait_for_a_keeper_that_is_busy(processes: SupervisorClient, pids: Path) -> None:
     first = await start(processes, WAIT, pids)
-    keeper = keeper_of(first)
+    supervisor = keeper_of(first)
 
-    os.kill(keeper, signal.SIGSTOP)
+    os.kill(supervisor, signal.SIGSTOP)
     asked = [asyncio.ensure_future(start(processes, f"exit 7 # {'x' * 2_000}", pids)) for _ in range(300)]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    os.kill(keeper, signal.SIGCONT)
+    os.kill(supervisor, signal.SIGCONT)
     started = await asyncio.gather(*asked)
 
     assert [(await process.stop(20.0)).code in (7, -signal.SIGTERM) for process in started] == [True] * 300
@@ -141,10 +141,10 @@ async def test_nothing_is_left_of_what_the_keeper_kept_when_its_service_is_kille
 import asyncio, os, sys, time
 from pathlib import Path
 sys.path[:] = {sys.path!r}
-from erelong.handlers.process.supervisor_client import Processes
+from erelong.handlers.process.supervisor_client import SupervisorClient
 from tests.handlers.process.test_supervisor import FORK, start
 async def main():
-    processes = Processes()
+    processes = SupervisorClient()
     await processes.open()
     for _ in range(3):
         await start(processes, FORK, Path({str(pids)!r}))
@@ -169,7 +169,7 @@ asyncio.run(main())
 
 
 async def test_what_has_left_one_group_is_left_alone_when_another_ends(
-    processes: Processes, pids: Path, tmp_path: Path
+    processes: SupervisorClient, pids: Path, tmp_path: Path
 ) -> None:
     leave = 'setsid sh -c "exec sleep 600 & echo \\$! >> $1" & wait; exec sleep 600'
     first = await start(processes, leave, pids)
@@ -187,15 +187,15 @@ async def test_what_has_left_one_group_is_left_alone_when_another_ends(
 
 async def test_no_process_is_started_by_who_is_not_open(pids: Path) -> None:
     with pytest.raises(OSError, match="the handler is not open"):
-        await start(Processes(), WAIT, pids)
+        await start(SupervisorClient(), WAIT, pids)
 
 
 async def test_last_to_close_ends_the_keeper(pids: Path) -> None:
-    processes = Processes()
+    processes = SupervisorClient()
     await processes.open()
     await processes.open()
     process = await start(processes, WAIT, pids)
-    keeper = keeper_of(process)
+    supervisor = keeper_of(process)
 
     await processes.close()
     is_kept = not process.ended.done()
@@ -203,7 +203,7 @@ async def test_last_to_close_ends_the_keeper(pids: Path) -> None:
 
     assert is_kept
     assert process.ended.done()
-    assert not is_alive(keeper)
+    assert not is_alive(supervisor)
 
 
 async def test_what_is_seen_through_comes_to_its_end_before_the_cancellation_goes_on() -> None:
@@ -214,7 +214,7 @@ async def test_what_is_seen_through_comes_to_its_end_before_the_cancellation_goe
         await gate.wait()
         ended.append(True)
 
-    task = asyncio.ensure_future(see_through(work()))
+    task = asyncio.ensure_future(shielded(work()))
     for _ in range(3):
         await asyncio.sleep(0)
         task.cancel()
@@ -223,4 +223,4 @@ async def test_what_is_seen_through_comes_to_its_end_before_the_cancellation_goe
     with pytest.raises(asyncio.CancelledError):
         await task
     assert ended == [True]
-    assert await see_through(asyncio.sleep(0, "result")) == "result"
+    assert await shielded(asyncio.sleep(0, "result")) == "result"

@@ -15,13 +15,13 @@ from erelong.errors import Problem, StorageFull, StoreFailed, StoreUnavailable
 from erelong.model.job import Job, State
 from erelong.model.outcome import End, Outcome
 from erelong.model.query import Order, Query
-from erelong.model.submission import Memo
+from erelong.model.submission import IdempotencyRecord
 from erelong.stores.base import Ending, Saved
 from erelong.stores.group_thread import Call
 from erelong.stores.sqlite import checkpoint as sqlite_upkeep
-from erelong.stores.sqlite.files.disk_reserve import Reserve
+from erelong.stores.sqlite.files.disk_reserve import DiskReserve
 from erelong.stores.sqlite.store import SqliteStore
-from tests.support.builders import ALL, NOW, count_both, make_job, make_offer, purge, put, put_one
+from tests.support.builders import ALL, NOW, count_both, make_job, make_new_job, purge, put, put_one
 from tests.support.disk import FaultyDisk, fail_once, faulty_disk, io_error
 
 pytestmark = pytest.mark.real_loop
@@ -61,7 +61,7 @@ async def test_group_that_meets_an_io_error_is_refused_and_the_next_is_stored(
         with pytest.raises(StoreUnavailable, match="the disk failed; nothing was stored"):
             await put_one(store)
 
-        assert store.ailment() is None
+        assert store.status() is None
         second = await put_one(store)
         assert [job.seq for job in await store.list(ALL)] == [second.seq, first.seq]
         counted, stored = await count_both(store)
@@ -85,7 +85,7 @@ async def test_answer_is_what_is_on_the_disk_wherever_it_failed(disk: FaultyDisk
             operations = len(disk.operations) - begun
             disk.fault = lambda *_: None
 
-            if store.ailment() is None:
+            if store.status() is None:
                 assert len(await store.list(ALL)) == (1 if refused else 2)
                 if not refused:
                     assert await store.get([job.seq]) == {job.seq: job}
@@ -101,7 +101,7 @@ async def test_commit_that_took_effect_though_the_disk_failed_is_answered_as_don
 ) -> None:
     async with opened(tmp_path) as store:
         await put_one(store)
-        commits = store._ledger.commits
+        commits = store._counters.commits
 
         def reopen() -> None:
             store._file._disconnect()
@@ -128,7 +128,7 @@ async def test_second_io_error_within_a_minute_ends_the_store(
 
         assert (type(reason), reason.code) == (StoreFailed, 74)
         assert "twice in a minute" in str(reason)
-        assert (store.ailment() or "").startswith("ended: ")
+        assert (store.status() or "").startswith("ended: ")
         for call in (put_one(store), store.get([1]), store.list(ALL)):
             with pytest.raises(StoreUnavailable):
                 await call
@@ -169,7 +169,7 @@ async def test_read_that_meets_an_io_error_lets_the_store_be_reopened(disk: Faul
             await store.list(Query())
 
         await put_one(store)
-        assert store.ailment() is None
+        assert store.status() is None
         assert len(await store.list(ALL)) == 2
         assert await store.get([job.seq]) == {job.seq: job}
 
@@ -178,7 +178,11 @@ async def test_reads_that_were_asked_for_before_the_store_was_reopened_are_answe
     async with opened(tmp_path) as store:
         job = await put_one(store)
         with store._threads._quick_pass:
-            reads = [store.recall(Memo("", "k", b""), now=NOW), store.get([job.seq]), store.overrides()]
+            reads = [
+                store.find_replay(IdempotencyRecord("", "k", b""), now=NOW),
+                store.get([job.seq]),
+                store.overrides(),
+            ]
             asked = [asyncio.create_task(read) for read in reads]
             await asyncio.sleep(0.01)
             store._file.reopen()
@@ -261,7 +265,7 @@ async def test_full_disk_refuses_submits_and_lets_all_else_go_on(
             await put_one(store)
 
         assert caught.value.headers["Retry-After"] == "5"
-        assert (store.ailment() or "").startswith("ok, but the disk is full")
+        assert (store.status() or "").startswith("ok, but the disk is full")
         done = running.finish(Outcome(End.SUCCEEDED), NOW)
         assert (await store.save([done]))[0].is_saved
         assert [job.seq for job in (await store.claim([waiting.seq], now=NOW)).jobs] == [waiting.seq]
@@ -290,10 +294,10 @@ async def test_store_takes_submits_again_when_there_is_room(disk: FaultyDisk, tm
             await put_one(store)
 
         clear()
-        store._threads.upkeep._looked_at -= 60
+        store._threads.checkpointer._looked_at -= 60
         store._writer.wake()
         for _ in range(500):
-            if store.ailment() is None:
+            if store.status() is None:
                 break
             await asyncio.to_thread(lambda: None)
 
@@ -308,15 +312,15 @@ async def test_store_that_opened_on_a_full_disk_takes_its_reserve_when_there_is_
     monkeypatch.setattr(sqlite_upkeep, "SYNC_EVERY", 0.01)
     monkeypatch.setattr("erelong.stores.sqlite.files.disk_reserve._has_room", lambda *_: False)
     async with opened(tmp_path, reserve=64 * KIB) as store:
-        full = store.ailment()
+        full = store.status()
         monkeypatch.setattr("erelong.stores.sqlite.files.disk_reserve._has_room", lambda *_: True)
         for _ in range(500):
-            if store.ailment() is None:
+            if store.status() is None:
                 break
             await asyncio.to_thread(threading.Event().wait, 0.01)
 
         assert full is not None
-        assert store.ailment() is None
+        assert store.status() is None
 
 
 async def test_full_disk_without_a_reserve_refuses_what_does_not_fit(disk: FaultyDisk, tmp_path: Path) -> None:
@@ -372,7 +376,7 @@ async def test_group_is_refused_at_once_while_another_program_keeps_the_store_lo
 
 
 def test_reserve_is_of_real_blocks(tmp_path: Path) -> None:
-    reserve = Reserve(path=tmp_path / "reserve", size=1 << 20)
+    reserve = DiskReserve(path=tmp_path / "reserve", size=1 << 20)
 
     assert reserve.hold()
     assert (tmp_path / "reserve").stat().st_blocks * 512 >= 1 << 20
@@ -388,12 +392,12 @@ def test_sparse_reserve_is_made_real(tmp_path: Path) -> None:
     with (tmp_path / "reserve").open("wb") as file:
         file.truncate(1 << 20)
 
-    assert Reserve(path=tmp_path / "reserve", size=1 << 20).hold()
+    assert DiskReserve(path=tmp_path / "reserve", size=1 << 20).hold()
     assert (tmp_path / "reserve").stat().st_blocks * 512 >= 1 << 20
 
 
 def test_reserve_that_finds_no_room_takes_none(tmp_path: Path) -> None:
-    reserve = Reserve(path=tmp_path / "reserve", size=1 << 60)
+    reserve = DiskReserve(path=tmp_path / "reserve", size=1 << 60)
 
     assert not reserve.hold()
     assert reserve.is_spent
@@ -401,7 +405,7 @@ def test_reserve_that_finds_no_room_takes_none(tmp_path: Path) -> None:
 
 
 def test_no_reserve_is_never_spent(tmp_path: Path) -> None:
-    reserve = Reserve(path=tmp_path / "reserve", size=0)
+    reserve = DiskReserve(path=tmp_path / "reserve", size=0)
 
     assert reserve.hold()
     assert not reserve.spend()
@@ -437,13 +441,13 @@ async def test_damaged_page_is_refused_to_whoever_asks_for_it_and_told_of(
     tmp_path: Path, jobs: list[Job], caplog: pytest.LogCaptureFixture
 ) -> None:
     store = await damaged(tmp_path, jobs, jobs[2])
-    assert store.ailment() is None
+    assert store.status() is None
 
     with pytest.raises(StoreUnavailable, match=r"damaged: disk I/O error \(8202\).*restore"):
         await store.get([jobs[2].seq])
 
-    assert (store.ailment() or "").startswith("damaged: ")
-    assert "erelong restore FILE" in (store.ailment() or "")
+    assert (store.status() or "").startswith("damaged: ")
+    assert "erelong restore FILE" in (store.status() or "")
     assert await store.get([jobs[1].seq]) == {jobs[1].seq: jobs[1]}
     await put_one(store)
     (told,) = [record.__dict__["fields"] for record in caplog.records if record.msg == "store_corrupt"]
@@ -463,7 +467,7 @@ async def test_damaged_page_keeps_no_other_job_from_being_listed(
     page = await store.list(Query(order=order, limit=limit, is_full=True))
 
     assert page == (sound if order is Order.DUE else sound[::-1])[:limit]
-    assert (store.ailment() or "").startswith("damaged: ") == (limit > 2 or page[-1] is sound[-1])
+    assert (store.status() or "").startswith("damaged: ") == (limit > 2 or page[-1] is sound[-1])
     await store.close()
 
 
@@ -475,7 +479,7 @@ async def test_damaged_page_keeps_no_other_job_from_running(tmp_path: Path, jobs
     claim = await store.claim(seqs, now=NOW)
 
     assert [job.seq for job in claim.jobs] == sound
-    assert (claim.early, claim.spoiled) == ([], [])
+    assert (claim.early, claim.unreadable) == ([], [])
     counted, stored = await count_both_brief(store)
     assert counted == stored
     await store.close()
@@ -542,7 +546,7 @@ async def test_file_stays_as_large_as_it_was_however_many_jobs_come_and_go(tmp_p
     sizes = []
     async with opened(tmp_path) as store:
         for _ in range(12):
-            receipt = await store.add([make_offer(params={"a": "x" * 500}, labels={"a": "b"})] * 400, now=NOW)
+            receipt = await store.add([make_new_job(params={"a": "x" * 500}, labels={"a": "b"})] * 400, now=NOW)
             jobs = [entry.job for entry in receipt.entries if entry is not None]
             started = (await store.claim([job.seq for job in jobs], now=NOW)).jobs
             await store.save([job.finish(Outcome(End.SUCCEEDED), NOW) for job in started])
@@ -556,14 +560,14 @@ async def test_file_stays_as_large_as_it_was_however_many_jobs_come_and_go(tmp_p
 async def test_log_does_not_grow_with_what_goes_through_it(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         for _ in range(40):
-            await store.add([make_offer(params={"a": "x" * 2_000})] * 500, now=NOW)
+            await store.add([make_new_job(params={"a": "x" * 2_000})] * 500, now=NOW)
 
-        assert store._threads.upkeep.log_pages < 4_000
+        assert store._threads.checkpointer.log_pages < 4_000
     assert not (tmp_path / "erelong.db-wal").exists()
 
 
 async def test_log_that_a_reader_made_grow_gives_back_what_it_does_not_need(tmp_path: Path) -> None:
-    log, large = tmp_path / "erelong.db-wal", [make_offer(params={"a": "x" * 4_000})] * 500
+    log, large = tmp_path / "erelong.db-wal", [make_new_job(params={"a": "x" * 4_000})] * 500
     async with opened(tmp_path) as store:
         reader = apsw.Connection(str(tmp_path / "erelong.db"))
         reader.execute("BEGIN; SELECT * FROM jobs").fetchall()

@@ -13,38 +13,38 @@ from erelong.model.submission import Receipt
 from erelong.stores.base import Ending
 from erelong.stores.sqlite.cache import MAX_AT_ONCE, MAX_BYTES, MAX_JOBS, Recent
 from erelong.stores.sqlite.store import SqliteStore
-from tests.support.builders import NOW, make_ended, make_job, make_offer, purge, put, put_one
+from tests.support.builders import NOW, make_ended, make_job, make_new_job, purge, put, put_one
 
 
 def test_job_that_was_kept_is_found_as_it_was_kept_last() -> None:
     recent, job = Recent(), make_job()._replace(seq=7)
 
-    recent.keep([job, job.start(NOW)], era=0)
+    recent.keep([job, job.start(NOW)], epoch=0)
 
     assert recent.find([7]) == {7: job.start(NOW)}
 
 
 def test_nothing_is_found_of_several_jobs_of_which_one_is_not_there() -> None:
     recent = Recent()
-    recent.keep([make_job()._replace(seq=7)], era=0)
+    recent.keep([make_job()._replace(seq=7)], epoch=0)
 
     assert recent.find([7, 8]) is None
 
 
 def test_job_that_has_grown_large_is_not_found_as_it_was_before() -> None:
     recent, job = Recent(), make_job()._replace(seq=7)
-    recent.keep([job], era=0)
+    recent.keep([job], epoch=0)
 
-    recent.keep([job._replace(params=b"x" * MAX_BYTES)], era=0)
+    recent.keep([job._replace(params=b"x" * MAX_BYTES)], epoch=0)
 
     assert recent.find([7]) is None
 
 
 def test_jobs_written_many_at_once_are_not_found_nor_as_they_were_before() -> None:
     recent, jobs = Recent(), [make_job()._replace(seq=seq) for seq in range(MAX_AT_ONCE + 1)]
-    recent.keep(jobs[:1], era=0)
+    recent.keep(jobs[:1], epoch=0)
 
-    recent.keep([job.start(NOW) for job in jobs], era=0)
+    recent.keep([job.start(NOW) for job in jobs], epoch=0)
 
     assert [recent.find([job.seq]) for job in jobs] == [None] * len(jobs)
 
@@ -52,7 +52,7 @@ def test_jobs_written_many_at_once_are_not_found_nor_as_they_were_before() -> No
 def test_job_that_was_dropped_is_not_found_however_long_ago_it_was_kept() -> None:
     recent, job = Recent(), make_job()
     for seq in range(MAX_JOBS + 1):
-        recent.keep([job._replace(seq=seq)], era=0)
+        recent.keep([job._replace(seq=seq)], epoch=0)
 
     recent.drop([0, MAX_JOBS])
 
@@ -63,7 +63,7 @@ def test_a_bounded_number_is_kept_and_those_written_last_are_among_them() -> Non
     recent, job = Recent(), make_job()
 
     for seq in range(5 * MAX_JOBS):
-        recent.keep([job._replace(seq=seq)], era=0)
+        recent.keep([job._replace(seq=seq)], epoch=0)
 
     kept = [seq for seq in range(5 * MAX_JOBS) if recent.find([seq]) is not None]
     assert MAX_JOBS <= len(kept) <= 2 * MAX_JOBS
@@ -85,10 +85,10 @@ async def test_job_is_never_older_than_a_write_that_nobody_waited_for(sqlite: Sq
 
 @pytest.mark.real_loop
 async def test_job_is_never_older_than_a_write_that_overtook_its_own_and_was_given_up(sqlite: SqliteStore) -> None:
-    first = make_offer(key="k")
-    second = make_offer(key="k", priority=9, on_conflict=OnConflict.REPLACE)
+    first = make_new_job(key="k")
+    second = make_new_job(key="k", priority=9, on_conflict=OnConflict.REPLACE)
 
-    adds = [asyncio.ensure_future(sqlite.add([offer], now=NOW)) for offer in (first, second)]
+    adds = [asyncio.ensure_future(sqlite.add([new_job], now=NOW)) for new_job in (first, second)]
     await asyncio.sleep(0)
     adds[1].cancel()
     (receipt, _) = await asyncio.gather(*adds, return_exceptions=True)
@@ -107,7 +107,7 @@ async def test_job_is_never_older_than_a_write_that_overtook_its_end_and_was_giv
 
     writes = [
         asyncio.ensure_future(sqlite.finish([ending])),
-        asyncio.ensure_future(sqlite.save([ending.after.again(NOW)])),
+        asyncio.ensure_future(sqlite.save([ending.after.revive(NOW)])),
     ]
     await asyncio.sleep(0)
     writes[1].cancel()

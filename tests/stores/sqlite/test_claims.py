@@ -130,7 +130,7 @@ async def test_store_that_ends_well_leaves_no_claims(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "spoil",
+    "mark_unreadable",
     [
         lambda file: file.unlink(),
         lambda file: file.write_bytes(b""),
@@ -140,13 +140,15 @@ async def test_store_that_ends_well_leaves_no_claims(tmp_path: Path) -> None:
     ],
     ids=["deleted", "empty", "random", "ones", "torn"],
 )
-async def test_claims_that_are_gone_leave_the_job_waiting(tmp_path: Path, spoil: Callable[[Path], object]) -> None:
+async def test_claims_that_are_gone_leave_the_job_waiting(
+    tmp_path: Path, mark_unreadable: Callable[[Path], object]
+) -> None:
     async with opened(tmp_path) as store:
         job = await put_one(store)
         await start(store, job)
         crashed = crash(tmp_path)
 
-    spoil(crashed / CLAIMS)
+    mark_unreadable(crashed / CLAIMS)
 
     assert await ran_in(crashed) == []
     async with opened(crashed) as store:
@@ -197,7 +199,7 @@ async def test_job_runs_until_its_end_is_committed(disk: FaultyDisk, tmp_path: P
 
             assert await store.get([job.seq]) == {job.seq: job}
             assert await store.list(RUNNING) == [job]
-            assert await store.glance([job.seq]) == []
+            assert await store.peek([job.seq]) == []
         await ending
 
         assert (await store.get([job.seq]))[job.seq].state is State.SUCCEEDED
@@ -213,7 +215,7 @@ async def test_job_that_waits_anew_is_not_taken_for_running(tmp_path: Path) -> N
 
         assert (await store.get([job.seq]))[job.seq].state is State.SCHEDULED
         assert await store.list(RUNNING) == []
-        assert [glance.seq for glance in await store.glance([job.seq])] == [job.seq]
+        assert [peek.seq for peek in await store.peek([job.seq])] == [job.seq]
 
 
 async def test_job_that_is_claimed_in_the_commit_of_its_end_is_to_be_looked_at_again(tmp_path: Path) -> None:
@@ -347,7 +349,7 @@ async def test_claim_of_a_job_that_was_lost_does_not_hold_for_another_of_its_num
         (running,) = await start(store, await put_one(store))
         await store.finish([Ending(running, WELL, NOW)])
         await store.delete((await store.get([running.seq]))[running.seq])
-        store._ledger.last_seq = 0  # as after a loss of the commits that knew of it
+        store._counters.last_seq = 0  # as after a loss of the commits that knew of it
         other = await put_one(store, delay=60)
         crashed = crash(tmp_path)
 

@@ -14,7 +14,7 @@ from erelong.model.conflict import OnConflict
 from erelong.model.job import SECOND, Job, State
 from erelong.model.outcome import End, Outcome
 from erelong.model.query import Query
-from erelong.stores.base import Ending, glance_at
+from erelong.stores.base import Ending, peek_at
 from erelong.stores.sqlite.store import SqliteStore
 from tests.support.builders import (
     ALL,
@@ -22,7 +22,7 @@ from tests.support.builders import (
     count_both,
     make_ended,
     make_job,
-    make_offer,
+    make_new_job,
     make_running,
     purge,
     put,
@@ -80,7 +80,7 @@ async def test_job_with_json_of_another_shape_is_failed_when_its_time_comes(
 
     claim = await sqlite.claim([job.seq], now=NOW)
 
-    assert [(spoiled.seq, spoiled.state) for spoiled in claim.spoiled] == [(job.seq, State.FAILED)]
+    assert [(unreadable.seq, unreadable.state) for unreadable in claim.unreadable] == [(job.seq, State.FAILED)]
 
 
 @pytest.mark.parametrize("field", sorted({*DAMAGES, *TEXTS} - {"result", "kind", "queue"}))
@@ -93,15 +93,20 @@ async def test_damaged_job_is_failed_when_its_time_comes_and_the_others_run(
     claim = await sqlite.claim([before.seq, damaged.seq, after.seq], now=NOW)
 
     assert claim.jobs == [before.start(NOW), after.start(NOW)]
-    (spoiled,) = claim.spoiled
-    assert (spoiled.seq, spoiled.state, spoiled.due_at, spoiled.finished_at) == (damaged.seq, State.FAILED, None, NOW)
-    assert error_of(spoiled) == {
+    (unreadable,) = claim.unreadable
+    assert (unreadable.seq, unreadable.state, unreadable.due_at, unreadable.finished_at) == (
+        damaged.seq,
+        State.FAILED,
+        None,
+        NOW,
+    )
+    assert error_of(unreadable) == {
         "type": "unreadable",
         "message": f"its stored {field} cannot be read",
         "retryable": False,
     }
     stored = (await sqlite.get([damaged.seq]))[damaged.seq]
-    assert (stored.state, stored.error, stored.version) == (State.FAILED, spoiled.error, spoiled.version)
+    assert (stored.state, stored.error, stored.version) == (State.FAILED, unreadable.error, unreadable.version)
 
 
 @pytest.mark.parametrize("end", [End.SUCCEEDED, End.ERROR])
@@ -122,9 +127,9 @@ async def test_glance_at_labels_that_cannot_be_read_shows_none(sqlite: SqliteSto
     job = await put_one(sqlite, labels={"a": "b"})
     damage(tmp_path, job, "labels")
 
-    (glance,) = await sqlite.glance([job.seq])
+    (peek,) = await sqlite.peek([job.seq])
 
-    assert (glance.seq, glance.labels) == (job.seq, None)
+    assert (peek.seq, peek.labels) == (job.seq, None)
 
 
 @pytest.mark.parametrize("field", ["kind", "queue"])
@@ -145,9 +150,9 @@ async def test_glance_at_a_job_of_which_it_cannot_be_read_what_was_asked_shows_i
     job, other = await put(sqlite, make_job(queue="q"), make_job())
     damage(tmp_path, job, "spec")
 
-    shown, sound = await sqlite.glance([job.seq, other.seq])
+    shown, sound = await sqlite.peek([job.seq, other.seq])
 
-    assert (shown.asked.kind, shown.asked.queue, sound) == ("echo", "q", glance_at(other))
+    assert (shown.spec.kind, shown.spec.queue, sound) == ("echo", "q", peek_at(other))
 
 
 async def test_damaged_job_is_told_of_in_the_log(
@@ -208,7 +213,7 @@ async def test_job_of_unknown_state_is_failed_when_its_time_comes(sqlite: Sqlite
     claim = await sqlite.claim([job.seq, other.seq], now=NOW)
 
     assert claim.jobs == [other.start(NOW)]
-    assert [(spoiled.seq, spoiled.state, error_of(spoiled)["type"]) for spoiled in claim.spoiled] == [
+    assert [(unreadable.seq, unreadable.state, error_of(unreadable)["type"]) for unreadable in claim.unreadable] == [
         (job.seq, State.FAILED, "unreadable")
     ]
     counted, stored = await count_both(sqlite)
@@ -226,7 +231,9 @@ async def test_damage_to_what_is_run_is_not_healed_by_moving_the_job(
     await sqlite.save([shown.move(NOW + SECOND, NOW)])
 
     claim = await sqlite.claim([job.seq], now=NOW + SECOND)
-    assert [error_of(spoiled)["message"] for spoiled in claim.spoiled] == [f"its stored {field} cannot be read"]
+    assert [error_of(unreadable)["message"] for unreadable in claim.unreadable] == [
+        f"its stored {field} cannot be read"
+    ]
 
 
 @pytest.mark.parametrize("field", WHAT_RUNS)
@@ -236,9 +243,9 @@ async def test_damage_to_what_is_run_is_not_healed_by_a_reschedule(
     job = await put_one(sqlite, key="k", params={"a": 1}, labels={"a": "b"})
     damage(tmp_path, job, field)
 
-    await sqlite.add([make_offer(key="k", on_conflict=OnConflict.RESCHEDULE)], now=NOW)
+    await sqlite.add([make_new_job(key="k", on_conflict=OnConflict.RESCHEDULE)], now=NOW)
 
-    assert len((await sqlite.claim([job.seq], now=NOW)).spoiled) == 1
+    assert len((await sqlite.claim([job.seq], now=NOW)).unreadable) == 1
 
 
 @pytest.mark.parametrize("field", WHAT_RUNS)
@@ -251,14 +258,14 @@ async def test_damage_to_what_is_run_is_not_healed_by_a_restart_while_it_ran(
 
     await sqlite.save([shown.finish(Outcome(End.LOST), NOW)])
 
-    assert len((await sqlite.claim([job.seq], now=NOW)).spoiled) == 1
+    assert len((await sqlite.claim([job.seq], now=NOW)).unreadable) == 1
 
 
 async def test_damage_is_healed_by_new_content(sqlite: SqliteStore, tmp_path: Path) -> None:
     job = await put_one(sqlite, key="k", params={"a": 1})
     damage(tmp_path, job, "params")
 
-    await sqlite.add([make_offer(key="k", params={"b": 2}, on_conflict=OnConflict.REPLACE)], now=NOW)
+    await sqlite.add([make_new_job(key="k", params={"b": 2}, on_conflict=OnConflict.REPLACE)], now=NOW)
 
     assert [claimed.params for claimed in (await sqlite.claim([job.seq], now=NOW)).jobs] == [b'{"b":2}']
 

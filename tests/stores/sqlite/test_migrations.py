@@ -205,7 +205,7 @@ async def test_stored_database_of_each_version_is_opened(tmp_path: Path, version
 
     async with opened(tmp_path / "erelong.db") as store:
         jobs = await store.get([job["seq"] for job in expected])
-        replay = await store.recall(schema_file.MEMO, now=NOW)
+        replay = await store.find_replay(schema_file.RECORD, now=NOW)
         document = await store.document("schedule", "report")
         overrides = await store.overrides()
         counted, stored = await count_both(store)

@@ -106,7 +106,7 @@ async def test_groups_that_share_a_number_are_told_apart(sqlite: SqliteStore, mo
     [
         (sql.SELECT_CLAIMABLE, ["jobs USING INTEGER PRIMARY KEY (rowid=?)"]),
         (sql.SELECT_UNCLAIMED, ["jobs USING INTEGER PRIMARY KEY (rowid=?)"]),
-        (sql.SELECT_GLANCE, ["jobs USING INTEGER PRIMARY KEY (rowid=?)"]),
+        (sql.SELECT_PEEK, ["jobs USING INTEGER PRIMARY KEY (rowid=?)"]),
         (sql.SELECT, ["jobs USING INTEGER PRIMARY KEY (rowid=?)"]),
         (sql.SELECT_STANDING, ["jobs USING INTEGER PRIMARY KEY (rowid=?)"]),
         (sql.SELECT_PURGEABLE, ["jobs USING INTEGER PRIMARY KEY (rowid=?)"]),
@@ -127,10 +127,13 @@ async def test_groups_that_share_a_number_are_told_apart(sqlite: SqliteStore, mo
             sql.SELECT_ENDED,
             ["jobs USING COVERING INDEX ended (queue=? AND state=? AND finished_at>? AND finished_at<?)"],
         ),
-        (sql.SELECT_MEMO, ["memos USING PRIMARY KEY (caller=? AND key=?)"]),
+        (sql.SELECT_RECORD, ["idempotency_records USING PRIMARY KEY (caller=? AND key=?)"]),
         (
-            sql.FORGET_MEMOS,
-            ["memos USING PRIMARY KEY (caller=? AND key=?)", "memos USING COVERING INDEX memoed (expires_at<?)"],
+            sql.FORGET_RECORDS,
+            [
+                "idempotency_records USING PRIMARY KEY (caller=? AND key=?)",
+                "idempotency_records USING COVERING INDEX expiring_records (expires_at<?)",
+            ],
         ),
         (sql.LAST_SEQ, ["jobs"]),
     ],

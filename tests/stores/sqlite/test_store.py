@@ -22,21 +22,21 @@ from erelong.errors import (
     StoreUnavailable,
 )
 from erelong.model.job import State
-from erelong.model.submission import Memo, Offer, Receipt
+from erelong.model.submission import IdempotencyRecord, NewJob, Receipt
 from erelong.stores.base import Override, Pause
-from erelong.stores.sqlite.files.lock import Ownership
+from erelong.stores.sqlite.files.lock import FileLock
 from erelong.stores.sqlite.store import SqliteStore
-from tests.support.builders import ALL, NOW, count_both, make_ended, make_job, make_offer, make_running, put, put_one
+from tests.support.builders import ALL, NOW, count_both, make_ended, make_job, make_new_job, make_running, put, put_one
 
 pytestmark = pytest.mark.real_loop
 
-MEMO = Memo("caller", "key", b"digest")
+RECORD = IdempotencyRecord("caller", "key", b"digest")
 
 
 async def test_reopened_store_has_kept_everything(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await put(store, make_running(), make_ended(State.FAILED, labels={"a": "b"}), make_job(key="k", delay=5))
-        await store.add([make_offer()], now=NOW, memo=MEMO)
+        await store.add([make_new_job()], now=NOW, record=RECORD)
         await store.override("q", Override(b"{}", Pause(NOW)))
         jobs, counts = await store.list(ALL), dict(store.counts())
 
@@ -44,19 +44,19 @@ async def test_reopened_store_has_kept_everything(tmp_path: Path) -> None:
         assert await store.list(ALL) == jobs
         assert dict(store.counts()) == counts
         assert await store.overrides() == {"q": Override(b"{}", Pause(NOW))}
-        assert (await store.add([make_offer()], now=NOW, memo=MEMO)).replayed
+        assert (await store.add([make_new_job()], now=NOW, record=RECORD)).replayed
         assert (await put_one(store)).seq == jobs[0].seq + 1
 
 
 async def test_reopened_store_does_not_take_a_new_job_for_the_one_of_a_memo(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
-        await store.add([make_offer()], now=NOW, memo=MEMO)
+        await store.add([make_new_job()], now=NOW, record=RECORD)
         await store.delete((await store.get([1]))[1])
 
     async with opened(tmp_path) as store:
         await put_one(store)
 
-        assert await store.add([make_offer()], now=NOW, memo=MEMO) == Receipt([None], replayed=True)
+        assert await store.add([make_new_job()], now=NOW, record=RECORD) == Receipt([None], replayed=True)
 
 
 async def test_groups_are_the_same_after_reopening(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ async def test_store_that_was_refused_is_not_owned(tmp_path: Path) -> None:
 
 
 def test_ownership_names_nobody_when_the_owner_left_no_name(tmp_path: Path) -> None:
-    first, second = Ownership(path=tmp_path / "lock"), Ownership(path=tmp_path / "lock")
+    first, second = FileLock(path=tmp_path / "lock"), FileLock(path=tmp_path / "lock")
     first.take()
     (tmp_path / "lock").write_text("")
 
@@ -200,28 +200,28 @@ async def test_add_on_its_own_is_committed_before_it_is_answered(sqlite: SqliteS
 
 
 async def test_call_that_breaks_does_not_take_its_group_with_it(sqlite: SqliteStore) -> None:
-    broken = Offer(make_job()._replace(params="no bytes"))  # type: ignore[arg-type]  # that is what breaks it
-    offers = [broken if number in (3, 7) else make_offer() for number in range(10)]
+    broken = NewJob(make_job()._replace(params="no bytes"))  # type: ignore[arg-type]  # that is what breaks it
+    new_jobs = [broken if number in (3, 7) else make_new_job() for number in range(10)]
 
     async with held_writer(sqlite):
-        adding = [asyncio.ensure_future(sqlite.add([offer], now=NOW)) for offer in offers]
+        adding = [asyncio.ensure_future(sqlite.add([new_job], now=NOW)) for new_job in new_jobs]
         await asyncio.sleep(0)
     answers = await asyncio.gather(*adding, return_exceptions=True)
 
-    assert [isinstance(answer, StoreUnavailable) for answer in answers] == [offer is broken for offer in offers]
+    assert [isinstance(answer, StoreUnavailable) for answer in answers] == [new_job is broken for new_job in new_jobs]
     assert len(await sqlite.list(ALL)) == 8
     counted, stored = await count_both(sqlite)
     assert counted == stored
 
 
 async def test_call_that_is_refused_does_not_cost_its_group_a_second_commit(sqlite: SqliteStore) -> None:
-    await sqlite.add([make_offer()], now=NOW, memo=MEMO)
+    await sqlite.add([make_new_job()], now=NOW, record=RECORD)
     commits = count_commits(sqlite)
 
     async with held_writer(sqlite):
         adding = [
-            asyncio.ensure_future(sqlite.add([make_offer()], now=NOW, memo=memo))
-            for memo in (None, MEMO._replace(digest=b"other"), None)
+            asyncio.ensure_future(sqlite.add([make_new_job()], now=NOW, record=record))
+            for record in (None, RECORD._replace(digest=b"other"), None)
         ]
         await asyncio.sleep(0)
     answers = await asyncio.gather(*adding, return_exceptions=True)
@@ -257,11 +257,11 @@ async def test_closed_store_finishes_what_it_was_asked_and_refuses_the_rest(tmp_
 
 async def test_claim_alone_is_no_commit(sqlite: SqliteStore) -> None:
     job = await put_one(sqlite)
-    commits = sqlite._ledger.commits, sqlite._threads.upkeep.log_pages
+    commits = sqlite._counters.commits, sqlite._threads.checkpointer.log_pages
 
     await sqlite.claim([job.seq], now=NOW)
 
-    assert (sqlite._ledger.commits, sqlite._threads.upkeep.log_pages) == commits
+    assert (sqlite._counters.commits, sqlite._threads.checkpointer.log_pages) == commits
     assert (await sqlite.get([job.seq]))[job.seq].state is State.RUNNING
 
 
@@ -274,7 +274,7 @@ async def test_claim_that_was_undone_is_not_taken_for_one(sqlite: SqliteStore) -
 
     cancelled = job.cancel(NOW)
     await sqlite.save([cancelled])
-    await sqlite.save([cancelled.again(NOW)])  # of the version that the outcome of the claim would have had
+    await sqlite.save([cancelled.revive(NOW)])  # of the version that the outcome of the claim would have had
 
     counted, stored = await count_both(sqlite)
     assert counted == stored
@@ -297,7 +297,7 @@ async def test_full_disk_refuses_and_recovers(sqlite: SqliteStore, key: str | No
     sqlite._file.write.pragma("max_page_count", sqlite._file.write.pragma("page_count"))
 
     with pytest.raises(StorageFull, match="the disk is full; nothing was stored") as caught:
-        await sqlite.add([make_offer(key=key, params={"a": "x" * 100_000})], now=NOW, is_whole=is_whole)
+        await sqlite.add([make_new_job(key=key, params={"a": "x" * 100_000})], now=NOW, is_whole=is_whole)
 
     assert caught.value.headers["Retry-After"] == "5"
     assert await sqlite.list(ALL) == [small]

@@ -13,7 +13,7 @@ import pytest
 from erelong.errors import Exit, PlaceRefused, StoreCorrupt
 from erelong.stores.sqlite import database as sqlite_file
 from erelong.stores.sqlite.files import lock
-from erelong.stores.sqlite.files.watermark import Mark, MarkFile
+from erelong.stores.sqlite.files.watermark import Watermark, WatermarkFile
 from erelong.stores.sqlite.store import SqliteStore
 from tests.support.builders import ALL, put_one
 
@@ -162,7 +162,7 @@ async def test_mark_has_moved_before_anybody_is_answered(path: Path) -> None:
     store._threads.rest = lambda: None  # type: ignore[method-assign]  # so only the commit itself moves it
     await put_one(store)
 
-    mark = MarkFile(path=mark_of(path)).read()
+    mark = WatermarkFile(path=mark_of(path)).read()
 
     assert mark is not None
     assert (mark.commits, mark.last_seq) == (2, 1)
@@ -173,9 +173,9 @@ async def test_mark_moves_only_with_the_file_when_commits_are_not_synced(path: P
     store = SqliteStore(path=path, durability="normal")
     await store.open()
     await put_one(store)
-    before = MarkFile(path=mark_of(path)).read()
+    before = WatermarkFile(path=mark_of(path)).read()
     await store.close()
-    after = MarkFile(path=mark_of(path)).read()
+    after = WatermarkFile(path=mark_of(path)).read()
 
     assert before is not None
     assert after is not None
@@ -198,7 +198,7 @@ async def test_mark_that_is_lost_is_made_anew_and_told_of(
     assert [record.__dict__["fields"]["reason"] for record in caplog.records if record.msg == "mark_recreated"] == [
         fault
     ]
-    assert MarkFile(path=mark_of(path)).read() is not None
+    assert WatermarkFile(path=mark_of(path)).read() is not None
 
 
 async def test_number_of_the_newest_job_is_not_given_again_when_it_is_deleted(path: Path) -> None:
@@ -216,21 +216,21 @@ async def test_number_of_the_newest_job_is_not_given_again_when_it_is_deleted(pa
 
 
 def test_mark_is_read_as_it_was_written(tmp_path: Path) -> None:
-    file = MarkFile(path=tmp_path / "mark")
+    file = WatermarkFile(path=tmp_path / "mark")
     assert file.read() is None
 
-    file.create(Mark("ab", 1, 2))
-    file.write(Mark("ab", 3, 4))
+    file.create(Watermark("ab", 1, 2))
+    file.write(Watermark("ab", 3, 4))
     file.sync()
     file.close()
 
-    assert file.read() == Mark("ab", 3, 4)
+    assert file.read() == Watermark("ab", 3, 4)
 
 
 @pytest.mark.parametrize("place", range(0, 99, 7))
 def test_mark_with_a_changed_byte_is_not_believed(tmp_path: Path, place: int) -> None:
-    file = MarkFile(path=tmp_path / "mark")
-    file.create(Mark("0" * 32, 1, 2))
+    file = WatermarkFile(path=tmp_path / "mark")
+    file.create(Watermark("0" * 32, 1, 2))
     file.close()
     flip(tmp_path / "mark", place)
 
@@ -334,7 +334,11 @@ async def _reads_whole(path: Path) -> bool:
     except Exit:
         return False
     try:
-        rows = [row for table in ("jobs", "counts", "labels", "memos", "overrides") for row in _rows(store, table)]
+        rows = [
+            row
+            for table in ("jobs", "counts", "labels", "idempotency_records", "overrides")
+            for row in _rows(store, table)
+        ]
         indexed = store._file.write.execute("SELECT count(*) FROM jobs INDEXED BY grouped").get
         found = store._file.write.pragma("integrity_check")
     except apsw.Error:

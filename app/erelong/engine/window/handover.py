@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from erelong.engine.agenda import Agenda
     from erelong.engine.changes import Changes
     from erelong.lanes.lanes import Lanes
-    from erelong.stores.base import Glance, Store
+    from erelong.stores.base import Peek, Store
     from erelong.telemetry.metrics import Metrics
 
 
@@ -54,7 +54,7 @@ class Handover:
 
         async def sort_out(seqs: Sequence[int]) -> None:
             nonlocal handed_over
-            waiting = await self._store.glance(seqs)
+            waiting = await self._store.peek(seqs)
             due = self._sort_out(waiting, now, queue, expired)
             if again:
                 self._agenda.extend([(job.due_at, job.seq) for job in waiting if job.due_at > now and job.seq in again])
@@ -70,7 +70,7 @@ class Handover:
                 self._put_aside(failed)
         return handed_over
 
-    def _sort_out(self, waiting: Sequence[Glance], now: Instant, queue: str | None, expired: list[int]) -> list[Glance]:
+    def _sort_out(self, waiting: Sequence[Peek], now: Instant, queue: str | None, expired: list[int]) -> list[Peek]:
         """Return what may start; note the numbers of those that have expired.
 
         `now` is that of the popping: if the clock has been stepped back since, the claim will see that it is early.
@@ -79,7 +79,7 @@ class Handover:
         for job in waiting:
             if job.expires_at is not None and job.expires_at <= now:
                 expired.append(job.seq)
-            elif job.due_at <= now and (queue is None or job.asked.queue == queue):
+            elif job.due_at <= now and (queue is None or job.spec.queue == queue):
                 due.append(job)
                 if job.expires_at is not None:
                     self._rechecks.add(job.expires_at, job.seq)

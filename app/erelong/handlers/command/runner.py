@@ -12,14 +12,14 @@ from erelong.handlers.base import AttemptFailed, Result, Stop
 from erelong.handlers.command.template import CommandLine, read_command_line
 from erelong.handlers.kinds import Kind
 from erelong.handlers.param_errors import invalid
-from erelong.handlers.process.supervisor_client import crashed, see_through, timed_out
+from erelong.handlers.process.supervisor_client import crashed, shielded, timed_out
 from erelong.handlers.process.tail import Tail
 from erelong.handlers.python.signature import Unfit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from erelong.handlers.process.supervisor_client import Ended, Process, Processes, Surroundings
+    from erelong.handlers.process.supervisor_client import Ended, Process, ProcessEnvironment, SupervisorClient
     from erelong.model.job import Job
 
 GIVE_UP_CODE: Final = 100  # what qmail's programs, and others since, say for "it is of no use to try again"
@@ -32,15 +32,17 @@ def make_command_kind(
     name: str,
     command: Sequence[str],
     patterns: Mapping[str, str] | None,
-    processes: Processes,
-    surroundings: Surroundings,
+    processes: SupervisorClient,
+    process_environment: ProcessEnvironment,
     grace: float,
 ) -> Kind:
     """Read the command and see that it can be run; raise Unfit when it cannot."""
-    line = read_command_line(command, patterns, surroundings.whole_environment)
-    if surroundings.directory is not None and not os.path.isdir(surroundings.directory):
-        raise Unfit(f'its directory "{surroundings.directory}" is not there: make it, or name another')
-    runner = CommandRunner(name=name, line=line, processes=processes, surroundings=surroundings, grace=grace)
+    line = read_command_line(command, patterns, process_environment.whole_environment)
+    if process_environment.directory is not None and not os.path.isdir(process_environment.directory):
+        raise Unfit(f'its directory "{process_environment.directory}" is not there: make it, or name another')
+    runner = CommandRunner(
+        name=name, line=line, processes=processes, process_environment=process_environment, grace=grace
+    )
     return Kind(name=name, type="command", stop=Stop.KILL, params_schema=line.schema, params=runner, runner=runner)
 
 
@@ -50,12 +52,18 @@ class CommandRunner:
     abandoned = 0
 
     def __init__(
-        self, *, name: str, line: CommandLine, processes: Processes, surroundings: Surroundings, grace: float
+        self,
+        *,
+        name: str,
+        line: CommandLine,
+        processes: SupervisorClient,
+        process_environment: ProcessEnvironment,
+        grace: float,
     ) -> None:
         self._name = name
         self._line = line
         self._processes = processes
-        self._surroundings = surroundings
+        self._surroundings = process_environment
         self._grace = grace
 
     def check(self, params: bytes) -> None:
@@ -79,10 +87,10 @@ class CommandRunner:
             try:
                 await asyncio.wait((process.ended,), timeout=job.timeout)
             except asyncio.CancelledError:
-                await see_through(process.stop(self._grace))
+                await shielded(process.stop(self._grace))
                 raise
             if not process.ended.done():
-                await see_through(process.stop(self._grace))
+                await shielded(process.stop(self._grace))
                 raise timed_out(job.timeout, _joined(stdout, stderr))
             return self._judge(process.ended.result(), stdout, stderr)
 
@@ -94,7 +102,7 @@ class CommandRunner:
             return await self._processes.start(
                 words,
                 path=self._line.path,
-                surroundings=self._surroundings,
+                process_environment=self._surroundings,
                 descriptors=[stdin, stdout.writer, stderr.writer],
                 extra={"ERELONG_JOB_ID": job.id, "ERELONG_ATTEMPT": str(job.attempt)},
             )

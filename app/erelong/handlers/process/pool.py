@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from erelong.handlers.base import AttemptFailed
-from erelong.handlers.process.worker import StartFailed, WarmProcess, start_warm_process
+from erelong.handlers.process.worker import ProcessWorker, StartFailed, start_process_worker
 from erelong.settings.section import ConfigError
 from erelong.telemetry.log import get_logger
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
     from typing import Any
 
-    from erelong.handlers.process.supervisor_client import Ended, Processes, Surroundings
+    from erelong.handlers.process.supervisor_client import Ended, ProcessEnvironment, SupervisorClient
 
 log = get_logger(__name__)
 
@@ -27,18 +27,24 @@ class ProcessPool:
     """
 
     def __init__(
-        self, *, processes: Processes, surroundings: Surroundings, size: int, grace: float, max_result: int
+        self,
+        *,
+        processes: SupervisorClient,
+        process_environment: ProcessEnvironment,
+        size: int,
+        grace: float,
+        max_result: int,
     ) -> None:
         self._processes = processes
-        self._surroundings = surroundings
+        self._surroundings = process_environment
         self._size = size
         self._grace = grace
         self._max_result = max_result
         self._functions: dict[str, str] = {}
         self._users = 0
-        self._all: set[WarmProcess] = set()
-        self._idle: list[WarmProcess] = []
-        self._line: deque[asyncio.Future[WarmProcess]] = deque()
+        self._all: set[ProcessWorker] = set()
+        self._idle: list[ProcessWorker] = []
+        self._line: deque[asyncio.Future[ProcessWorker]] = deque()
         self._starting = 0
         self._duties: set[asyncio.Task[None]] = set()
 
@@ -73,14 +79,14 @@ class ProcessPool:
         await asyncio.gather(*self._duties, *(process.stop(0.0) for process in self._all), return_exceptions=True)
         await self._processes.close()
 
-    async def take(self) -> WarmProcess:
+    async def take(self) -> ProcessWorker:
         """Wait for a process that is free; it must be given back or ended."""
         while self._idle:
             process = self._idle.pop()
             if not process.is_spent:
                 return process
             self._begin(self._retire(process))
-        waiting: asyncio.Future[WarmProcess] = asyncio.get_running_loop().create_future()
+        waiting: asyncio.Future[ProcessWorker] = asyncio.get_running_loop().create_future()
         self._line.append(waiting)
         self._fill()
         try:
@@ -90,7 +96,7 @@ class ProcessPool:
                 self.give_back(waiting.result())
             raise
 
-    def give_back(self, process: WarmProcess) -> None:
+    def give_back(self, process: ProcessWorker) -> None:
         if process.is_spent:
             self._begin(self._retire(process))
             return
@@ -101,7 +107,7 @@ class ProcessPool:
                 return
         self._idle.append(process)
 
-    async def end(self, process: WarmProcess) -> Ended:
+    async def end(self, process: ProcessWorker) -> Ended:
         """End a process and all that it started, SIGTERM first; another takes its place then."""
         ended = await process.stop(self._grace)
         self._all.discard(process)
@@ -128,15 +134,15 @@ class ProcessPool:
             self._starting -= 1
             self._take_in(process)
 
-    async def _start(self) -> WarmProcess:
-        return await start_warm_process(
+    async def _start(self) -> ProcessWorker:
+        return await start_process_worker(
             processes=self._processes,
-            surroundings=self._surroundings,
+            process_environment=self._surroundings,
             functions=self._functions,
             max_result=self._max_result,
         )
 
-    def _take_in(self, process: WarmProcess) -> None:
+    def _take_in(self, process: ProcessWorker) -> None:
         self._all.add(process)
         process.on_end(lambda: self._miss(process))
         self.give_back(process)
@@ -150,7 +156,7 @@ class ProcessPool:
         if self._line:
             self._fill()
 
-    def _miss(self, process: WarmProcess) -> None:
+    def _miss(self, process: ProcessWorker) -> None:
         """An idle process has died, by whatever hand: replace it, unless it never was of any use."""
         if process in self._idle:
             self._idle.remove(process)
@@ -158,10 +164,10 @@ class ProcessPool:
             log.warning("idle_process_died", process=process.pid)
             self._begin(self._bury(process))
 
-    async def _retire(self, process: WarmProcess) -> None:
+    async def _retire(self, process: ProcessWorker) -> None:
         await self.end(process)
 
-    async def _bury(self, process: WarmProcess) -> None:
+    async def _bury(self, process: ProcessWorker) -> None:
         await process.stop(0.0)
         if process.has_worked or self._line:
             self._fill()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from erelong.handlers.base import AttemptFailed, Result, Stop
 from erelong.handlers.kinds import Kind
-from erelong.handlers.process.supervisor_client import crashed, see_through, timed_out
+from erelong.handlers.process.supervisor_client import crashed, shielded, timed_out
 from erelong.handlers.process.worker import Gone
 from erelong.handlers.python.loading import import_function, is_coroutine_function
 from erelong.handlers.python.runner import Function, FunctionRunner, attempt_of
@@ -61,16 +61,16 @@ class ProcessRunner(FunctionRunner):
             await asyncio.wait((call,), timeout=job.timeout)
         except asyncio.CancelledError:
             call.cancel()
-            await see_through(self._pool.end(process))
+            await shielded(self._pool.end(process))
             raise
         if not call.done():
             call.cancel()
-            await see_through(self._pool.end(process))
+            await shielded(self._pool.end(process))
             raise timed_out(job.timeout, process.output())
         try:
             answer = call.result()
         except Gone:
-            ended = await see_through(self._pool.end(process))
+            ended = await shielded(self._pool.end(process))
             raise crashed("the process that ran it", ended, process.output()) from None
         output = process.output()
         self._pool.give_back(process)

@@ -79,7 +79,7 @@ class Group:
         return self.code is None or self.signal(0)
 
 
-class Keeper:
+class Supervisor:
     """All groups, the one line to the service, and the loop that tends them."""
 
     def __init__(self, *, service: socket.socket) -> None:
@@ -271,12 +271,12 @@ class Keeper:
 
 def _become(order: dict[str, Any], descriptors: list[int], report: int) -> NoReturn:
     """Turn this child into what was ordered; what goes wrong is written to `report`."""
-    keeper = os.getppid()
+    supervisor = os.getppid()
     try:
         report, *given = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 64) for descriptor in (report, *descriptors)]
         os.setsid()
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != keeper:
+        if os.getppid() != supervisor:
             os._exit(1)
         if order["is_reaper"]:
             _prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -377,4 +377,4 @@ def _read_all(descriptor: int) -> None:
 
 if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as line:
-        Keeper(service=line).run(service_pid=int(sys.argv[2]))
+        Supervisor(service=line).run(service_pid=int(sys.argv[2]))

@@ -34,7 +34,7 @@ log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class ProcessEnvironment:
     """What a process finds around it: what is given, on top of a few of the service's own variables."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -68,23 +68,23 @@ class Ended(NamedTuple):
 class Process:
     """One process in a session of its own; `ended` is done when it and all that came of it is gone."""
 
-    def __init__(self, *, number: int, keeper: _Line) -> None:
+    def __init__(self, *, number: int, supervisor: _Line) -> None:
         loop = asyncio.get_running_loop()
         self.pid = 0
         self.started: asyncio.Future[None] = loop.create_future()
         self.ended: asyncio.Future[Ended] = loop.create_future()
         self._number = number
-        self._keeper = keeper
+        self._supervisor = supervisor
 
     async def stop(self, grace: float) -> Ended:
         """SIGTERM to its group, SIGKILL after the grace; with a grace of 0 at once."""
         if not self.ended.done():
-            self._keeper.send({"stop": self._number, "grace": grace})
-            await self._keeper.wait_for(self.ended, grace + ANSWER_TIME)
+            self._supervisor.send({"stop": self._number, "grace": grace})
+            await self._supervisor.wait_for(self.ended, grace + ANSWER_TIME)
         return self.ended.result()
 
 
-class Processes:
+class SupervisorClient:
     """Starts processes. One of it is shared by all kinds that need it; the first to open it starts the keeper."""
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class Processes:
         argv: Sequence[str],
         *,
         path: str,
-        surroundings: Surroundings,
+        process_environment: ProcessEnvironment,
         descriptors: Sequence[int],
         extra: Mapping[str, str] | None = None,
         is_reaper: bool = False,
@@ -124,16 +124,16 @@ class Processes:
         order = {
             "path": path,
             "argv": list(argv),
-            "environment": surroundings.whole_environment | dict(extra or {}),
-            "directory": surroundings.directory,
-            "memory": surroundings.memory,
+            "environment": process_environment.whole_environment | dict(extra or {}),
+            "directory": process_environment.directory,
+            "memory": process_environment.memory,
             "is_reaper": is_reaper,
         }
         process = self._line.start(order, descriptors)
         try:
             await self._line.wait_for(process.started, ANSWER_TIME)
         except asyncio.CancelledError:
-            await see_through(process.stop(0.0))
+            await shielded(process.stop(0.0))
             process.started.exception()  # looked at, or asyncio logs that nobody did
             raise
         process.started.result()
@@ -152,12 +152,12 @@ class _Line:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             command = [sys.executable, "-I", "-S", str(_KEEPER), str(theirs.fileno()), str(os.getpid())]
-            self._keeper = subprocess.Popen(
+            self._supervisor = subprocess.Popen(
                 command,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                env=Surroundings().whole_environment,
+                env=ProcessEnvironment().whole_environment,
                 start_new_session=True,
             )
         self._socket.setblocking(False)
@@ -169,7 +169,7 @@ class _Line:
 
     def start(self, order: dict[str, Any], descriptors: Sequence[int]) -> Process:
         self._count += 1
-        process = self._processes[self._count] = Process(number=self._count, keeper=self)
+        process = self._processes[self._count] = Process(number=self._count, supervisor=self)
         # Copies, since they may have to wait for their turn.
         self.send({"start": self._count, **order}, [os.dup(descriptor) for descriptor in descriptors])
         return process
@@ -182,7 +182,7 @@ class _Line:
     async def wait_for(self, news: asyncio.Future[Any], timeout: float) -> None:
         """Wait until it is told; a keeper that does not answer is killed, and with it what it started."""
         if not (await asyncio.wait((news,), timeout=timeout))[0]:
-            log.error("supervisor_stuck", process=self._keeper.pid)
+            log.error("supervisor_stuck", process=self._supervisor.pid)
             self._lose()
 
     async def close(self) -> None:
@@ -251,8 +251,8 @@ class _Line:
         self._loop.remove_reader(self._socket)
         self._loop.remove_writer(self._socket)
         self._socket.close()
-        self._keeper.kill()
-        self._keeper.wait()
+        self._supervisor.kill()
+        self._supervisor.wait()
         for _, descriptors in self._orders:
             _close(descriptors)
         self._orders.clear()
@@ -261,11 +261,11 @@ class _Line:
                 process.started.set_exception(OSError("the process that keeps all processes of jobs is gone"))
             process.ended.set_result(Ended(None))
         if self._processes:
-            log.error("supervisor_lost", processes=len(self._processes), code=self._keeper.returncode)
+            log.error("supervisor_lost", processes=len(self._processes), code=self._supervisor.returncode)
         self._processes.clear()
 
 
-async def see_through(work: Coroutine[Any, Any, T]) -> T:
+async def shielded(work: Coroutine[Any, Any, T]) -> T:
     """Bring something to its end, however often it is cancelled meanwhile; the cancellation is passed on after."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 import orjson
 
 from erelong.handlers.process.framing import Frames, framed
-from erelong.handlers.process.supervisor_client import see_through
+from erelong.handlers.process.supervisor_client import shielded
 from erelong.handlers.process.tail import Tail
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from socket import socket
 
     from erelong.attempt import Attempt
-    from erelong.handlers.process.supervisor_client import Ended, Process, Processes, Surroundings
+    from erelong.handlers.process.supervisor_client import Ended, Process, ProcessEnvironment, SupervisorClient
 
 MAX_CALLS: Final = 1_000
 MAX_MEMORY: Final = 512 * 1024 * 1024  # bytes that one may hold between calls
@@ -47,7 +47,7 @@ class Answer(NamedTuple):
     failure: dict[str, Any] | None
 
 
-class WarmProcess:
+class ProcessWorker:
     """Takes one call at a time."""
 
     def __init__(self, *, process: Process, tail: Tail, line: _Line, max_memory: int) -> None:
@@ -94,10 +94,10 @@ class WarmProcess:
         self._tail.close()
         return ended
 
-    async def greet(self, functions: Mapping[str, str], max_result: int) -> None:
+    async def handshake(self, functions: Mapping[str, str], max_result: int) -> None:
         """Let it import its functions; raise StartFailed when it cannot."""
         greeting = {"path": [entry or os.getcwd() for entry in sys.path], "functions": functions}
-        ready = self._line.greet(orjson.dumps({**greeting, "max_result": max_result}) + b"\n")
+        ready = self._line.handshake(orjson.dumps({**greeting, "max_result": max_result}) + b"\n")
         try:
             problem = await asyncio.wait_for(ready, START_TIME)
         except TimeoutError:
@@ -114,24 +114,28 @@ class WarmProcess:
         return Answer(result if answer["has_result"] else None, answer["failure"])
 
 
-async def start_warm_process(
-    *, processes: Processes, surroundings: Surroundings, functions: Mapping[str, str], max_result: int
-) -> WarmProcess:
+async def start_process_worker(
+    *,
+    processes: SupervisorClient,
+    process_environment: ProcessEnvironment,
+    functions: Mapping[str, str],
+    max_result: int,
+) -> ProcessWorker:
     """Start a process and wait until it can be called; raise StartFailed when that fails."""
-    max_memory = min(MAX_MEMORY, (surroundings.memory or 2 * MAX_MEMORY) // 2)
+    max_memory = min(MAX_MEMORY, (process_environment.memory or 2 * MAX_MEMORY) // 2)
     try:
         with ExitStack() as opened:
             tail = opened.enter_context(Tail())
             ours, theirs = socketpair()
             opened.callback(ours.close)
             with theirs:
-                process = await _start(processes, surroundings, [tail.writer, tail.writer, theirs.fileno()])
+                process = await _start(processes, process_environment, [tail.writer, tail.writer, theirs.fileno()])
             tail.let_go()
-            warm = WarmProcess(process=process, tail=tail, line=await _connect(ours), max_memory=max_memory)
+            warm = ProcessWorker(process=process, tail=tail, line=await _connect(ours), max_memory=max_memory)
             try:
-                await warm.greet(functions, max_result)
+                await warm.handshake(functions, max_result)
             except BaseException:
-                await see_through(warm.stop(0.0))
+                await shielded(warm.stop(0.0))
                 raise
             opened.pop_all()
     except OSError as error:
@@ -139,13 +143,15 @@ async def start_warm_process(
     return warm
 
 
-async def _start(processes: Processes, surroundings: Surroundings, descriptors: list[int]) -> Process:
+async def _start(
+    processes: SupervisorClient, process_environment: ProcessEnvironment, descriptors: list[int]
+) -> Process:
     nothing = os.open(os.devnull, os.O_RDONLY)
     try:
         return await processes.start(
             [sys.executable, *_OPTIONS, _PROGRAM],
             path=sys.executable,
-            surroundings=surroundings,
+            process_environment=process_environment,
             descriptors=[nothing, *descriptors],
             is_reaper=True,
         )
@@ -174,7 +180,7 @@ class _Line(asyncio.Protocol):
     def is_closed(self) -> bool:
         return self._transport is None
 
-    def greet(self, greeting: bytes) -> asyncio.Future[str | None]:
+    def handshake(self, greeting: bytes) -> asyncio.Future[str | None]:
         if self._transport is not None:
             self._transport.write(greeting)
         return self._ready

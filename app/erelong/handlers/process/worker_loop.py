@@ -28,7 +28,7 @@ LEAVING: Final = 128 + signal.SIGTERM
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
-class Calls:
+class WorkerLoop:
     """The functions of some kinds, and the line on which their calls come."""
 
     def __init__(self, *, line: socket) -> None:

@@ -19,9 +19,9 @@ def main() -> None:
     with line.makefile("rb") as lines:
         greeting = json.loads(lines.readline() or b"{}")
     sys.path[:] = greeting.pop("path")
-    from erelong.handlers.process.worker_loop import Calls
+    from erelong.handlers.process.worker_loop import WorkerLoop
 
-    Calls(line=line).serve(**greeting)
+    WorkerLoop(line=line).serve(**greeting)
 
 
 if __name__ == "__main__":

@@ -14,9 +14,9 @@ import apsw
 from erelong.errors import BadCopy, Exit, StoreFailed
 from erelong.stores.sqlite import statements as sql
 from erelong.stores.sqlite.database import open_connection
-from erelong.stores.sqlite.failures import Ill, described, diagnose
-from erelong.stores.sqlite.files.lock import Ownership
-from erelong.stores.sqlite.files.watermark import Mark, MarkFile, sync_folder
+from erelong.stores.sqlite.failures import FailureKind, described, diagnose
+from erelong.stores.sqlite.files.lock import FileLock
+from erelong.stores.sqlite.files.watermark import Watermark, WatermarkFile, sync_folder
 from erelong.stores.sqlite.migrations import must_be_readable
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def restore(path: Path, source: Path) -> Restored:
     copy = verify(source)
     with _told(f"{source} cannot be put back to {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        ownership = Ownership(path=path.with_name(path.name + ".lock"))
+        ownership = FileLock(path=path.with_name(path.name + ".lock"))
         ownership.take()
         try:
             return Restored(copy, _put_in_place(copy, source, path))
@@ -145,17 +145,17 @@ def _put_in_place(copy: Copy, source: Path, path: Path) -> Path | None:
         _sync(fresh)
         verify(fresh)
         identity, commits, last_seq, _ = copy.entry
-        mark = MarkFile(path=path.with_name(path.name + ".mark"))
+        mark = WatermarkFile(path=path.with_name(path.name + ".mark"))
         old = _read(mark)
         if old is None:
-            mark.create(Mark(identity, commits + 1, last_seq))  # as of a store that is not there
+            mark.create(Watermark(identity, commits + 1, last_seq))  # as of a store that is not there
         aside = _put_aside(path, mark.path)
         fresh.replace(path)
         sync_folder(path.parent)
     finally:
         fresh.unlink(missing_ok=True)
     last_seq = max(last_seq, old.last_seq if old else 0)  # numbers given since the copy are not given again
-    mark.create(Mark(identity, commits, last_seq))
+    mark.create(Watermark(identity, commits, last_seq))
     mark.close()
     return aside
 
@@ -175,7 +175,7 @@ def _put_aside(path: Path, mark: Path) -> Path | None:
     return aside if aside.exists() else None
 
 
-def _read(mark: MarkFile) -> Mark | None:
+def _read(mark: WatermarkFile) -> Watermark | None:
     try:
         return mark.read()
     except ValueError:
@@ -199,9 +199,9 @@ def _told(what: str) -> Iterator[None]:
         raise
     except (apsw.Error, OSError) as error:
         match diagnose(error):
-            case Ill.DAMAGE:
+            case FailureKind.DAMAGE:
                 raise BadCopy(f"{what}: it is damaged: {described(error)}") from error
-            case Ill.FULL:
+            case FailureKind.FULL:
                 raise StoreFailed(f"{what}: the disk is full; free some space") from error
             case _:
                 raise StoreFailed(f"{what}: {described(error)}") from error

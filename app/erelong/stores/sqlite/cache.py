@@ -23,14 +23,14 @@ class Recent:
     def __init__(self) -> None:
         self._young: dict[int, Job] = {}
         self._old: dict[int, Job] = {}
-        self.era = 0  # counts how often all was dropped
+        self.epoch = 0  # counts how often all was dropped
 
-    def keep(self, jobs: Sequence[Job], *, era: int) -> None:
+    def keep(self, jobs: Sequence[Job], *, epoch: int) -> None:
         """Take what a write that began in this era has made; one that began before a drop may have been overtaken.
 
         Of many at once few are asked for before they are forgotten: they are not taken.
         """
-        if era != self.era:
+        if epoch != self.epoch:
             return
         if len(jobs) > MAX_AT_ONCE:
             self.drop([job.seq for job in jobs])
@@ -52,7 +52,7 @@ class Recent:
     def drop_all(self) -> None:
         """Nothing is sure any more: a write failed, or nobody waited for its end."""
         self._young, self._old = {}, {}
-        self.era += 1
+        self.epoch += 1
 
     def find(self, seqs: Sequence[int]) -> dict[int, Job] | None:
         """All of these, or None."""

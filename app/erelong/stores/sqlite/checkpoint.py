@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import apsw
 
-from erelong.stores.sqlite.files.watermark import Mark
+from erelong.stores.sqlite.files.watermark import Watermark
 from erelong.stores.sqlite.statements import BUSY_TIMEOUT
 from erelong.telemetry.log import get_logger
 
 if TYPE_CHECKING:
-    from erelong.stores.sqlite.counters import Ledger
+    from erelong.stores.sqlite.counters import Counters
     from erelong.stores.sqlite.database import DatabaseFile
 
 CHECKPOINT_PAGES = 2_000
@@ -24,12 +24,12 @@ LOOK_FOR_ROOM_EVERY = 5.0
 log = get_logger(__name__)
 
 
-class Upkeep:
+class Checkpointer:
     """Nobody waits for its work: it is done when the group before has been answered."""
 
-    def __init__(self, *, file: DatabaseFile, ledger: Ledger) -> None:
+    def __init__(self, *, file: DatabaseFile, counters: Counters) -> None:
         self._file = file
-        self._ledger = ledger
+        self._counters = counters
         self._is_full = file.synchronous == "FULL"
         self.begin()
 
@@ -52,7 +52,7 @@ class Upkeep:
         afterwards it would be 20, in the way of those who were.
         """
         if self._is_full:
-            self._sure = self._ledger.commits
+            self._sure = self._counters.commits
             try:
                 self._move_mark()
             except OSError:  # tried again, and told of, between the groups
@@ -60,7 +60,7 @@ class Upkeep:
 
     def run(self) -> float | None:
         """Do what is to be done; in how many seconds there is more, though no group comes (None: there is not)."""
-        self._ledger.running.tidy()
+        self._counters.running.tidy()
         if self.log_pages - self._tried_at_pages >= CHECKPOINT_PAGES:
             self._checkpoint()
         if self._sure > self._marked:
@@ -93,7 +93,7 @@ class Upkeep:
     def _checkpoint(self) -> None:
         """Copy the log into the file. A reader may keep some of it back: then it is tried again when it has grown;
         and when it is long, readers are waited for a little, so that it can begin from the front."""
-        commits, connection = self._ledger.commits, self._file.write
+        commits, connection = self._counters.commits, self._file.write
         try:
             if self.log_pages >= LONG_LOG:
                 connection.set_busy_timeout(READER_PATIENCE)
@@ -111,5 +111,5 @@ class Upkeep:
             self.log_pages = self._tried_at_pages = 0
 
     def _move_mark(self) -> None:
-        self._file.mark.write(Mark(self._file.identity, self._sure, self._ledger.last_seq))
+        self._file.mark.write(Watermark(self._file.identity, self._sure, self._counters.last_seq))
         self._marked, self._has_unsynced = self._sure, True

@@ -12,7 +12,7 @@ import apsw
 from erelong.model.job import PLACES, State
 from erelong.model.runs import counted
 from erelong.stores.sqlite import statements as sql
-from erelong.stores.sqlite.failures import Ill, diagnose
+from erelong.stores.sqlite.failures import FailureKind, diagnose
 from erelong.stores.sqlite.files.claim_log import Claimed
 from erelong.stores.sqlite.rows import listed, queue_and_kind_of, read_jobs
 
@@ -31,7 +31,7 @@ _version_of = itemgetter(PLACES["version"])
 _claim_of = itemgetter(*map(PLACES.__getitem__, Claimed._fields))
 
 
-class Running:
+class ClaimedJobs:
     """Jobs as they were claimed; of one that is here nothing has been written since, but a claim in a file.
 
     That costs a sixth of writing its row, and no commit. A job leaves when what was written over its row is committed.
@@ -173,7 +173,7 @@ def _read_sound(read: Callable[[Sequence[int]], dict[int, T]], seqs: Sequence[in
     try:
         return read(seqs)
     except apsw.Error as error:
-        if diagnose(error) is not Ill.DAMAGE:
+        if diagnose(error) is not FailureKind.DAMAGE:
             raise
     middle = len(seqs) // 2
     return _read_sound(read, seqs[:middle]) | _read_sound(read, seqs[middle:]) if middle else {}

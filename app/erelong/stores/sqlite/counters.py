@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     import apsw
 
     from erelong.stores.base import Group
-    from erelong.stores.sqlite.claims import Running
+    from erelong.stores.sqlite.claims import ClaimedJobs
 
 
-class Mark(NamedTuple):
+class Watermark(NamedTuple):
     """What a transaction has come to so far."""
 
     deltas: Counter[Group]
@@ -27,14 +27,14 @@ class Mark(NamedTuple):
     over: frozenset[int]
 
 
-class Ledger:
+class Counters:
     """Counts of jobs, and in `deltas` what the transaction under way will make of those on disk.
 
     They differ by what is `running`: on disk it waits still, and `moves` are what the transaction changes of that.
     The loop's thread may look at `counts` at any time; the rest is the writer's.
     """
 
-    def __init__(self, *, running: Running) -> None:
+    def __init__(self, *, running: ClaimedJobs) -> None:
         self.running = running
         self._counts: dict[Group, int] = {}
         self.waiting: dict[str, int] = {}  # jobs that are scheduled, by queue
@@ -80,11 +80,11 @@ class Ledger:
         self.running.begin()
         self._is_in_doubt = False
 
-    def mark(self) -> Mark:
+    def mark(self) -> Watermark:
         """A point of the transaction to which it may go back."""
-        return Mark(self.deltas.copy(), self.moves.copy(), self.running.over)
+        return Watermark(self.deltas.copy(), self.moves.copy(), self.running.over)
 
-    def go_back(self, mark: Mark) -> None:
+    def go_back(self, mark: Watermark) -> None:
         """What was written since the mark has been undone."""
         self.deltas, self.moves = mark.deltas, mark.moves
         self.running.go_back(mark.over)

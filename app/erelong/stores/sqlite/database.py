@@ -11,11 +11,11 @@ import apsw.sqlite_extra
 
 from erelong.errors import StoreCorrupt
 from erelong.stores.sqlite import statements as sql
-from erelong.stores.sqlite.failures import RESTORE, Ill, as_exit, described, diagnose
+from erelong.stores.sqlite.failures import RESTORE, FailureKind, as_exit, described, diagnose
 from erelong.stores.sqlite.files.claim_log import ClaimFile
-from erelong.stores.sqlite.files.disk_reserve import Reserve
-from erelong.stores.sqlite.files.lock import Ownership, refuse_network
-from erelong.stores.sqlite.files.watermark import Mark, MarkFile
+from erelong.stores.sqlite.files.disk_reserve import DiskReserve
+from erelong.stores.sqlite.files.lock import FileLock, refuse_network
+from erelong.stores.sqlite.files.watermark import Watermark, WatermarkFile
 from erelong.stores.sqlite.migrations import migrate, must_be_readable
 from erelong.telemetry.log import get_logger
 
@@ -37,13 +37,13 @@ class DatabaseFile:
     def __init__(self, *, path: Path, durability: str, reserve: int) -> None:
         self.path = path
         self.synchronous = "FULL" if durability == "full" else "NORMAL"
-        self.mark = MarkFile(path=path.with_name(path.name + ".mark"))
+        self.mark = WatermarkFile(path=path.with_name(path.name + ".mark"))
         self.claims = ClaimFile(path=path.with_name(path.name + ".claims"))
-        self.reserve = Reserve(path=path.with_name(path.name + ".reserve"), size=reserve)
+        self.reserve = DiskReserve(path=path.with_name(path.name + ".reserve"), size=reserve)
         self.identity = ""
         self.floor = 0
         """The last number of a job that the mark knew of."""
-        self._ownership = Ownership(path=path.with_name(path.name + ".lock"))
+        self._lock = FileLock(path=path.with_name(path.name + ".lock"))
         self._connections: list[apsw.Connection] = []
 
     def open(self) -> None:
@@ -51,7 +51,7 @@ class DatabaseFile:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             refuse_network(self.path.parent)
-            self._ownership.take()
+            self._lock.take()
             self._hold_reserve()
             self._connect_with_room()
         except Exception as error:
@@ -68,7 +68,7 @@ class DatabaseFile:
 
     def close(self) -> None:
         self._disconnect()
-        self._ownership.give_up()
+        self._lock.give_up()
 
     # connections
 
@@ -77,7 +77,7 @@ class DatabaseFile:
         try:
             self._connect()
         except (apsw.Error, OSError) as error:
-            if diagnose(error) is Ill.DAMAGE or not self.reserve.spend():
+            if diagnose(error) is FailureKind.DAMAGE or not self.reserve.spend():
                 raise
             self._disconnect()
             self._connect()
@@ -155,7 +155,7 @@ class DatabaseFile:
             self.write.execute(sql.INSERT_LEDGER, (secrets.token_hex(16), has_checksums))
             self.write.execute(sql.ADD_COUNT, (*sql.COMMITS, 1))
 
-    def _must_be_whole(self, mark: Mark | None) -> None:
+    def _must_be_whole(self, mark: Watermark | None) -> None:
         """Compare it with its mark: damage to the log takes the commits behind it along without a word."""
         self.identity, commits, last_seq, has_checksums = sql.read_ledger(self.write)
         if has_checksums and not has_checksum_vfs():
@@ -164,7 +164,7 @@ class DatabaseFile:
             raise StoreCorrupt(f"{self.path} has lost the sign that its pages have checksums; {RESTORE}")
         if mark is None:
             self.floor = last_seq
-            self.mark.create(Mark(self.identity, 0, last_seq))  # what is in the log need not be on disk yet
+            self.mark.create(Watermark(self.identity, 0, last_seq))  # what is in the log need not be on disk yet
             return
         if mark.identity != self.identity:
             raise StoreCorrupt(f"{self.path} is another database than {self.mark.path} was made for; {self._ways_out}")
@@ -178,7 +178,7 @@ class DatabaseFile:
     def _ways_out(self) -> str:
         return f"{RESTORE}; or, to go on with what is there, remove {self.mark.path}"
 
-    def _read_mark(self) -> Mark | None:
+    def _read_mark(self) -> Watermark | None:
         try:
             mark = self.mark.read()
         except ValueError:

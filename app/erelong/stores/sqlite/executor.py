@@ -11,14 +11,14 @@ import apsw
 
 from erelong.errors import Exit, Problem, StoreFailed, StoreUnavailable
 from erelong.stores.group_thread import Call, GroupThread
-from erelong.stores.sqlite.checkpoint import Upkeep
-from erelong.stores.sqlite.failures import RESTORE, Ill, as_exit, as_problem, described, diagnose
+from erelong.stores.sqlite.checkpoint import Checkpointer
+from erelong.stores.sqlite.failures import RESTORE, FailureKind, as_exit, as_problem, described, diagnose
 from erelong.telemetry.log import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from erelong.stores.sqlite.counters import Ledger
+    from erelong.stores.sqlite.counters import Counters
     from erelong.stores.sqlite.database import DatabaseFile
     from erelong.stores.sqlite.transactions import Writes
     from erelong.telemetry.metrics import GroupTimer
@@ -55,12 +55,12 @@ class SqliteThreads:
     """
 
     def __init__(
-        self, *, file: DatabaseFile, ledger: Ledger, writes: Writes, timer: GroupTimer | None, timeout: float
+        self, *, file: DatabaseFile, counters: Counters, writes: Writes, timer: GroupTimer | None, timeout: float
     ) -> None:
         self._file = file
-        self._ledger = ledger
+        self._counters = counters
         self._writes = writes
-        self.upkeep = Upkeep(file=file, ledger=ledger)
+        self.checkpointer = Checkpointer(file=file, counters=counters)
         self._quick_pass, self._slow_pass = threading.Lock(), threading.Lock()
         quick, slow = (Reading(threads=self, is_passed=lock) for lock in (self._quick_pass, self._slow_pass))
         self.writer = GroupThread(name="store-writer", work=self, timer=timer, timeout=timeout)
@@ -77,7 +77,7 @@ class SqliteThreads:
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[Exit] = self._loop.create_future()
-        self.upkeep.attach()
+        self.checkpointer.attach()
         for thread in (self.writer, self.reader, self.lister):
             thread.start()
         self._is_running = True
@@ -93,7 +93,7 @@ class SqliteThreads:
     def _bring_home(self) -> None:
         try:
             if self._exit is None and self._failure is None:
-                self.upkeep.end()
+                self.checkpointer.end()
         except (apsw.Error, OSError) as error:
             log.warning("checkpoint_postponed", problem=described(error))
 
@@ -101,7 +101,7 @@ class SqliteThreads:
         """Wait for what nothing here can mend."""
         return await asyncio.shield(self._ended)
 
-    def ailment(self) -> str | None:
+    def status(self) -> str | None:
         if self._exit is not None:
             return f"ended: {self._exit}"
         for thread in (self.writer, self.reader, self.lister):
@@ -135,7 +135,7 @@ class SqliteThreads:
     def _transact(self, group: Sequence[Call]) -> None:
         """Run a group in one transaction; one that writes nothing, as of claims alone, is no commit."""
         write = self._file.write
-        self._ledger.begin()
+        self._counters.begin()
         changes = write.total_changes()
         write.execute("BEGIN IMMEDIATE")
         try:
@@ -143,16 +143,16 @@ class SqliteThreads:
                 call.run()  # a problem that it raises comes before its first write, and is its answer
             has_written = write.total_changes() > changes
             if has_written:
-                self._ledger.write(write)
+                self._counters.write(write)
             write.execute("COMMIT")
         except BaseException:
-            self._ledger.undo()
+            self._counters.undo()
             if write.in_transaction:
                 write.execute("ROLLBACK")
             raise
-        self._ledger.settle(has_written=has_written)
+        self._counters.settle(has_written=has_written)
         if has_written:
-            self.upkeep.committed()
+            self.checkpointer.committed()
 
     def read(self, is_passed: threading.Lock, group: Sequence[Call]) -> None:
         """Answer reads, unless the file is just being reopened."""
@@ -174,7 +174,7 @@ class SqliteThreads:
         try:
             if self._failure is not None:
                 self._mend(self._failure)
-            return self.upkeep.run()
+            return self.checkpointer.run()
         except Exception as error:  # noqa: BLE001 - there is no call to answer with it
             return self._rest_failed(error)
 
@@ -182,15 +182,15 @@ class SqliteThreads:
 
     def _meet(self, error: Exception, group: Sequence[Call]) -> None:
         match diagnose(error):
-            case Ill.FULL if self._spend_reserve(error):
+            case FailureKind.FULL if self._spend_reserve(error):
                 self.run(group)
-            case Ill.DISK:
+            case FailureKind.DISK:
                 self._settle_by_ledger(error, group)
-            case Ill.DAMAGE | Ill.OTHER if len(group) > 1:
+            case FailureKind.DAMAGE | FailureKind.OTHER if len(group) > 1:
                 middle = len(group) // 2  # one bad call must not take the others with it: halve until it is alone
                 self.run(group[:middle])
                 self.run(group[middle:])
-            case Ill.DAMAGE:
+            case FailureKind.DAMAGE:
                 self._note_damage(error, group[0])
                 if not group[0].take_apart(self.run):
                     _refuse(group, as_problem(error))
@@ -211,9 +211,9 @@ class SqliteThreads:
 
     def _settle_by_ledger(self, error: BaseException, group: Sequence[Call]) -> None:
         """The disk failed in mid-commit: the group is done if the ledger, read anew, has counted it."""
-        counted = self._ledger.commits + 1
+        counted = self._counters.commits + 1
         self._mend(error)
-        if self._exit is not None or self._ledger.commits < counted:
+        if self._exit is not None or self._counters.commits < counted:
             _refuse(group, as_problem(error))
 
     def _mend(self, error: BaseException) -> None:
@@ -235,10 +235,10 @@ class SqliteThreads:
         log.warning("store_reopened", seconds=round(time.monotonic() - now, 3))
 
     def _begin_anew(self) -> None:
-        self._ledger.load(self._file.write, last_seq=self._ledger.last_seq)
-        self._ledger.running.renew()
-        self.upkeep.begin()
-        self.upkeep.attach()
+        self._counters.load(self._file.write, last_seq=self._counters.last_seq)
+        self._counters.running.renew()
+        self.checkpointer.begin()
+        self.checkpointer.attach()
 
     def _give_up(self, exit: Exit) -> None:
         self._exit = exit
@@ -251,11 +251,11 @@ class SqliteThreads:
 
     def _read_failed(self, error: Exception, call: Call) -> None:
         match diagnose(error):
-            case Ill.DISK:
+            case FailureKind.DISK:
                 if self._failure is None:
                     self._failure = error
                     self.writer.wake()
-            case Ill.DAMAGE:
+            case FailureKind.DAMAGE:
                 self._note_damage(error, call)
                 if call.take_apart(self._read_parts):
                     return
@@ -270,12 +270,12 @@ class SqliteThreads:
 
     def _rest_failed(self, error: Exception) -> float | None:
         match diagnose(error):
-            case Ill.FULL:
+            case FailureKind.FULL:
                 if not self._spend_reserve(error):
                     log.warning("upkeep_postponed", problem=described(error))
-            case Ill.DISK:
+            case FailureKind.DISK:
                 self._mend(error)
-            case Ill.DAMAGE:
+            case FailureKind.DAMAGE:
                 self._note_damage(error, None)
             case _:
                 log.error("upkeep_failed", exc_info=error)

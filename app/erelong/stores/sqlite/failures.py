@@ -15,7 +15,7 @@ RESTORE = "put a copy back with `erelong restore FILE`"
 log = get_logger(__name__)
 
 
-class Ill(Enum):
+class FailureKind(Enum):
     """What a failure says of the store: no room; the disk does not do its work; what is on it is not what was written;
     another program keeps it locked.
 
@@ -33,22 +33,22 @@ _DAMAGES = {apsw.SQLITE_IOERR_DATA, apsw.SQLITE_IOERR_CORRUPTFS}  # the first: a
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
-def diagnose(error: BaseException) -> Ill:
+def diagnose(error: BaseException) -> FailureKind:
     match error:
         case apsw.FullError():
-            return Ill.FULL
+            return FailureKind.FULL
         case apsw.IOError() if getattr(error, "extendedresult", None) in _DAMAGES:
-            return Ill.DAMAGE
+            return FailureKind.DAMAGE
         case apsw.CorruptError() | apsw.NotADBError() | UnicodeDecodeError():  # a text that was written was UTF-8
-            return Ill.DAMAGE
+            return FailureKind.DAMAGE
         case apsw.BusyError():
-            return Ill.HELD
+            return FailureKind.HELD
         case apsw.IOError() | apsw.ReadOnlyError() | apsw.CantOpenError():
-            return Ill.DISK
+            return FailureKind.DISK
         case OSError():
-            return Ill.FULL if error.errno in _FULL else Ill.DISK
+            return FailureKind.FULL if error.errno in _FULL else FailureKind.DISK
         case _:
-            return Ill.OTHER
+            return FailureKind.OTHER
 
 
 def described(error: BaseException) -> str:
@@ -62,17 +62,17 @@ def as_problem(error: BaseException) -> Problem:
     if isinstance(error, Problem):
         return error
     match diagnose(error):
-        case Ill.FULL:
+        case FailureKind.FULL:
             return StorageFull("the disk is full; nothing was stored. Free some space; it goes on by itself")
-        case Ill.DAMAGE:
+        case FailureKind.DAMAGE:
             return StoreRefused(
                 f"what is stored there is damaged: {described(error)}; nothing was changed. Operator: {RESTORE}",
                 exit=StoreCorrupt(f"the store is damaged: {described(error)}; {RESTORE}"),
             )
-        case Ill.DISK:
+        case FailureKind.DISK:
             exit = StoreFailed(f"the disk failed: {described(error)}; look at the disk and its log, then start again")
             return StoreUnavailable("the disk failed; nothing was stored", exit=exit)
-        case Ill.HELD:
+        case FailureKind.HELD:
             return StoreUnavailable("another program keeps the store locked; nothing was stored. Operator: end it")
         case _:
             log.error("store_failed", exc_info=error)
@@ -83,6 +83,6 @@ def as_exit(error: BaseException, path: object) -> Exit:
     """Why a store cannot be opened."""
     if isinstance(error, Exit):
         return error
-    if diagnose(error) is Ill.DAMAGE or isinstance(error, apsw.SQLError):
+    if diagnose(error) is FailureKind.DAMAGE or isinstance(error, apsw.SQLError):
         return StoreCorrupt(f"{path} cannot be read as a database of erelong: {described(error)}; {RESTORE}")
     return StoreFailed(f"{path} cannot be opened: {described(error)}; look at the disk and the permissions")

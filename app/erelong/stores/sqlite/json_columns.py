@@ -12,10 +12,10 @@ from erelong.model.ended_leases import NO_LEASES
 from erelong.model.history import NO_ATTEMPTS
 from erelong.model.json_text import trimmed
 from erelong.model.retry import read_policy
-from erelong.model.spec import Asked
+from erelong.model.spec import JobSpec
 from erelong.stores.base import Pause
 
-MANY_ALIKE = 4_096  # how many different `Asked` are remembered, of some 600 bytes each
+MANY_ALIKE = 4_096  # how many different `JobSpec` are remembered, of some 600 bytes each
 
 # Stands in for what cannot be read and would change what is run. Clients see an empty object; nothing else writes it
 # so, and a claim knows it again: a change saved on top cannot make the job look sound.
@@ -52,7 +52,7 @@ _PROGRESS_TYPES = [[int, int, bool, bool, bool, *lease] for lease in ((_NULL, _N
 
 
 @lru_cache(maxsize=MANY_ALIKE)
-def read_spec(text: bytes) -> Asked | None:
+def read_spec(text: bytes) -> JobSpec | None:
     """Return what alike jobs have in common, made once for all of them; None if it cannot be read."""
     try:
         spec = orjson.loads(text)
@@ -60,7 +60,7 @@ def read_spec(text: bytes) -> Asked | None:
         timeout, expires_after = spec["timeout"], spec.get("expires_after")
         policy = trimmed(orjson.dumps(spec["retry"]))
         read_policy(policy)
-        asked = Asked(intern(kind), intern(queue), priority, timeout, policy, expires_after)
+        asked = JobSpec(intern(kind), intern(queue), priority, timeout, policy, expires_after)
     except (ValueError, TypeError, KeyError):
         return None
     is_sound = isinstance(priority, int) and isinstance(timeout, float) and isinstance(expires_after, float | None)

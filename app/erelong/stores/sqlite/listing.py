@@ -12,7 +12,7 @@ from erelong.model.job import Job, State
 from erelong.model.query import Order
 from erelong.stores.sqlite import statements as sql
 from erelong.stores.sqlite.claims import move, unreadable, waiting_still
-from erelong.stores.sqlite.failures import Ill, diagnose
+from erelong.stores.sqlite.failures import FailureKind, diagnose
 from erelong.stores.sqlite.rows import Row, listed, read_job, select_sound_rows
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from erelong.model.query import Query
     from erelong.stores.base import Group
-    from erelong.stores.sqlite.claims import Running
+    from erelong.stores.sqlite.claims import ClaimedJobs
 
 FEW_JOBS = 20_000
 MANY_GROUPS = 100
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 def select_jobs(
-    connection: apsw.Connection, running: Running, query: Query, note_damage: Callable[[apsw.Error], None]
+    connection: apsw.Connection, running: ClaimedJobs, query: Query, note_damage: Callable[[apsw.Error], None]
 ) -> list[Job]:
     """Find the numbers along an index, then read those rows. Rows that cannot be read are noted and left out.
 
@@ -66,7 +66,7 @@ def select_jobs(
 
 
 def select_due(
-    connection: apsw.Connection, running: Running, after: tuple[int, int], before: int, limit: int
+    connection: apsw.Connection, running: ClaimedJobs, after: tuple[int, int], before: int, limit: int
 ) -> list[tuple[int, int]]:
     def look(_: object) -> list[tuple[int, int]]:
         return [(at, seq) for at, seq in connection.execute(sql.SELECT_DUE, (*after, before, limit))]
@@ -81,16 +81,16 @@ def select_ended(
     return rows
 
 
-def _view(connection: apsw.Connection, running: Running, look: Callable[[Mapping[int, Job]], list[T]]) -> list[T]:
+def _view(connection: apsw.Connection, running: ClaimedJobs, look: Callable[[Mapping[int, Job]], list[T]]) -> list[T]:
     """Look at one moment of the store, with what runs in it.
 
     A job that runs and cannot be read keeps nobody from looking at others.
     """
-    jobs = running.all()  # before the rows: see `Running`
+    jobs = running.all()  # before the rows: see `ClaimedJobs`
     try:
         return _view_with(connection, jobs, {}, look)
     except apsw.Error as error:
-        if not jobs or diagnose(error) is not Ill.DAMAGE:
+        if not jobs or diagnose(error) is not FailureKind.DAMAGE:
             raise
         damaged = unreadable(connection, jobs)
         return _view_with(connection, {seq: job for seq, job in jobs.items() if seq not in damaged}, damaged, look)

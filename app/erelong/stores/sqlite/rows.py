@@ -11,11 +11,11 @@ import apsw
 
 from erelong.model.ended_leases import NO_LEASES
 from erelong.model.history import NO_ATTEMPTS
-from erelong.model.job import ASKED, NOTHING, PLACES, UNBEGUN, Job, State, asked_of, begun
+from erelong.model.job import NOTHING, PLACES, SPEC, UNBEGUN, Job, State, begun, spec_of
 from erelong.model.outcome import Error
-from erelong.model.spec import Asked
+from erelong.model.spec import JobSpec
 from erelong.stores.sqlite import statements as sql
-from erelong.stores.sqlite.failures import Ill, diagnose
+from erelong.stores.sqlite.failures import FailureKind, diagnose
 from erelong.stores.sqlite.json_columns import (
     LOST,
     NO_PROGRESS,
@@ -41,16 +41,16 @@ Row = tuple[Any, ...]
 group_of = itemgetter(PLACES["queue"], PLACES["kind"], PLACES["state"])
 queue_and_kind_of = itemgetter(PLACES["queue"], PLACES["kind"])
 
-_OWN, _SPEC, _PROGRESS = ASKED.start, COLUMNS.index("spec"), COLUMNS.index("progress")
+_OWN, _SPEC, _PROGRESS = SPEC.start, COLUMNS.index("spec"), COLUMNS.index("progress")
 _TEXTS = {COLUMNS.index(name): name for name in ("token", "key", "kind", "queue")}
 _UNTOUCHED = (None, None, None)  # progress, error and attempts
 _NEW = (*_UNTOUCHED, int(State.SCHEDULED), None, None)
 
-_after_asked = itemgetter(slice(ASKED.stop, None))
+_after_asked = itemgetter(slice(SPEC.stop, None))
 _progress_of = itemgetter(*[PLACES[name] for name in Progress._fields])
 _key_to_params = itemgetter(slice(PLACES["key"], PLACES["params"] + 1))
 _NO_KEY_TO_PARAMS = (None, None, None, NOTHING)
-_UNTRIED = UNBEGUN[: PLACES["state"] - ASKED.stop]
+_UNTRIED = UNBEGUN[: PLACES["state"] - SPEC.stop]
 
 _STATES = tuple(State)
 _STATE_LOST = Error("unreadable", "its stored state cannot be read", retryable=False).to_json()
@@ -94,7 +94,7 @@ def select_sound_rows(
     try:
         return select_rows(connection, statement, seqs)
     except apsw.Error as error:
-        if diagnose(error) is not Ill.DAMAGE:
+        if diagnose(error) is not FailureKind.DAMAGE:
             raise
         if len(seqs) < 2:
             note_damage(error)
@@ -110,7 +110,7 @@ def as_rows(jobs: Iterable[Job]) -> list[Row]:
     last: Row = ()
     rest_of_new: Row = ()
     for job in jobs:
-        if (asked := asked_of(job)) != last:
+        if (asked := spec_of(job)) != last:
             number = sql.group_number(job.queue, job.kind, State.SCHEDULED)
             last, rest_of_new = asked, (write_spec(asked), *_NEW, job.kind, job.queue, number, None)
         rows.append(job[:_OWN] + (rest_of_new if _after_asked(job) == UNBEGUN else _rest_of(job)))
@@ -123,7 +123,7 @@ def _rest_of(job: Job) -> Row:
     behind = (None if progress == NO_PROGRESS else write_progress(progress), job.error, attempts)
     number = sql.group_number(job.queue, job.kind, job.state)
     ends = (job.state, job.started_at, job.finished_at, job.kind, job.queue, number, job.result)
-    return (write_spec(asked_of(job)), *behind, *ends)
+    return (write_spec(spec_of(job)), *behind, *ends)
 
 
 def begin_jobs(rows: Iterable[Row], now: Instant) -> tuple[list[Job], list[tuple[int, str]]]:
@@ -163,7 +163,7 @@ def read_job(row: Row) -> Job:
 def take_job(row: Row) -> Job:
     """Make a job of a row; most of its texts as they stand, unread."""
     text, progress, error, attempts, state, started_at, finished_at, kind, queue, _, result = row[_OWN:]
-    asked = read_spec(text) or Asked(kind, queue, 0, 0.0, LOST, None)
+    asked = read_spec(text) or JobSpec(kind, queue, 0, 0.0, LOST, None)
     failures, losses, is_cancelled, is_superseded, is_cut, lease, lease_until, ended_leases = (
         NO_PROGRESS if progress is None else read_progress(progress)
     )

@@ -6,7 +6,7 @@ from functools import cache, lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
-from erelong.model.job import ASKED, Job, State
+from erelong.model.job import SPEC, Job, State
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,7 +91,7 @@ CREATE TABLE overrides (
     settings BLOB,
     pause BLOB
 ) STRICT, WITHOUT ROWID;
-CREATE TABLE memos (
+CREATE TABLE idempotency_records (
     caller TEXT NOT NULL,
     key TEXT NOT NULL,
     digest BLOB NOT NULL,
@@ -99,7 +99,7 @@ CREATE TABLE memos (
     expires_at INTEGER NOT NULL,
     PRIMARY KEY (caller, key)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX memoed ON memos (expires_at);
+CREATE INDEX expiring_records ON idempotency_records (expires_at);
 CREATE TABLE documents (
     sort TEXT NOT NULL,
     name TEXT NOT NULL,
@@ -115,7 +115,7 @@ CLAIMS = "CREATE TEMP TABLE claims (seq INTEGER PRIMARY KEY) STRICT"
 SET_CLAIMS = "INSERT INTO claims (seq) SELECT value FROM carray(?1)"
 
 # What is bound and selected for a job: its own fields first, in their order, then what `sqlite_rows` makes of the rest.
-OWN = Job._fields[: ASKED.start]
+OWN = Job._fields[: SPEC.start]
 COLUMNS = (
     *OWN,
     "spec",
@@ -153,7 +153,7 @@ SELECT = f"SELECT {_columns()} {_LISTED}"
 SELECT_BRIEF = f"SELECT {_BRIEF_COLUMNS} {_LISTED}"
 SELECT_HOLDER = "SELECT seq FROM jobs WHERE queue = ? AND key = ? AND state < 2"
 SELECT_STANDING = f"SELECT seq, queue, kind, state, labels, token, version {_LISTED}"
-SELECT_GLANCE = f"SELECT seq, due_at, expires_at, labels, spec {_LISTED} WHERE state = 0"
+SELECT_PEEK = f"SELECT seq, due_at, expires_at, labels, spec {_LISTED} WHERE state = 0"
 SELECT_WAITING = f"SELECT seq, version {_LISTED} WHERE state = 0"
 SELECT_CLAIMABLE = f"""
 SELECT {_STARTED_COLUMNS} {_LISTED}
@@ -218,11 +218,11 @@ SELECT_OVERRIDES = "SELECT queue, settings, pause FROM overrides"
 SET_OVERRIDE = "INSERT OR REPLACE INTO overrides (queue, settings, pause) VALUES (?, ?, ?)"
 DROP_OVERRIDE = "DELETE FROM overrides WHERE queue = ?"
 
-SELECT_MEMO = "SELECT digest, ids FROM memos WHERE caller = ? AND key = ? AND expires_at > ?"
-SET_MEMO = "INSERT OR REPLACE INTO memos (caller, key, digest, ids, expires_at) VALUES (?, ?, ?, ?, ?)"
-FORGET_MEMOS = """
-DELETE FROM memos WHERE (caller, key) IN (
-    SELECT caller, key FROM memos WHERE expires_at <= ? ORDER BY expires_at, caller, key LIMIT ?
+SELECT_RECORD = "SELECT digest, ids FROM idempotency_records WHERE caller = ? AND key = ? AND expires_at > ?"
+SET_RECORD = "INSERT OR REPLACE INTO idempotency_records (caller, key, digest, ids, expires_at) VALUES (?, ?, ?, ?, ?)"
+FORGET_RECORDS = """
+DELETE FROM idempotency_records WHERE (caller, key) IN (
+    SELECT caller, key FROM idempotency_records WHERE expires_at <= ? ORDER BY expires_at, caller, key LIMIT ?
 )
 """
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from erelong.errors import DocumentChanged, IdempotencyMismatch
 from erelong.model.job import Job, State
 from erelong.model.query import Query
-from erelong.model.submission import Fate, Memo, Offer, Receipt
-from erelong.stores.base import FINISHED, Claim, Glance, Glances, Override, Saved, glance_at
+from erelong.model.submission import AddStatus, IdempotencyRecord, NewJob, Receipt
+from erelong.stores.base import FINISHED, Claim, Override, Peek, Peeks, Saved, peek_at
 from erelong.stores.group_thread import Split
 from erelong.stores.sqlite import statements as sql
 from erelong.stores.sqlite.cache import MAX_AT_ONCE, Recent
-from erelong.stores.sqlite.claims import Running
-from erelong.stores.sqlite.counters import Ledger
+from erelong.stores.sqlite.claims import ClaimedJobs
+from erelong.stores.sqlite.counters import Counters
 from erelong.stores.sqlite.database import DatabaseFile
 from erelong.stores.sqlite.documents import read_document, read_documents
 from erelong.stores.sqlite.executor import SqliteThreads
@@ -23,7 +23,7 @@ from erelong.stores.sqlite.failures import as_exit
 from erelong.stores.sqlite.json_columns import read_pause, read_spec, sound_labels
 from erelong.stores.sqlite.listing import select_due, select_ended, select_jobs
 from erelong.stores.sqlite.rows import Row, listed
-from erelong.stores.sqlite.transactions import Writes, find_holder, recall
+from erelong.stores.sqlite.transactions import Writes, find_holder, find_replay
 from erelong.telemetry.log import get_logger
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ T = TypeVar("T")
 
 log = get_logger(__name__)
 
-WRITTEN = (Fate.ADDED, Fate.CHANGED)
-_MAKE_GLANCE = partial(tuple.__new__, Glance)  # a named tuple's own way is a call of Python
-_GLANCES = Split(add, [])
+WRITTEN = (AddStatus.ADDED, AddStatus.CHANGED)
+_MAKE_PEEK = partial(tuple.__new__, Peek)  # a named tuple's own way is a call of Python
+_PEEKS = Split(add, [])
 _VERDICTS = Split(add, [Saved(False, None)])
 _PURGED = Split(add, 0)
 _CLAIMS = Split(lambda one, other: Claim._make(map(add, one, other)), Claim([], [], []))
@@ -61,12 +61,12 @@ class SqliteStore:
         timer: GroupTimer | None = None,
     ) -> None:
         self._file = DatabaseFile(path=path, durability=durability, reserve=reserve)
-        self._running = Running(file=self._file.claims)
-        self._ledger = Ledger(running=self._running)
+        self._running = ClaimedJobs(file=self._file.claims)
+        self._counters = Counters(running=self._running)
         self._recent = Recent()
-        self._writes = Writes(file=self._file, ledger=self._ledger)
+        self._writes = Writes(file=self._file, counters=self._counters)
         self._threads = SqliteThreads(
-            file=self._file, ledger=self._ledger, writes=self._writes, timer=timer, timeout=timeout
+            file=self._file, counters=self._counters, writes=self._writes, timer=timer, timeout=timeout
         )
         self._writer, self._reader = self._threads.writer, self._threads.reader
         self._lister = self._threads.lister
@@ -75,7 +75,7 @@ class SqliteStore:
         self._file.open()
         try:
             self._running.load(self._file.write)
-            self._ledger.load(self._file.write, last_seq=self._file.floor)
+            self._counters.load(self._file.write, last_seq=self._file.floor)
         except Exception as error:
             self._file.close()
             raise as_exit(error, self._file.path) from error
@@ -86,8 +86,8 @@ class SqliteStore:
         self._recent.drop_all()
         self._file.close()
 
-    def ailment(self) -> str | None:
-        return self._threads.ailment()
+    def status(self) -> str | None:
+        return self._threads.status()
 
     async def end(self) -> Exit:
         return await self._threads.end()
@@ -96,39 +96,41 @@ class SqliteStore:
 
     async def add(
         self,
-        offers: Sequence[Offer],
+        new_jobs: Sequence[NewJob],
         *,
         now: Instant,
         is_whole: bool = False,
-        memo: Memo | None = None,
+        record: IdempotencyRecord | None = None,
         beside: Sequence[Document] = (),
         also: Also = (),
     ) -> Receipt:
-        era = self._recent.era
-        receipt = await self._change(self._writes.add, offers, now, is_whole, memo, beside, also)
+        epoch = self._recent.epoch
+        receipt = await self._change(self._writes.add, new_jobs, now, is_whole, record, beside, also)
         entries = [entry for entry in receipt.entries if entry is not None]
-        if not (is_whole and any(entry.fate is Fate.CONFLICT for entry in entries)):  # which has undone the others
-            written = [job for fate, job, _ in entries if fate in WRITTEN]
+        if not (
+            is_whole and any(entry.status is AddStatus.CONFLICT for entry in entries)
+        ):  # which has undone the others
+            written = [job for status, job, _ in entries if status in WRITTEN]
             for _, _, superseded in entries:
                 if superseded is not None:
                     written.append(superseded)
-            self._recent.keep(written, era=era)
+            self._recent.keep(written, epoch=epoch)
         return receipt
 
-    async def recall(self, memo: Memo, *, now: Instant) -> Receipt | None:
-        return await self._reader.call(self._recall, memo, now)
+    async def find_replay(self, record: IdempotencyRecord, *, now: Instant) -> Receipt | None:
+        return await self._reader.call(self._find_replay, record, now)
 
     async def get(self, seqs: Sequence[int]) -> dict[int, Job]:
         if (recent := self._recent.find(seqs)) is not None:
             return recent
-        spare: dict[int, Job] | None = {} if len(seqs) > 1 else None
-        return await self._reader.call(self._get, seqs, split=Split(or_, spare))
+        fallback: dict[int, Job] | None = {} if len(seqs) > 1 else None
+        return await self._reader.call(self._get, seqs, split=Split(or_, fallback))
 
     async def holder(self, queue: str, key: str) -> Job | None:
         return await self._reader.call(self._holder, queue, key)
 
-    async def glance(self, seqs: Sequence[int]) -> Glances:
-        return await self._reader.call(self._glance, seqs, split=_GLANCES)
+    async def peek(self, seqs: Sequence[int]) -> Peeks:
+        return await self._reader.call(self._peek, seqs, split=_PEEKS)
 
     async def list(self, query: Query) -> list[Job]:
         return await self._lister.call(self._list, query)
@@ -142,14 +144,14 @@ class SqliteStore:
         return claim
 
     async def save(self, jobs: Sequence[Job], *, beside: Sequence[Document] = (), also: Also = ()) -> Verdicts:
-        era = self._recent.era
+        epoch = self._recent.epoch
         split = None if beside or also else _VERDICTS
         verdicts = await self._change(self._writes.save, jobs, beside, also, split=split)
-        self._recent.keep([job for job, verdict in zip(jobs, verdicts, strict=True) if verdict.is_saved], era=era)
+        self._recent.keep([job for job, verdict in zip(jobs, verdicts, strict=True) if verdict.is_saved], epoch=epoch)
         return verdicts
 
     async def finish(self, endings: Sequence[Ending], *, beside: Sequence[Document] = (), also: Also = ()) -> Verdicts:
-        era = self._recent.era
+        epoch = self._recent.epoch
         split = None if beside or also else _VERDICTS
         verdicts = await self._change(self._writes.finish, endings, beside, also, split=split)
         if len(endings) > MAX_AT_ONCE:
@@ -158,7 +160,7 @@ class SqliteStore:
             self._recent.drop([ending.job.seq for ending, verdict in pairs if verdict is not FINISHED])
         else:
             ended = [ending for ending, verdict in zip(endings, verdicts, strict=True) if verdict.is_saved]
-            self._recent.keep([ending.after for ending in ended], era=era)
+            self._recent.keep([ending.after for ending in ended], epoch=epoch)
         return verdicts
 
     async def delete(self, job: Job, *, beside: Sequence[Document] = (), also: Also = ()) -> Saved:
@@ -187,8 +189,8 @@ class SqliteStore:
             self._recent.drop_all()
             raise
 
-    async def forget_memos(self, *, now: Instant, limit: int) -> int:
-        return await self._writer.call(self._writes.forget_memos, now, limit)
+    async def forget_records(self, *, now: Instant, limit: int) -> int:
+        return await self._writer.call(self._writes.forget_records, now, limit)
 
     async def document(self, sort: str, name: str) -> Document | None:
         return await self._reader.call(self._document, sort, name)
@@ -197,10 +199,10 @@ class SqliteStore:
         return await self._lister.call(self._documents, sort, after, limit)
 
     def counts(self) -> Mapping[Group, int]:
-        return self._ledger.counts
+        return self._counters.counts
 
     def waiting(self, queue: str) -> int:
-        return self._ledger.waiting.get(queue, 0)
+        return self._counters.waiting.get(queue, 0)
 
     async def overrides(self) -> dict[str, Override]:
         return await self._reader.call(self._overrides)
@@ -210,8 +212,8 @@ class SqliteStore:
 
     # what the reader threads do
 
-    def _recall(self, memo: Memo, now: Instant) -> Receipt | None:
-        return recall(self._file.quick, self._running, memo, now)
+    def _find_replay(self, record: IdempotencyRecord, now: Instant) -> Receipt | None:
+        return find_replay(self._file.quick, self._running, record, now)
 
     def _get(self, seqs: Sequence[int]) -> dict[int, Job]:
         return self._running.read(self._file.quick, seqs)
@@ -219,20 +221,20 @@ class SqliteStore:
     def _holder(self, queue: str, key: str) -> Job | None:
         return find_holder(self._file.quick, self._running, queue, key)
 
-    def _glance(self, seqs: Sequence[int]) -> Glances:
+    def _peek(self, seqs: Sequence[int]) -> Peeks:
         if self._running.find(seqs):
-            return self._glance_closely(seqs)
-        rows: list[Row] = self._file.quick.execute(sql.SELECT_GLANCE, (listed(seqs),)).fetchall()
+            return self._peek_closely(seqs)
+        rows: list[Row] = self._file.quick.execute(sql.SELECT_PEEK, (listed(seqs),)).fetchall()
         read = {text: read_spec(text) for text in {text for _, _, _, _, text in rows}}
         if None in read.values():
-            return self._glance_closely(seqs)
+            return self._peek_closely(seqs)
         return [
-            _MAKE_GLANCE((seq, due_at, expires_at, labels and sound_labels(labels), read[text]))
+            _MAKE_PEEK((seq, due_at, expires_at, labels and sound_labels(labels), read[text]))
             for seq, due_at, expires_at, labels, text in rows
         ]
 
-    def _glance_closely(self, seqs: Sequence[int]) -> Glances:
-        return [glance_at(job) for job in self._get(seqs).values() if job.state is State.SCHEDULED]
+    def _peek_closely(self, seqs: Sequence[int]) -> Peeks:
+        return [peek_at(job) for job in self._get(seqs).values() if job.state is State.SCHEDULED]
 
     def _list(self, query: Query) -> Jobs:
         return select_jobs(self._file.slow, self._running, query, self._threads.note_damage)

@@ -13,7 +13,7 @@ from erelong.model.conflict import settle
 from erelong.model.history import NO_ATTEMPTS
 from erelong.model.ids import parse_id
 from erelong.model.job import Job, State
-from erelong.model.submission import ADDED, Added, Fate, Memo, Offer, Receipt, are_written
+from erelong.model.submission import ADDED, AddResult, AddStatus, IdempotencyRecord, NewJob, Receipt, are_written
 from erelong.stores.base import FINISHED, Claim, Ending, Override, Saved
 from erelong.stores.sqlite import statements as sql
 from erelong.stores.sqlite.claims import move
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from erelong.clock.instants import Instant
     from erelong.model.document import Document
     from erelong.stores.base import Also, Group, Verdicts
-    from erelong.stores.sqlite.claims import Running
-    from erelong.stores.sqlite.counters import Ledger
+    from erelong.stores.sqlite.claims import ClaimedJobs
+    from erelong.stores.sqlite.counters import Counters
     from erelong.stores.sqlite.database import DatabaseFile
 
-_MAKE_ADDED = partial(tuple.__new__, Added)  # a named tuple's own way is a call of Python
+_MAKE_ADDED = partial(tuple.__new__, AddResult)  # a named tuple's own way is a call of Python
 
 LOOKS = 3
 
@@ -44,10 +44,10 @@ log = get_logger(__name__)
 class Writes:
     """Every change of a job, its labels, its claim and the counts that go with it."""
 
-    def __init__(self, *, file: DatabaseFile, ledger: Ledger) -> None:
+    def __init__(self, *, file: DatabaseFile, counters: Counters) -> None:
         self._file = file
-        self._ledger = ledger
-        self._running = ledger.running
+        self._counters = counters
+        self._running = counters.running
 
     @property
     def _write(self) -> apsw.Connection:
@@ -55,62 +55,66 @@ class Writes:
 
     def add(
         self,
-        offers: Sequence[Offer],
+        new_jobs: Sequence[NewJob],
         now: Instant,
         is_whole: bool,
-        memo: Memo | None,
+        record: IdempotencyRecord | None,
         beside: Sequence[Document],
         also: Also,
     ) -> Receipt:
-        if memo is not None and (receipt := recall(self._write, self._running, memo, now)) is not None:
+        if record is not None and (receipt := find_replay(self._write, self._running, record, now)) is not None:
             return receipt
         if beside:
             must_follow(self._write, beside)
-        if all(offer.job.key is None for offer in offers):
-            entries = [_MAKE_ADDED((ADDED, job, None)) for job in self._insert([offer.job for offer in offers])]
+        if all(new_job.job.key is None for new_job in new_jobs):
+            entries = [_MAKE_ADDED((ADDED, job, None)) for job in self._insert([new_job.job for new_job in new_jobs])]
         else:
-            entries = [*self._settle(offers, now, is_whole)]
-        if memo is not None and not any(entry.fate is Fate.CONFLICT for entry in entries):
+            entries = [*self._settle(new_jobs, now, is_whole)]
+        if record is not None and not any(entry.status is AddStatus.CONFLICT for entry in entries):
             ids = orjson.dumps([entry.job.id for entry in entries])
-            self._write.execute(sql.SET_MEMO, (memo.caller, memo.key, memo.digest, ids, now + memo.life))
+            self._write.execute(sql.SET_RECORD, (record.caller, record.key, record.digest, ids, now + record.life))
         if not (beside or also):
             return Receipt([*entries])
         added = self._store_with(are_written(entries, is_whole=is_whole), beside, also)
         return Receipt([*entries], also=tuple(job for _, job in added))
 
-    def _settle(self, offers: Sequence[Offer], now: Instant, is_whole: bool) -> Sequence[Added]:
+    def _settle(self, new_jobs: Sequence[NewJob], now: Instant, is_whole: bool) -> Sequence[AddResult]:
         """Add jobs of which some have keys; a conflict under `is_whole` undoes them all."""
         if not is_whole:
-            return [self._add_keyed(offer, now) for offer in offers]
-        before = self._ledger.mark()
+            return [self._add_keyed(new_job, now) for new_job in new_jobs]
+        before = self._counters.mark()
         self._write.execute("SAVEPOINT whole")  # not apsw's, which hides that the disk is full
-        entries = [self._add_keyed(offer, now) for offer in offers]
-        if any(entry.fate is Fate.CONFLICT for entry in entries):
+        entries = [self._add_keyed(new_job, now) for new_job in new_jobs]
+        if any(entry.status is AddStatus.CONFLICT for entry in entries):
             self._write.execute("ROLLBACK TO whole")
-            self._ledger.go_back(before)
+            self._counters.go_back(before)
         self._write.execute("RELEASE whole")
         return entries
 
-    def _add_keyed(self, offer: Offer, now: Instant) -> Added:
-        job = offer.job
+    def _add_keyed(self, new_job: NewJob, now: Instant) -> AddResult:
+        job = new_job.job
         holder = find_holder(self._write, self._running, job.queue, job.key) if job.key is not None else None
         if holder is None:
-            return Added(Fate.ADDED, self._insert([job])[0])
-        settled = settle(holder, job, offer.on_conflict, now)
+            return AddResult(AddStatus.ADDED, self._insert([job])[0])
+        settled = settle(holder, job, new_job.on_conflict, now)
         if settled is None:
-            return Added(Fate.CONFLICT, holder)
+            return AddResult(AddStatus.CONFLICT, holder)
         if settled is holder:
-            return Added(Fate.EXISTS, holder)
+            return AddResult(AddStatus.EXISTS, holder)
         if settled.superseded:
             self._write.execute(sql.FREE_KEY, (holder.seq,))
         self._update(settled, holder.group, holder.labels)
-        return Added(ADDED, self._insert([job])[0], settled) if settled.superseded else Added(Fate.CHANGED, settled)
+        return (
+            AddResult(ADDED, self._insert([job])[0], settled)
+            if settled.superseded
+            else AddResult(AddStatus.CHANGED, settled)
+        )
 
     def _insert(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        first = self._ledger.take_numbers(len(jobs))
+        first = self._counters.take_numbers(len(jobs))
         numbered = [tuple.__new__(Job, (seq, *job[1:])) for seq, job in enumerate(jobs, first)]
         write_jobs(self._write, sql.insert, as_rows(numbered))
-        self._ledger.deltas.update(map(group_of, numbered))
+        self._counters.deltas.update(map(group_of, numbered))
         for job in numbered:
             if job.labels is not None:
                 self._label(job.seq, job.labels, sql.INSERT_LABEL)
@@ -121,9 +125,9 @@ class Writes:
         free = [seq for seq in dict.fromkeys(seqs) if seq not in running]
         rows = select_rows(self._write, sql.SELECT_CLAIMABLE, free, now)
         jobs, flawed = begin_jobs(rows, now)
-        claim = Claim(jobs, [], [self._spoil(self._read([seq])[seq], flaw, now) for seq, flaw in flawed])
+        claim = Claim(jobs, [], [self._mark_unreadable(self._read([seq])[seq], flaw, now) for seq, flaw in flawed])
         if jobs:
-            move(self._ledger.moves, jobs, State.SCHEDULED, State.RUNNING)
+            move(self._counters.moves, jobs, State.SCHEDULED, State.RUNNING)
             self._running.add(jobs, now)
         if len(rows) < len(free):
             self._look_at_losers(free, claim, now)
@@ -139,13 +143,13 @@ class Writes:
                     claim.early.append((due_at, seq))
                 else:  # no state at all; it waited, or nobody would ask for it
                     job = self._read([seq])[seq]._replace(state=State.SCHEDULED)
-                    claim.spoiled.append(self._spoil(job, "state", now))
+                    claim.unreadable.append(self._mark_unreadable(job, "state", now))
 
-    def _spoil(self, job: Job, flaw: str, now: Instant) -> Job:
+    def _mark_unreadable(self, job: Job, flaw: str, now: Instant) -> Job:
         log.error("job_unreadable", job=job.id, field=flaw)
-        spoiled = mend(job).spoil(now, f"its stored {flaw} cannot be read")
-        self._update(spoiled, job.group, job.labels)
-        return spoiled
+        unreadable = mend(job).mark_unreadable(now, f"its stored {flaw} cannot be read")
+        self._update(unreadable, job.group, job.labels)
+        return unreadable
 
     def finish(self, endings: Sequence[Ending], beside: Sequence[Document], also: Also) -> Verdicts:
         """What succeeded and is as it was claimed, which is nearly all, needs no look at its row and few columns."""
@@ -171,7 +175,7 @@ class Writes:
     def _succeed(self, rows: Sequence[Row]) -> None:
         write_jobs(self._write, sql.succeed, rows)
         jobs = self._end([seq for seq, _, _, _ in rows])
-        move(self._ledger.deltas, jobs, State.SCHEDULED, State.SUCCEEDED)
+        move(self._counters.deltas, jobs, State.SCHEDULED, State.SUCCEEDED)
 
     def save(self, jobs: Sequence[Job], beside: Sequence[Document], also: Also) -> Verdicts:
         if beside:
@@ -199,8 +203,8 @@ class Writes:
     def _write_over(self, plain: Sequence[tuple[Job, Row]]) -> None:
         write_jobs(self._write, sql.update, as_rows(job for job, _ in plain))
         self._end([row[0] for _, row in plain])
-        self._ledger.deltas.update(map(group_of, [job for job, _ in plain]))
-        self._ledger.deltas.subtract(Counter([row[1:4] for _, row in plain]))
+        self._counters.deltas.update(map(group_of, [job for job, _ in plain]))
+        self._counters.deltas.subtract(Counter([row[1:4] for _, row in plain]))
 
     def _save_one(self, job: Job) -> Saved:
         row = self._standing([job.seq]).get(job.seq)
@@ -226,7 +230,7 @@ class Writes:
         """Write a job over a row of which the group and labels are given."""
         write_jobs(self._write, sql.update, as_rows([job]))
         self._count_off(job.seq, group)
-        self._ledger.deltas[job.group] += 1
+        self._counters.deltas[job.group] += 1
         if job.labels != labels:
             self._label(job.seq, labels, sql.DELETE_LABEL)
             self._label(job.seq, job.labels, sql.INSERT_LABEL)
@@ -264,8 +268,8 @@ class Writes:
         self._count_off(seq, group)
         self._label(seq, labels, sql.DELETE_LABEL)
 
-    def forget_memos(self, now: Instant, limit: int) -> int:
-        self._write.execute(sql.FORGET_MEMOS, (now, limit))
+    def forget_records(self, now: Instant, limit: int) -> int:
+        self._write.execute(sql.FORGET_RECORDS, (now, limit))
         return self._write.changes()
 
     def override(self, queue: str, override: Override | None) -> None:
@@ -281,12 +285,12 @@ class Writes:
         """One less has a row of this group; if it was running by its claim, that is over, and its row was waiting."""
         if self._end([seq]):
             group = (*group[:2], State.SCHEDULED)
-        self._ledger.deltas[group] -= 1
+        self._counters.deltas[group] -= 1
 
     def _end(self, seqs: Sequence[int]) -> Collection[Job]:
         """Those of them that were running by their claims come back: no more, and counted as their rows have them."""
         if ended := self._running.end(seqs):
-            move(self._ledger.moves, ended, State.RUNNING, State.SCHEDULED)
+            move(self._counters.moves, ended, State.RUNNING, State.SCHEDULED)
         return ended
 
     def _label(self, seq: int, labels: bytes | None, statement: str) -> None:
@@ -294,7 +298,7 @@ class Writes:
             self._write.execute(statement, (name, value, seq))
 
 
-def find_holder(connection: apsw.Connection, running: Running, queue: str, key: str) -> Job | None:
+def find_holder(connection: apsw.Connection, running: ClaimedJobs, queue: str, key: str) -> Job | None:
     """Return the live job that holds a key; look again if it has ended before it could be read."""
     job: Job | None = None
     for _ in range(LOOKS):  # bounded: of a job whose state cannot be read none will do
@@ -307,18 +311,20 @@ def find_holder(connection: apsw.Connection, running: Running, queue: str, key: 
     return job
 
 
-def recall(connection: apsw.Connection, running: Running, memo: Memo, now: Instant) -> Receipt | None:
+def find_replay(
+    connection: apsw.Connection, running: ClaimedJobs, record: IdempotencyRecord, now: Instant
+) -> Receipt | None:
     """The answer to an add that had this memo; None if there was none."""
-    row = connection.execute(sql.SELECT_MEMO, (memo.caller, memo.key, now)).fetchone()
+    row = connection.execute(sql.SELECT_RECORD, (record.caller, record.key, now)).fetchone()
     if row is None:
         return None
     digest, ids = row
-    if digest != memo.digest:
-        raise IdempotencyMismatch(f"Idempotency-Key {memo.key!r} was used for another body; take a new key")
+    if digest != record.digest:
+        raise IdempotencyMismatch(f"Idempotency-Key {record.key!r} was used for another body; take a new key")
     names = [parse_id(id_) or (0, "") for id_ in orjson.loads(ids)]
     jobs = running.read(connection, [seq for seq, _ in names])
     found = [job if (job := jobs.get(seq)) and job.token == token else None for seq, token in names]
-    return Receipt([Added(Fate.EXISTS, job) if job else None for job in found], replayed=True)
+    return Receipt([AddResult(AddStatus.EXISTS, job) if job else None for job in found], replayed=True)
 
 
 def _is_plain(job: Job, standing: Row) -> bool:

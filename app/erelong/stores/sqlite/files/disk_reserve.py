@@ -12,7 +12,7 @@ BLOCK = 512  # what st_blocks counts in, whatever the file system's own are
 CHUNK = 1 << 20
 
 
-class Reserve:
+class DiskReserve:
     """A file of real blocks. `spend` gives them to whoever writes next, `hold` takes them back when there is room."""
 
     def __init__(self, *, path: Path, size: int) -> None:

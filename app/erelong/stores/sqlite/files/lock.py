@@ -24,7 +24,7 @@ NETWORK = {
 }
 
 
-class Ownership:
+class FileLock:
     """An flock, not SQLite's exclusive mode, which would shut out readers. The kernel frees it with the process."""
 
     def __init__(self, *, path: Path) -> None:

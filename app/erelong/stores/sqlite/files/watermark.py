@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _WORDS = 6
 
 
-class Mark(NamedTuple):
+class Watermark(NamedTuple):
     """Which database it belongs to, how many commits of it are on disk for sure, and its last number of a job."""
 
     identity: str
@@ -20,7 +20,7 @@ class Mark(NamedTuple):
     last_seq: int
 
 
-class MarkFile:
+class WatermarkFile:
     """One line of fixed length, written over in place: a sector, so that it is never half of each.
 
     It may be behind what is on disk and must never be ahead of it.
@@ -31,7 +31,7 @@ class MarkFile:
         self._file: int | None = None
         self._is_synced = True
 
-    def read(self) -> Mark | None:
+    def read(self) -> Watermark | None:
         """What it says; None if there is none. Raise ValueError when it cannot be read."""
         try:
             line = self.path.read_bytes()
@@ -41,9 +41,9 @@ class MarkFile:
         words = text.split(b" ")
         if sum_ != _sum(text) or len(words) != _WORDS - 1 or words[:2] != [b"erelong-mark", b"1"]:
             raise ValueError(f"{self.path} is damaged")
-        return Mark(words[2].decode(), int(words[3]), int(words[4]))
+        return Watermark(words[2].decode(), int(words[3]), int(words[4]))
 
-    def create(self, mark: Mark) -> None:
+    def create(self, mark: Watermark) -> None:
         """Put a new one in the place of what is there, whole or not at all."""
         self.close()
         fresh = self.path.with_name(self.path.name + ".new")
@@ -60,7 +60,7 @@ class MarkFile:
     def open(self) -> None:
         self._file = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
 
-    def write(self, mark: Mark) -> None:
+    def write(self, mark: Watermark) -> None:
         """Move it; that this survives a power cut takes a `sync`."""
         if self._file is not None:
             os.pwrite(self._file, _line(mark), 0)
@@ -89,7 +89,7 @@ def sync_folder(folder: Path) -> None:
         os.close(file)
 
 
-def _line(mark: Mark) -> bytes:
+def _line(mark: Watermark) -> bytes:
     text = b"erelong-mark 1 %s %020d %020d" % (mark.identity.encode(), mark.commits, mark.last_seq)
     return b"%s %s\n" % (text, _sum(text))
 

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from erelong.clock.instants import Instant
     from erelong.model.document import Document
     from erelong.model.job import Job
-    from erelong.model.submission import Memo, Offer, Receipt
+    from erelong.model.submission import IdempotencyRecord, NewJob, Receipt
     from erelong.stores.base import Also, Claim, Ending, Override, Saved, Store, Verdicts
 
 MAX_KEYS = 1_000
 SURELY_UNDONE = (StorageFull, IdempotencyMismatch, DocumentChanged)
 
 
-class Doubts:
+class UnknownWrites:
     """Jobs and queues of which memory may know less than the store. `has_some` is set when there are new ones."""
 
     def __init__(self) -> None:
@@ -46,9 +46,9 @@ class Doubts:
         self.changed |= {job.seq: job.queue for job in jobs}
         self.has_some.set()
 
-    def note_add(self, offers: Sequence[Offer], newest: int) -> None:
+    def note_add(self, new_jobs: Sequence[NewJob], newest: int) -> None:
         """An add failed; `newest` is a number that no job of it can have."""
-        self.keys |= {(offer.job.queue, offer.job.key) for offer in offers if offer.job.key is not None}
+        self.keys |= {(new_job.job.queue, new_job.job.key) for new_job in new_jobs if new_job.job.key is not None}
         self.note_all_since(newest)
         if len(self.keys) > MAX_KEYS:
             self.keys.clear()
@@ -73,41 +73,47 @@ class Doubts:
 class RecordingStore:
     """A store in front of another that notes the writes that fail. A full disk leaves no doubt: nothing was done."""
 
-    def __init__(self, *, store: Store, doubts: Doubts) -> None:
+    def __init__(self, *, store: Store, unknown_writes: UnknownWrites) -> None:
         self._store = store
-        self._doubts = doubts
-        self.open, self.close, self.ailment, self.end = store.open, store.close, store.ailment, store.end
-        self.ended, self.purge, self.forget_memos = store.ended, store.purge, store.forget_memos  # done again anyway
-        self.recall, self.get, self.glance, self.list = store.recall, store.get, store.glance, store.list
+        self._unknown_writes = unknown_writes
+        self.open, self.close, self.status, self.end = store.open, store.close, store.status, store.end
+        self.ended, self.purge, self.forget_records = (
+            store.ended,
+            store.purge,
+            store.forget_records,
+        )  # done again anyway
+        self.find_replay, self.get, self.peek, self.list = store.find_replay, store.get, store.peek, store.list
         self.holder = store.holder
         self.due, self.counts, self.waiting, self.overrides = store.due, store.counts, store.waiting, store.overrides
         self.document, self.documents = store.document, store.documents
 
     async def load(self) -> None:
         """Learn which numbers of jobs are taken."""
-        self._doubts.newest = max([job.seq for job in await self._store.list(Query(limit=1))], default=0)
+        self._unknown_writes.newest = max([job.seq for job in await self._store.list(Query(limit=1))], default=0)
 
     async def add(
         self,
-        offers: Sequence[Offer],
+        new_jobs: Sequence[NewJob],
         *,
         now: Instant,
         is_whole: bool = False,
-        memo: Memo | None = None,
+        record: IdempotencyRecord | None = None,
         beside: Sequence[Document] = (),
         also: Also = (),
     ) -> Receipt:
-        newest = self._doubts.newest
+        newest = self._unknown_writes.newest
         try:
-            receipt = await self._store.add(offers, now=now, is_whole=is_whole, memo=memo, beside=beside, also=also)
+            receipt = await self._store.add(
+                new_jobs, now=now, is_whole=is_whole, record=record, beside=beside, also=also
+            )
         except SURELY_UNDONE:
             raise
         except BaseException:
-            self._doubts.note_add(offers, newest)
+            self._unknown_writes.note_add(new_jobs, newest)
             raise
         last = receipt.entries[-1] if receipt.entries else None
         if last is not None and last.job.seq > newest:
-            self._doubts.newest = max(last.job.seq, self._doubts.newest)
+            self._unknown_writes.newest = max(last.job.seq, self._unknown_writes.newest)
         if also:
             self._note_newest(receipt.also)
         return receipt
@@ -118,46 +124,46 @@ class RecordingStore:
         except SURELY_UNDONE:
             raise
         except BaseException:
-            self._doubts.note_claim(seqs, now)
+            self._unknown_writes.note_claim(seqs, now)
             raise
 
     async def save(self, jobs: Sequence[Job], *, beside: Sequence[Document] = (), also: Also = ()) -> Verdicts:
-        newest = self._doubts.newest
+        newest = self._unknown_writes.newest
         try:
             verdicts = await self._store.save(jobs, beside=beside, also=also)
         except SURELY_UNDONE:
             raise
         except BaseException:
-            self._doubts.note_change(jobs)
-            self._doubts.note_also(also, newest)
+            self._unknown_writes.note_change(jobs)
+            self._unknown_writes.note_also(also, newest)
             raise
         if also:
             self._note_newest([job for verdict in verdicts for job in verdict.also])
         return verdicts
 
     async def finish(self, endings: Sequence[Ending], *, beside: Sequence[Document] = (), also: Also = ()) -> Verdicts:
-        newest = self._doubts.newest
+        newest = self._unknown_writes.newest
         try:
             verdicts = await self._store.finish(endings, beside=beside, also=also)
         except SURELY_UNDONE:
             raise
         except BaseException:
-            self._doubts.note_change([ending.job for ending in endings])
-            self._doubts.note_also(also, newest)
+            self._unknown_writes.note_change([ending.job for ending in endings])
+            self._unknown_writes.note_also(also, newest)
             raise
         if also:
             self._note_newest([job for verdict in verdicts for job in verdict.also])
         return verdicts
 
     async def delete(self, job: Job, *, beside: Sequence[Document] = (), also: Also = ()) -> Saved:
-        newest = self._doubts.newest
+        newest = self._unknown_writes.newest
         try:
             saved = await self._store.delete(job, beside=beside, also=also)
         except SURELY_UNDONE:
             raise
         except BaseException:
-            self._doubts.note_change([job])
-            self._doubts.note_also(also, newest)
+            self._unknown_writes.note_change([job])
+            self._unknown_writes.note_also(also, newest)
             raise
         if also:
             self._note_newest(saved.also)
@@ -169,8 +175,8 @@ class RecordingStore:
         except SURELY_UNDONE:
             raise
         except BaseException:
-            self._doubts.note_override(queue)
+            self._unknown_writes.note_override(queue)
             raise
 
     def _note_newest(self, added: Sequence[Job]) -> None:
-        self._doubts.newest = max([job.seq for job in added], default=self._doubts.newest)
+        self._unknown_writes.newest = max([job.seq for job in added], default=self._unknown_writes.newest)

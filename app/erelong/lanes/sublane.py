@@ -54,7 +54,7 @@ class Shards(MutableMapping[int, int]):
         self._size -= 1
 
 
-class Strand:
+class Sublane:
     """The due jobs of a lane with one taker and one label value, first to start on top; stale entries are skipped.
 
     When `low` or fewer wait, it is time to read more of them from the store (-1: there are none).

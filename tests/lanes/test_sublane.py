@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from erelong.lanes import strand
-from erelong.lanes.strand import Shards, Strand
+from erelong.lanes import sublane
+from erelong.lanes.sublane import Shards, Sublane
 from erelong.model.ids import MAX_SEQ
 
 
@@ -42,9 +42,9 @@ def test_shards_never_double_together() -> None:
 
 @pytest.mark.parametrize("many", [10, 10_000])
 def test_jobs_leave_in_order_however_many_there_are(monkeypatch: pytest.MonkeyPatch, many: int) -> None:
-    monkeypatch.setattr(strand, "MANY", many)
+    monkeypatch.setattr(sublane, "MANY", many)
     chance = random.Random(3)
-    jobs = Strand("", "")
+    jobs = Sublane("", "")
     ranks = {seq: chance.randrange(1_000) for seq in range(1, 500)}
     for seq, rank in ranks.items():
         jobs.put({seq: rank * MAX_SEQ + seq})
