@@ -13,7 +13,7 @@ from erelong.lanes import lane
 from erelong.model.job import SECOND, Job, State
 from erelong.settings.queues import QueueSettings
 from erelong.settings.sections import JobsSection
-from erelong.stores.base import Peeks
+from erelong.stores.base import Instants, Peeks
 from tests.support.builders import make_job, make_retry, put
 from tests.support.desk import HOUR, RETRY, Desk, running
 from tests.support.engine import Engine
@@ -31,6 +31,18 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refill, "PAGE", 5)
     monkeypatch.setattr(overdue, "PAGE", 6)
     monkeypatch.setattr(overdue, "SLICE", 4)
+
+
+class SlowStore(FaultyStore):
+    """Takes milliseconds to read, as if jobs were many."""
+
+    async def peek(self, seqs: Sequence[int]) -> Peeks:
+        await asyncio.sleep(0.002)
+        return await super().peek(seqs)
+
+    async def due(self, after: tuple[int, int], before: int, limit: int) -> Instants:
+        await asyncio.sleep(0.01)
+        return await super().due(after, before, limit)
 
 
 async def stored(store: FaultyStore, clock: VirtualClock, *delays: float, **asked: object) -> list[Job]:
@@ -88,6 +100,16 @@ async def test_agenda_holds_no_more_than_it_may_and_all_run_on_time(clock: Virtu
         assert held <= 40
         assert sorted(begun(engine)) == sorted(job.id for job in jobs)
         assert max(late_by(engine)) < 0.003
+
+
+async def test_more_jobs_than_the_agenda_may_hold_are_read_in_time_after_a_start(clock: VirtualClock) -> None:
+    store = SlowStore()
+    jobs = await stored(store, clock, *[1 + number / 250 for number in range(500)])
+    async with Engine(clock=clock, store=store, jobs=SMALL) as engine:
+        await asyncio.sleep(7)
+
+        assert sorted(begun(engine)) == sorted(job.id for job in jobs)
+        assert max(late_by(engine)) < 0.005
 
 
 async def test_more_jobs_of_one_instant_than_the_agenda_may_hold_all_run(clock: VirtualClock) -> None:
@@ -217,14 +239,6 @@ async def test_job_stored_while_its_page_is_read_is_not_lost(clock: VirtualClock
 # overdue jobs
 
 
-class SlowStore(FaultyStore):
-    """Takes two milliseconds to glance at jobs, as if they were many."""
-
-    async def peek(self, seqs: Sequence[int]) -> Peeks:
-        await asyncio.sleep(0.002)
-        return await super().peek(seqs)
-
-
 async def test_overdue_jobs_keep_no_job_waiting_that_is_due_meanwhile(clock: VirtualClock) -> None:
     store = SlowStore()
     late = await stored(store, clock, *range(-400, 0))
@@ -238,6 +252,24 @@ async def test_overdue_jobs_keep_no_job_waiting_that_is_due_meanwhile(clock: Vir
         assert sorted(begun(engine)) == sorted(job.id for job in [*late, *fresh])
         begun_at = {attempt.id: attempt.started_at for attempt in engine.handler.attempts}
         assert max(begun_at[job.id] - (job.due_at or 0) for job in fresh) < 0.005 * SECOND
+
+
+async def test_walk_that_grows_at_its_last_page_goes_on_to_its_new_end(clock: VirtualClock) -> None:
+    store = FaultyStore()
+    jobs = await stored(store, clock, *range(-10, 0))
+    desk = Desk(clock=clock)
+    await put(desk.store, *jobs)
+    middle = clock.now() - 5 * SECOND
+    async with running(desk):
+        peek = desk.store.hold("glance")
+        desk.overdue.add((-1, -1), middle)
+        await asyncio.sleep(1)
+        desk.overdue.add((middle, -1), clock.now())
+        desk.store.held.clear()
+        peek.set()
+        await asyncio.sleep(1)
+
+    assert sorted(desk.seqs) == [job.seq for job in jobs]
 
 
 async def test_overdue_jobs_that_have_expired_do_not_run(clock: VirtualClock) -> None:

@@ -182,3 +182,20 @@ def test_what_could_not_be_read_again_stays_spilled() -> None:
     assert small.lanes.take_spilled() == []
     small.take()
     assert small.lanes.take_spilled() == [("default", rest)]
+
+
+def test_lane_that_drains_while_its_jobs_are_read_again_asks_when_that_is_over() -> None:
+    small = Small()
+    small.put_many(200)
+    while not small.told:
+        small.take()
+    small.lanes.take_spilled()
+    small.put_many(100)
+    while small.take():
+        pass
+    told = small.told
+
+    small.lanes.end_reread("default")
+
+    assert small.told == told + 1
+    assert small.lanes.take_spilled() != []
