@@ -38,7 +38,8 @@ class ServiceProcess:
 
     `config` is the text of its settings; modules that they name are looked for in the folder. `settings` are laid
     over them, as by the environment: {"workers.grace": "0.5"}; `environment` is laid over the test's own. The service
-    is that of the checkout `root`; `is_installed`: run from its folder, as where the package is installed.
+    is that of the checkout `root`; `is_installed`: run from its folder, as where the package is installed. `port` stays
+    the same over restarts; 0 takes a free one at each start.
     """
 
     def __init__(
@@ -51,8 +52,10 @@ class ServiceProcess:
         root: Path = ROOT,
         is_installed: bool = False,
         stdin: int = subprocess.DEVNULL,
+        port: int = 0,
     ) -> None:
         self._stdin = stdin
+        self._port = port
         self._cwd, self.module = (folder, "erelong") if is_installed else (root, "app")
         self._path = {"PYTHONPATH": str(SOURCE)} if is_installed else {}
         self.folder = folder
@@ -94,7 +97,7 @@ class ServiceProcess:
         self._log_start = self._log.stat().st_size if self._log.exists() else 0
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("ERELONG_")}
         given = {f"ERELONG_{name.upper().replace('.', '__')}": value for name, value in self._settings.items()}
-        command = [sys.executable, "-m", self.module, "serve", "--port", "0"]
+        command = [sys.executable, "-m", self.module, "serve", "--port", str(self._port)]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*command, "--data", str(self.data), "--config", str(self._config)],
