@@ -20,7 +20,7 @@ from tests.docs.recipes_stage import Stage
 
 MOST_LINES = 150
 RUN_HERE = {"debounce", "remind-unless-paid", "retry-for-a-day"}
-RUN_BESIDE = {"django"}  # test_recipes_<name>.py runs their Python files
+RUN_BESIDE = {"django", "worker"}  # test_recipes_<name>.py runs their Python files
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,8 @@ def test_index_lists_every_recipe() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "block"), [(name, block) for name in sorted(RUN_HERE) for block in recipes_pages.read(name).consoles]
+    ("name", "block"),
+    [(name, block) for name in sorted(RUN_HERE | {"worker"}) for block in recipes_pages.read(name).consoles],
 )
 def test_console_lines_print_the_output_that_is_shown(stage: Stage, name: str, block: str) -> None:
     recipes_pages.read(name).write(stage.folder)
