@@ -20,7 +20,7 @@ from tests.docs.recipes_stage import Stage
 
 MOST_LINES = 150
 RUN_HERE = {"debounce", "remind-unless-paid", "retry-for-a-day"}
-RUN_BESIDE = {"django", "worker"}  # test_recipes_<name>.py runs their Python files
+RUN_BESIDE = {"django", "fastapi", "worker"}  # test_recipes_<name>.py runs their Python files
 
 
 @pytest.fixture(scope="module")
