@@ -1,4 +1,4 @@
-"""Signatures: made as Standard Webhooks say, so that its own package, and README's few lines, verify them."""
+"""Signatures: made as Standard Webhooks say, so that its own package, and the lines of the guide, verify them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from erelong.clock import instants as clock
 from erelong.handlers.http.runner import Webhooks
 from erelong.handlers.http.signing import Signer
 from erelong.settings.sections import WebhooksSection
+from tests.docs.pages import blocks_of
 from tests.handlers.attempts import ID, make_attempt
 from tests.handlers.receiver import LOOPBACK, Receiver
-from tests.support import ROOT
 
 OLD, NEW, OTHER = (f"whsec_{b64encode(bytes([n]) * 32).decode()}" for n in (1, 2, 3))
 
@@ -92,14 +92,13 @@ def test_signature_is_the_hmac(key: bytes, body: bytes) -> None:
     assert Signer([key]).sign("job_1", "1700000000", body) == f"v1,{b64encode(code).decode()}"
 
 
-async def test_lines_of_readme_verify_what_is_sent(receiver: Receiver) -> None:
-    code = re.search(r"```python\n(import base64.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    assert code is not None
+async def test_lines_of_the_guide_verify_what_is_sent(receiver: Receiver) -> None:
+    (code,) = blocks_of("docs/webhooks.md", "python")
     names: dict[str, Any] = {}
-    exec(code[1].replace("whsec_…", NEW), names)
+    exec(code.text, names)
     is_from_erelong: Call = names["is_from_erelong"]
 
-    body, headers = await call(receiver, NEW, OLD, json={"order": 7})
+    body, headers = await call(receiver, NEW, names["SECRET"], json={"order": 7})
 
     assert is_from_erelong(headers, body)
     assert not is_from_erelong(headers, body + b" ")

@@ -1,0 +1,103 @@
+"""The console lines of README and the guide, pasted into a service: each page shows the answer that it gets."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import NamedTuple
+
+import pytest
+
+from erelong.settings.api_keys import fingerprint_of, new_key
+from erelong.settings.sections import AuthSection, Config
+from tests.docs.pages import blocks, blocks_of, merged
+from tests.support.served import Answer, Serve, Served
+
+VOLATILE = {
+    *("id", "execute_at", "due_at", "created_at", "started_at", "finished_at", "expires_at", "lease_until"),
+    *("late_by", "request_id", "token"),
+}
+MEMBER = re.compile(r'"(\w+)":("[^"]*"|-?[\d.]+|null|true|false)')
+RANDOM = re.compile(r"\b(?:[0-9a-f]{42}|[0-9a-f]{26})\b")  # lease tokens and job ids
+PAGES = sorted({block.page for block in blocks("console")})
+
+
+class Line(NamedTuple):
+    """A command of a page, and the answer shown under it."""
+
+    command: str
+    shown: str
+
+
+def lines(page: str) -> list[Line]:
+    parts = [part for block in blocks_of(page, "console") for part in re.split(r"^\$ ", block.text, flags=re.M)[1:]]
+    return [Line(command, opening + shown) for command, opening, shown in map(_parted, parts)]
+
+
+def _parted(part: str) -> tuple[str, str, str]:
+    return part.partition("\n{") if "\n{" in part else (part, "", "")
+
+
+async def run(service: Served, command: str) -> Answer:
+    """Do what curl would do."""
+    words = shlex.split(command.replace("\\\n", " "))
+    data: str | None = None
+    if words[0] == "printf":
+        pipe = words.index("|")
+        data = "".join(word + "\n" for word in words[2:pipe])
+        words = words[pipe + 1 :]
+    assert words[:2] == ["curl", "-s"], command
+    method, path, headers = "", "", {}
+    arguments = iter(words[2:])
+    for word in arguments:
+        match word:
+            case "-X":
+                method = next(arguments)
+            case "-H":
+                name, _, value = next(arguments).partition(": ")
+                headers[name] = value
+            case "-d":
+                data = next(arguments)
+            case "--data-binary":
+                assert next(arguments) == "@-"
+            case _:
+                assert word.startswith("localhost:8080/"), f"no option of curl that is known here: {word}"
+                path = word.removeprefix("localhost:8080")
+    body = None if data is None else data.encode()
+    media = headers.pop("Content-Type", None)
+    return await service.call(
+        method or ("GET" if data is None else "POST"), path, data=body, type=media, headers=headers
+    )
+
+
+@pytest.fixture
+def config(page: str) -> Config:
+    """The settings that the page shows."""
+    return Config.model_validate(merged(page))
+
+
+@pytest.mark.parametrize("page", PAGES)
+async def test_pasted_lines_answer_what_the_page_shows(page: str, config: Config, serve: Serve) -> None:
+    pull = {name: kind for name, kind in config.kinds.items() if kind.pull}
+    key = new_key()
+    keys = {name: shown.model_copy(update={"sha256": fingerprint_of(key)}) for name, shown in config.auth.keys.items()}
+    auth = AuthSection(keys=keys, allow_anonymous=True)  # for the document that judges the answers
+    service = await serve(declared=pull, queues=config.queues, webhooks=config.webhooks, auth=auth)
+    known: dict[str, str] = {}
+
+    for line in lines(page):
+        answer = await run(service, RANDOM.sub(lambda shown: known[shown[0]], line.command.replace("erl_…", key)))
+        text = answer.body.decode().replace("endless, ", "")  # a kind of the tests
+
+        assert answer.status < 300 or f'"status":{answer.status},' in line.shown, f"{line.command}\n{text}"
+        assert bool(text) is bool(line.shown), f"{line.command}\n{text}"
+        for name, value in MEMBER.findall(line.shown):
+            assert f'"{name}":' in text, f"{line.command}\nno {name}: {text}"
+            assert name in VOLATILE or f'"{name}":{value}' in text, f"{line.command}\n{name} is not {value}: {text}"
+        for shown, real in zip(RANDOM.findall(line.shown), RANDOM.findall(text), strict=False):
+            known[shown] = real
+
+
+def test_there_are_lines_to_paste() -> None:
+    assert sum(len(lines(page)) for page in PAGES) >= 20
+    assert {"README.md", "docs/jobs.md", "docs/job-keys.md", "docs/workers.md", "docs/queues.md"} <= {*PAGES}
