@@ -1,17 +1,45 @@
-"""What is built is documented: every route, metric, code of a problem. (Settings: `settings/test_sections.py`.)"""
+"""What is built is documented: routes, settings, metrics, log events, problems, checks, exit codes; and how."""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
-from typing import Any
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, TypeGuard
+
+import pytest
 
 from erelong import errors
+from erelong.model.caller import Scope
+from erelong.model.job import STATES
+from erelong.model.outcome import End
+from erelong.settings.section import ConfigError
 from erelong.settings.sections import Config
 from erelong.telemetry.metrics import Level, Metrics, Spread, Tally
-from tests.support import ROOT
+from tests.docs.pages import EVERY, FENCE, GUIDE, README, prose, read
+from tests.support import ROOT, SOURCE
 from tests.support.served import Served
 from tests.support.virtual import VirtualClock
+
+MOST_LINES = {README: 200}
+LINES = 150
+AHEAD = {"refill", "overdue"}
+"""Checks of the branch `window`, documented before it is merged."""
+MISSING = {"docs/recipes", "docs/moving.md"}
+"""Pages of the branch `recipes`, linked before it is merged."""
+
+ODD = re.compile(
+    r"\b(comes? back|anew|for ever|all the same|likewise|outright|thrice|whoever|but for|elsewhere"
+    r"|(?:is|are) told|told of|tells of|look(?:ed|s)? at|who (?:asks|waits|has|gets)"
+    r"|what (?:is|was|came|comes|waits|runs|it|of)\b)",
+    re.IGNORECASE,
+)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+# What is built
 
 
 def problems() -> list[type[errors.Problem]]:
@@ -20,9 +48,47 @@ def problems() -> list[type[errors.Problem]]:
     return [found for found in with_code if found is not errors.Problem] + [errors.Internal]
 
 
+def events() -> Iterator[str]:
+    """Find the name of each event in the calls that log it."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and node.args and _logs(node.func):
+                yield from _texts(node.args[0])
+
+
+def _logs(function: ast.expr) -> bool:
+    if isinstance(function, ast.Name):
+        return function.id == "_own_record"  # lines of the log about itself
+    return isinstance(function, ast.Attribute) and function.attr in ("debug", "info", "warning", "error")
+
+
+def _texts(argument: ast.expr) -> Iterator[str]:
+    if isinstance(argument, ast.IfExp):
+        yield from _texts(argument.body)
+        yield from _texts(argument.orelse)
+    elif isinstance(argument, ast.Constant):
+        yield str(argument.value)
+
+
+def rows(page: str, heading: str) -> list[list[str]]:
+    """Return the cells of all tables with this text in their first cell."""
+    tables = re.findall(rf"^\| {heading} \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", read(page), re.MULTILINE)
+    return [
+        [cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for table in tables for row in table.splitlines()
+    ]
+
+
+def names(page: str, heading: str, column: int = 0) -> list[str]:
+    """Return what stands as code in a column of the tables with this heading."""
+    return [name for row in rows(page, heading) for name in re.findall(r"`([^`]+)`", row[column])]
+
+
 async def get_document(service: Served) -> dict[str, Any]:
     document: dict[str, Any] = (await service.get("/openapi.json")).json
     return document
+
+
+# What is documented
 
 
 async def test_every_route_that_serves_is_in_the_document_and_no_other(clock: VirtualClock) -> None:
@@ -33,11 +99,25 @@ async def test_every_route_that_serves_is_in_the_document_and_no_other(clock: Vi
     assert {f"{method.upper()} {path}" for path, item in paths.items() for method in item} == routes
 
 
+async def test_every_route_is_in_the_guide(clock: VirtualClock) -> None:
+    text = "".join(map(read, GUIDE))
+    async with Served(clock=clock) as service:
+        routes = {name for name in service.node.router.routes() if not name.startswith("HEAD ")}
+
+    assert {route for route in routes if not re.search(rf"{re.escape(route)}(?![\w/])", text)} == set()
+
+
 async def test_every_code_of_a_problem_is_in_the_document_and_no_other(clock: VirtualClock) -> None:
     async with Served(clock=clock) as service:
         schema = (await get_document(service))["components"]["schemas"]["Problem"]
 
     assert schema["properties"]["code"]["enum"] == sorted(problem.code for problem in problems())
+
+
+def test_every_problem_is_in_the_guide_with_its_status_and_no_other() -> None:
+    told = [(int(status), code.strip("`")) for status, code, _ in rows("docs/errors.md", "status")]
+
+    assert sorted(told) == sorted((problem.status, problem.code) for problem in problems())
 
 
 def test_every_problem_has_a_code_of_its_own_and_says_what_it_is() -> None:
@@ -49,6 +129,67 @@ def test_every_problem_has_a_code_of_its_own_and_says_what_it_is() -> None:
         assert problem.title
         assert problem.__doc__
         assert problem.__doc__.endswith(".")
+
+
+def test_every_outcome_state_and_scope_is_in_the_guide_and_no_other() -> None:
+    assert {*names("docs/errors.md", "outcome")} == {*End}
+    assert {*STATES} <= {*re.findall(r"`(\w+)`", read("docs/jobs.md"))}
+    assert {*names("docs/security.md", "scope")} >= {*Scope}
+
+
+async def test_every_reason_to_wait_is_in_the_guide_and_no_other(clock: VirtualClock) -> None:
+    async with Served(clock=clock) as service:
+        job = (await get_document(service))["components"]["schemas"]["Job"]["properties"]
+
+    assert names("docs/queues.md", "`waiting_for`") == [reason for reason in job["waiting_for"]["enum"] if reason]
+
+
+async def test_every_check_is_in_the_guide_and_no_other(clock: VirtualClock) -> None:
+    async with Served(clock=clock) as service:
+        checks = set(service.node.health.checks())
+
+    assert {*names("docs/operating.md", "check")} == checks | AHEAD
+
+
+def test_every_metric_is_in_the_guide_with_its_labels_and_no_other() -> None:
+    declared = [item for item in vars(Metrics()).values() if isinstance(item, Tally | Spread | Level)]
+
+    assert sorted(names("docs/metrics.md", "metric")) == sorted([*map(_as_exposed, declared), "process_*"])
+
+
+def _as_exposed(metric: Tally | Spread | Level) -> str:
+    total = "_total" if metric.collect().type == "counter" else ""
+    return metric.name + total + (f"{{{','.join(metric.labels)}}}" if metric.labels else "")
+
+
+def test_every_log_event_is_in_the_guide_and_no_other() -> None:
+    assert sorted(names("docs/log.md", "event")) == sorted(set(events()))
+
+
+def test_every_exit_code_is_in_the_guide_and_no_other() -> None:
+    exits: list[type[errors.Exit]] = [ConfigError, *(found for found in vars(errors).values() if _is_exit(found))]
+    raised = {found.code for found in exits}
+
+    told = {int(code) for cell, *_ in rows("docs/operating.md", "code") for code in cell.split(", ")}
+    assert told == raised | {0, 2, 130, 143}  # drained; argparse; a second signal
+
+
+def _is_exit(found: object) -> TypeGuard[type[errors.Exit]]:
+    return inspect.isclass(found) and issubclass(found, errors.Exit)
+
+
+def test_every_setting_has_a_comment() -> None:
+    """A comment may be about the lines right below it."""
+    lines = read("config.toml").splitlines()
+    assignment = re.compile(r"#?[a-z_]+ = ")
+
+    bare = [
+        line
+        for before, line in pairwise(lines)
+        if assignment.match(line) and not (before.startswith("# ") or assignment.match(before) or before[:2] == "#[")
+    ]
+
+    assert bare == []
 
 
 def test_compose_file_leaves_the_service_time_to_drain() -> None:
@@ -63,22 +204,40 @@ def test_compose_file_shows_the_service_to_this_machine_alone() -> None:
     assert ports == '["127.0.0.1:8080:8080"]'
 
 
-async def test_every_check_is_in_the_readme_and_no_other(clock: VirtualClock) -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    table = text.partition("| check |")[2].partition("\n\n")[0]
-    async with Served(clock=clock) as service:
-        checks = set(service.node.health.checks())
-
-    assert set(re.findall(r"`([a-z_]+)`", "".join(row.split("|")[1] for row in table.splitlines()[2:]))) == checks
+# How it is written
 
 
-def test_every_metric_is_in_the_readme_with_its_labels_and_no_other() -> None:
-    told = set(re.findall(r"`(erelong_[a-z_]+(?:\{[a-z,]+\})?)`", (ROOT / "README.md").read_text(encoding="utf-8")))
-
-    declared = [item for item in vars(Metrics()).values() if isinstance(item, Tally | Spread | Level)]
-    assert told == {_as_exposed(item) for item in declared}
+@pytest.mark.parametrize("page", GUIDE)
+def test_page_is_short(page: str) -> None:
+    assert len(read(page).splitlines()) <= MOST_LINES.get(page, LINES)
 
 
-def _as_exposed(metric: Tally | Spread | Level) -> str:
-    total = "_total" if metric.collect().type == "counter" else ""
-    return metric.name + total + (f"{{{','.join(metric.labels)}}}" if metric.labels else "")
+@pytest.mark.parametrize("page", [*EVERY, "config.toml"])
+def test_page_has_no_odd_phrase(page: str) -> None:
+    assert [match[0] for match in ODD.finditer(read(page))] == []
+
+
+@pytest.mark.parametrize("page", EVERY)
+def test_links_of_a_page_lead_somewhere(page: str) -> None:
+    folder = (ROOT / page).parent
+    for link in LINK.findall(prose(page)):
+        if link.startswith(("https://", "http://")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (folder / path).resolve() if path else ROOT / page
+        if str(target.relative_to(ROOT)) in MISSING and not target.exists():
+            continue
+        assert target.exists(), link
+        assert not anchor or anchor in _anchors(target.read_text(encoding="utf-8")), link
+
+
+def _anchors(text: str) -> set[str]:
+    """The anchors that a page's headings get."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_page_is_linked_from_readme_and_the_index() -> None:
+    for index, prefix in ((README, "docs/"), ("docs/README.md", "")):
+        linked = {link.partition("#")[0].removeprefix(prefix) for link in LINK.findall(prose(index))}
+        assert {page.removeprefix("docs/") for page in GUIDE} - {README} - {"README.md"} <= linked
