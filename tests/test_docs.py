@@ -26,7 +26,8 @@ from tests.support.virtual import VirtualClock
 MOST_LINES = {README: 200}
 LINES = 150
 AHEAD = {"refill", "overdue"}
-"""Checks of the branch `window`, documented before it is merged."""
+AHEAD_SETTINGS = {"window", "window_jobs"}
+"""Of the branch `window`, documented before it is merged."""
 MISSING = {"docs/recipes", "docs/moving.md"}
 """Pages of the branch `recipes`, linked before it is merged."""
 
@@ -190,6 +191,18 @@ def test_every_setting_has_a_comment() -> None:
     ]
 
     assert bare == []
+
+
+@pytest.mark.parametrize("page", EVERY)
+def test_every_setting_that_a_page_names_is_there(page: str) -> None:
+    named = {(section, name) for section, name in re.findall(r"`\[(\w+)\] (\w+)", read(page))}
+
+    assert {f"{section}.{name}" for section, name in named if name not in _names_in(section)} == set()
+
+
+def _names_in(section: str) -> set[str]:
+    model = Config.model_fields[section].annotation
+    return {*getattr(model, "model_fields", ()), *AHEAD_SETTINGS}
 
 
 def test_compose_file_leaves_the_service_time_to_drain() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from base64 import b64encode
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
@@ -11,6 +12,8 @@ from tests.support import ROOT
 
 FENCE: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 README: Final = "README.md"
+SECRET: Final = f"whsec_{b64encode(bytes(32)).decode()}"
+"""Stands for the secret that a page leaves out."""
 GUIDE: Final = [README, *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
 """README and the pages beside the index. Recipes have tests of their own."""
 EVERY: Final = [*GUIDE, *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*/*.md"))]
@@ -49,7 +52,7 @@ def blocks_of(page: str, *languages: str) -> Iterator[Block]:
     text = read(page)
     for match in FENCE.finditer(text):
         if not languages or match[1] in languages:
-            yield Block(page, text.count("\n", 0, match.start()) + 1, match[1], match[2])
+            yield Block(page, text.count("\n", 0, match.start()) + 1, match[1], match[2].replace("whsec_…", SECRET))
 
 
 def merged(page: str) -> dict[str, Any]:
