@@ -14,9 +14,9 @@ FENCE: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 README: Final = "README.md"
 SECRET: Final = f"whsec_{b64encode(bytes(32)).decode()}"
 """Stands for the secret that a page leaves out."""
-GUIDE: Final = [README, *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
-"""README and the pages beside the index. Recipes have tests of their own."""
-EVERY: Final = [*GUIDE, *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*/*.md"))]
+EVERY: Final = [README, *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
+GUIDE: Final = [page for page in EVERY if not page.startswith(("docs/recipes/", "docs/moving"))]
+"""The pages whose blocks are run here: recipes have tests of their own."""
 
 
 class Block(NamedTuple):

@@ -22,7 +22,7 @@ from tests.docs.pages import GUIDE, Block, blocks, prose
 from tests.support import ROOT
 
 COMMANDS = {"serve", "check-config", "health", "backup", "restore", "new-key"}
-PROGRAMS = {"curl", "docker", "echo", "erelong", "export", "make", "python3", "/opt/erelong/bin/pip"}
+PROGRAMS = {"curl", "docker", "echo", "erelong", "export", "make", "python3", "useradd", "/opt/erelong/bin/pip"}
 RUN_BY = {
     "README.md": "test_programs",
     "docs/kinds.md": "test_programs",
