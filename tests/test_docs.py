@@ -25,11 +25,6 @@ from tests.support.virtual import VirtualClock
 
 MOST_LINES = {README: 200}
 LINES = 150
-AHEAD = {"refill", "overdue"}
-AHEAD_SETTINGS = {"window", "window_jobs"}
-"""Of the branch `window`, documented before it is merged."""
-MISSING = {"docs/recipes", "docs/moving.md"}
-"""Pages of the branch `recipes`, linked before it is merged."""
 
 ODD = re.compile(
     r"\b(comes? back|anew|for ever|all the same|likewise|outright|thrice|whoever|but for|elsewhere"
@@ -149,7 +144,7 @@ async def test_every_check_is_in_the_guide_and_no_other(clock: VirtualClock) -> 
     async with Served(clock=clock) as service:
         checks = set(service.node.health.checks())
 
-    assert {*names("docs/operating.md", "check")} == checks | AHEAD
+    assert {*names("docs/operating.md", "check")} == checks
 
 
 def test_every_metric_is_in_the_guide_with_its_labels_and_no_other() -> None:
@@ -202,7 +197,7 @@ def test_every_setting_that_a_page_names_is_there(page: str) -> None:
 
 def _names_in(section: str) -> set[str]:
     model = Config.model_fields[section].annotation
-    return {*getattr(model, "model_fields", ()), *AHEAD_SETTINGS}
+    return {*getattr(model, "model_fields", ())}
 
 
 def test_compose_file_leaves_the_service_time_to_drain() -> None:
@@ -238,8 +233,6 @@ def test_links_of_a_page_lead_somewhere(page: str) -> None:
             continue
         path, _, anchor = link.partition("#")
         target = (folder / path).resolve() if path else ROOT / page
-        if str(target.relative_to(ROOT)) in MISSING and not target.exists():
-            continue
         assert target.exists(), link
         assert not anchor or anchor in _anchors(target.read_text(encoding="utf-8")), link
 
