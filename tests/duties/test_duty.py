@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from erelong.duties.duty import Duty, SetAside, in_halves
@@ -151,8 +151,7 @@ def test_halving_does_all_but_the_bad_items_each_once(number: int, bad: set[int]
     async def run() -> list[tuple[int, Exception]]:
         return await in_halves(range(number), do)
 
-    if len(bad) == number > 1:
-        pytest.skip("when nothing works, it may be the store")
+    assume(len(bad) < number or number == 1)  # when nothing works, it may be the store
     alone = asyncio.run(run())
 
     assert done == [item for item in range(number) if item not in bad]

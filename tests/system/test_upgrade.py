@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections import Counter
-from pathlib import Path
+from collections.abc import Callable
 
 import aiohttp
 import pytest
@@ -32,14 +32,17 @@ pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(sized(60, 600))]
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
-async def test_next_version_goes_on_with_the_jobs_of_this_one(tmp_path: Path, end: signal.Signals) -> None:
-    service = ServiceProcess(folder=tmp_path, config=CONFIG)
+async def test_next_version_goes_on_with_the_jobs_of_this_one(
+    make_service: Callable[..., ServiceProcess], end: signal.Signals
+) -> None:
+    service = make_service(config=CONFIG)
     service.start()
     async with aiohttp.ClientSession() as session:
         client = Client(session=session, service=service)
         short = [{"kind": "echo", "params": {"sleep": 0.01}, "delay": 0.002 * number} for number in range(JOBS)]
         long = [{"kind": "echo", "params": {"sleep": 3}, "timeout": 10} for _ in range(HELD)]
-        ids = await client.submit_batch(long + short)
+        jobs = long + short
+        ids = [id for start in range(0, len(jobs), 500) for id in await client.submit_batch(jobs[start : start + 500])]
         async for _ in looks(sized(30, 300)):
             if await _count(client, "running") >= HELD and await _count(client, "succeeded"):
                 break

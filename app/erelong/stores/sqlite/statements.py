@@ -151,6 +151,10 @@ _STARTED_COLUMNS = _columns(
 _LISTED = "FROM carray(?1) AS listed CROSS JOIN jobs ON jobs.seq = listed.value"
 SELECT = f"SELECT {_columns()} {_LISTED}"
 SELECT_BRIEF = f"SELECT {_BRIEF_COLUMNS} {_LISTED}"
+SELECT_HELD_KEYS = """
+SELECT key FROM jobs INDEXED BY held
+WHERE queue = ?1 AND key IN (SELECT value FROM carray(?2)) AND key IS NOT NULL AND state < 2
+"""
 SELECT_HOLDER = "SELECT seq FROM jobs WHERE queue = ? AND key = ? AND state < 2"
 SELECT_STANDING = f"SELECT seq, queue, kind, state, labels, token, version {_LISTED}"
 SELECT_PEEK = f"SELECT seq, due_at, expires_at, labels, spec {_LISTED} WHERE state = 0"

@@ -6,6 +6,7 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
+import apsw
 import orjson
 
 from erelong.errors import IdempotencyMismatch
@@ -24,8 +25,6 @@ from erelong.telemetry.log import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
-
-    import apsw
 
     from erelong.clock.instants import Instant
     from erelong.model.document import Document
@@ -67,7 +66,7 @@ class Writes:
         if beside:
             must_follow(self._write, beside)
         if all(new_job.job.key is None for new_job in new_jobs):
-            entries = [_MAKE_ADDED((ADDED, job, None)) for job in self._insert([new_job.job for new_job in new_jobs])]
+            entries = self._add_run([new_job.job for new_job in new_jobs])
         else:
             entries = [*self._settle(new_jobs, now, is_whole)]
         if record is not None and not any(entry.status is AddStatus.CONFLICT for entry in entries):
@@ -81,15 +80,38 @@ class Writes:
     def _settle(self, new_jobs: Sequence[NewJob], now: Instant, is_whole: bool) -> Sequence[AddResult]:
         """Add jobs of which some have keys; a conflict under `is_whole` undoes them all."""
         if not is_whole:
-            return [self._add_keyed(new_job, now) for new_job in new_jobs]
+            return self._add_in_runs(new_jobs, now)
         before = self._counters.mark()
         self._write.execute("SAVEPOINT whole")  # not apsw's, which hides that the disk is full
-        entries = [self._add_keyed(new_job, now) for new_job in new_jobs]
+        entries = self._add_in_runs(new_jobs, now)
         if any(entry.status is AddStatus.CONFLICT for entry in entries):
             self._write.execute("ROLLBACK TO whole")
             self._counters.go_back(before)
         self._write.execute("RELEASE whole")
         return entries
+
+    def _add_in_runs(self, new_jobs: Sequence[NewJob], now: Instant) -> list[AddResult]:
+        """Add jobs in their order; those in a row whose keys are free are written together."""
+        if len(new_jobs) == 1:
+            return [self._add_keyed(new_jobs[0], now)]
+        held = find_held_keys(self._write, [new_job.job for new_job in new_jobs])
+        entries: list[AddResult] = []
+        run: list[Job] = []
+        for new_job in new_jobs:
+            job = new_job.job
+            if job.key is None:
+                run.append(job)
+            elif (name := (job.queue, job.key)) not in held:
+                held.add(name)
+                run.append(job)
+            else:  # by a stored job, or by one of this run
+                entries += self._add_run(run)
+                run = []
+                entries.append(self._add_keyed(new_job, now))
+        return entries + self._add_run(run)
+
+    def _add_run(self, jobs: Sequence[Job]) -> list[AddResult]:
+        return [_MAKE_ADDED((ADDED, job, None)) for job in self._insert(jobs)] if jobs else []
 
     def _add_keyed(self, new_job: NewJob, now: Instant) -> AddResult:
         job = new_job.job
@@ -115,9 +137,10 @@ class Writes:
         numbered = [tuple.__new__(Job, (seq, *job[1:])) for seq, job in enumerate(jobs, first)]
         write_jobs(self._write, sql.insert, as_rows(numbered))
         self._counters.deltas.update(map(group_of, numbered))
-        for job in numbered:
-            if job.labels is not None:
-                self._label(job.seq, job.labels, sql.INSERT_LABEL)
+        labelled = [job for job in numbered if job.labels is not None]
+        labels = [(name, value, job.seq) for job in labelled for name, value in read_labels(job.labels).items()]
+        if labels:
+            self._write.executemany(sql.INSERT_LABEL, labels)
         return numbered
 
     def claim(self, seqs: Sequence[int], now: Instant) -> Claim:
@@ -309,6 +332,19 @@ def find_holder(connection: apsw.Connection, running: ClaimedJobs, queue: str, k
         if job is not None and job.key == key and not job.is_final:
             break
     return job
+
+
+def find_held_keys(connection: apsw.Connection, jobs: Sequence[Job]) -> set[tuple[str, str]]:
+    """Return the keys of these jobs that live ones hold, each with its queue."""
+    keys: dict[str, list[str]] = {}
+    for job in jobs:
+        if job.key is not None:
+            keys.setdefault(job.queue, []).append(job.key)
+    return {
+        (queue, key)
+        for queue, named in keys.items()
+        for (key,) in connection.execute(sql.SELECT_HELD_KEYS, (queue, apsw.carray(tuple(named))))
+    }
 
 
 def find_replay(
