@@ -109,6 +109,28 @@ async def test_key_is_free_again_when_its_job_has_ended(store: Store, state: Sta
     assert statuses(receipt) == [AddStatus.ADDED]
 
 
+async def test_jobs_of_one_call_are_added_in_their_order(store: Store) -> None:
+    held = await put_one(store, key="held")
+    policies = [
+        ("a", "reject"),
+        (None, "reject"),
+        ("held", "replace"),
+        ("b", "reject"),
+        ("a", "keep"),
+        ("held", "keep"),
+    ]
+
+    receipt = await store.add(
+        [make_new_job(key=key, on_conflict=OnConflict(policy)) for key, policy in policies], now=NOW
+    )
+
+    added = [entry.job for entry in receipt.entries if entry is not None]
+    first = added[0].seq
+    assert [str(status) for status in statuses(receipt)] == ["added", "added", "changed", "added", "exists", "exists"]
+    assert [job.seq for job in added] == [first, first + 1, held.seq, first + 2, first, held.seq]
+    assert await store.get([job.seq for job in added]) == {job.seq: job for job in added}
+
+
 @pytest.mark.parametrize(
     ("on_conflict", "status", "version"),
     [

@@ -114,6 +114,7 @@ async def test_groups_that_share_a_number_are_told_apart(sqlite: SqliteStore, mo
         (sql.update(1), ["jobs USING INTEGER PRIMARY KEY (rowid=?)"]),
         (sql.update(8), ["jobs USING INTEGER PRIMARY KEY (rowid=?)"]),
         (sql.SELECT_HOLDER, ["jobs USING INDEX held (queue=? AND key=?)"]),
+        (sql.SELECT_HELD_KEYS, ["jobs USING INDEX held (queue=? AND key=?)"]),
         (
             sql.SELECT_DUE,
             [
