@@ -20,7 +20,7 @@ from tests.bench.against import compare
 from tests.bench.ground import Ground
 from tests.bench.plot import plot
 from tests.bench.requests import measure_many, measure_requests
-from tests.bench.runs import measure_drains, measure_lateness, measure_rush, measure_second
+from tests.bench.runs import measure_alone, measure_drains, measure_lateness, measure_rush, measure_second
 from tests.bench.verdicts import Findings, table
 from tests.support.process import HAS_PROC
 
@@ -115,6 +115,7 @@ def _number(text: str) -> int:
 PARTS: dict[str, Callable[[Ground, Size], Coroutine[Any, Any, Findings]]] = {
     "requests": lambda ground, size: measure_requests(ground, size.requests),
     "lateness": lambda ground, size: measure_lateness(ground, size.late, size.span),
+    "alone": lambda ground, _: measure_alone(ground),
     "rush": lambda ground, size: measure_rush(ground, 5_000, size.rush_span),
     "drains": lambda ground, size: measure_drains(ground, size.drain),
     "second": lambda ground, size: measure_second(ground, size.due),

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import itertools
 import math
 import subprocess
 import sys
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,17 +13,16 @@ from statistics import median
 
 import orjson
 
-from tests.bench.ground import Cpu, Ground, get, port_of
-from tests.bench.load import HOST, request, send, stream
-from tests.bench.requests import BODY, LINES, WEEK, cost, cost_of_lines
-from tests.bench.runs import drain
+from tests.bench.ground import Ground, get, port_of
+from tests.bench.jobs import ECHO
+from tests.bench.load import HOST, request, send
+from tests.bench.requests import cost, cost_of_lines, cost_of_older, cost_of_posts, cost_of_webhook_lines
+from tests.bench.runs import drain, fire_alone
 from tests.support import ROOT
 from tests.support.process import ServiceProcess
 
 NO_SLOWER = 1.05
 CONFIDENCE = 0.95
-ALONE = 100  # webhooks, one by one
-ALONE_APART = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,14 +38,11 @@ Part = Callable[[Ground, ServiceProcess, int], Awaitable[float]]
 
 
 async def _post_echo(_: Ground, service: ServiceProcess, __: int) -> float:
-    return await cost(service.pid, port_of(service), request("POST", "/v1/jobs", BODY), 3_000, 201)
+    return await cost(service.pid, port_of(service), request("POST", "/v1/jobs", ECHO), 3_000, 201)
 
 
 async def _post_webhook(_: Ground, service: ServiceProcess, round: int) -> float:
-    wanted = (request("POST", "/v1/jobs", _hook(index, f"post{round}")) for index in range(3_000))
-    cpu = Cpu(service.pid)
-    await send(port_of(service), wanted, status=201)
-    return cpu.microseconds() / 3_000
+    return await cost_of_posts(service, f"post{round}", 3_000)
 
 
 async def _line_echo(_: Ground, service: ServiceProcess, __: int) -> float:
@@ -57,26 +50,16 @@ async def _line_echo(_: Ground, service: ServiceProcess, __: int) -> float:
 
 
 async def _line_webhook(_: Ground, service: ServiceProcess, round: int) -> float:
-    batches = [
-        b"\n".join(_hook(index, f"batch{round}.{batch}") for index in range(LINES)) + b"\n" for batch in range(1, 9)
-    ]
-    wanted = [request("POST", "/v1/jobs/batch", batch, "application/x-ndjson") for batch in batches]
-    cpu = Cpu(service.pid)
-    await send(port_of(service), wanted, status=200, connections=1)
-    return cpu.microseconds() / len(batches) / LINES
+    return await cost_of_webhook_lines(service, f"batch{round}", 8)
 
 
 async def _get_latest(_: Ground, service: ServiceProcess, __: int) -> float:
-    (made,) = await send(port_of(service), [request("POST", "/v1/jobs", BODY)], status=201, connections=1)
+    (made,) = await send(port_of(service), [request("POST", "/v1/jobs", ECHO)], status=201, connections=1)
     return await cost(service.pid, port_of(service), request("GET", made.location.decode()), 3_000, 200)
 
 
 async def _get_older(_: Ground, service: ServiceProcess, __: int) -> float:
-    jobs = (await get(port_of(service), "/v1/jobs?queue=hooks&limit=1000"))["jobs"]
-    wanted = itertools.islice(itertools.cycle([request("GET", f"/v1/jobs/{job['id']}") for job in jobs]), 3_000)
-    cpu = Cpu(service.pid)
-    await send(port_of(service), wanted, status=200)
-    return cpu.microseconds() / 3_000
+    return await cost_of_older(service, 3_000)
 
 
 async def _drain_no_ops(_: Ground, service: ServiceProcess, round: int) -> float:
@@ -90,16 +73,7 @@ async def _drain_webhooks(ground: Ground, service: ServiceProcess, round: int) -
 
 
 async def _webhook_alone(ground: Ground, service: ServiceProcess, round: int) -> float:
-    await get(ground.sink_port, "/")
-    first = time.time() + 0.5
-    params = orjson.dumps({"url": f"http://{HOST}:{ground.sink_port}/0", "json": {"order": 7}})
-    line = b'{"kind":"http","queue":"alone%d","execute_at":%.4f,"params":%s}\n'
-    lines = [line % (round, first + index * ALONE_APART, params) for index in range(ALONE)]
-    assert await stream(port_of(service), [b"".join(lines)]) == ALONE
-    await asyncio.sleep(first - 0.1 - time.time())
-    cpu = Cpu(service.pid)
-    await asyncio.sleep(ALONE * ALONE_APART + 0.3)
-    return cpu.microseconds() / ALONE
+    return await fire_alone(ground, service, f"alone{round}")
 
 
 PARTS: dict[str, Part] = {
@@ -176,23 +150,3 @@ def checked_out(revision: str) -> Iterator[Path]:
         yield folder
     finally:
         subprocess.run([*git, "remove", "--force", str(folder)], check=True)
-
-
-def _hook(index: int, load: str) -> bytes:
-    """A webhook as applications send it; every third has a key and labels."""
-    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 3_600 + index * 7_919 % WEEK))
-    params = {
-        "url": "https://app.example/hooks/reminders",
-        "method": "POST",
-        "headers": {"X-Tenant": "t-1048"},
-        "json": {
-            "order": index,
-            "customer": "c-20931",
-            "text": "Your order ships tomorrow.",
-            "channel": ["mail", "sms"],
-        },
-    }
-    job = {"kind": "http", "queue": "hooks", "execute_at": at, "params": params}
-    if index % 3 == 0:
-        job |= {"key": f"{load}-{index}", "labels": {"tenant": f"t-{index % 50}"}}
-    return orjson.dumps(job)

@@ -20,7 +20,7 @@ from tests.support import ROOT
 from tests.support.process import ServiceProcess, cpu_seconds
 
 FUNCTIONS = "async def nothing() -> None:\n    pass\n"
-CONFIG = '[webhooks]\nallow_networks = ["127.0.0.0/8"]\n\n[kinds.nothing]\npython = "bench_functions:nothing"\n'
+CONFIG = '[%s]\nallow_networks = ["127.0.0.0/8"]\n\n[kinds.nothing]\npython = "bench_functions:nothing"\n'
 YARDSTICKS = [sys.executable, "-m", "tests.bench.yardsticks"]
 
 
@@ -48,7 +48,8 @@ class Ground(AbstractContextManager["Ground"]):
         folder = self.folder / name
         folder.mkdir()
         (folder / "bench_functions.py").write_text(FUNCTIONS)
-        service = ServiceProcess(folder=folder, config=CONFIG, root=root)
+        section = "webhooks" if "[webhooks]" in (root / "config.toml").read_text() else "http"  # its name in old trees
+        service = ServiceProcess(folder=folder, config=CONFIG % section, root=root)
         with self._on_cpu():
             service.start()
         try:

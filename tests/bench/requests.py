@@ -8,36 +8,37 @@ import os
 import time
 from statistics import median
 
-import orjson
-
-from tests.bench.ground import Cpu, Ground, port_of
+from tests.bench.ground import Cpu, Ground, get, port_of
+from tests.bench.jobs import ECHO, WEEK, webhook
 from tests.bench.load import request, send, stream
 from tests.bench.verdicts import Findings, Measure, Series
 from tests.support.process import ServiceProcess
 
 LINES = 1_000
-WEEK = 604_800
-BODY = orjson.dumps(
-    {"kind": "echo", "params": {"order": 12345, "text": "remember the milk"}, "delay": WEEK, "queue": "asked"}
-)
 
 
 async def measure_requests(ground: Ground, number: int) -> Findings:
-    """POST, batch and GET on a store that begins empty, each round beside the bare handler."""
-    bare, posts, batches, gets = [], [], [], []
+    """POST, batch and GET of webhooks and of toys on a store that begins empty, each round beside the bare handler."""
+    bare, posts, batches, gets, real_posts, real_lines, real_gets = [], [], [], [], [], [], []
     with ground.service("requests") as service:
         port, pid = port_of(service), service.pid
         await _post(service, number // 4)
-        await cost(ground.bare_pid, ground.bare_port, request("POST", "/", BODY), number // 4, 201)
+        await cost(ground.bare_pid, ground.bare_port, request("POST", "/", ECHO), number // 4, 201)
         for _ in range(ground.rounds):
-            bare.append(await cost(ground.bare_pid, ground.bare_port, request("POST", "/", BODY), number, 201))
-            posts.append(await cost(pid, port, request("POST", "/v1/jobs", BODY), number, 201))
+            bare.append(await cost(ground.bare_pid, ground.bare_port, request("POST", "/", ECHO), number, 201))
+            posts.append(await cost(pid, port, request("POST", "/v1/jobs", ECHO), number, 201))
             batches.append(await cost_of_lines(service, max(5, number // 500)))
-            (made,) = await send(port, [request("POST", "/v1/jobs", BODY)], status=201, connections=1)
+            (made,) = await send(port, [request("POST", "/v1/jobs", ECHO)], status=201, connections=1)
             gets.append(await cost(pid, port, request("GET", made.location.decode()), number, 200))
+            real_posts.append(await cost_of_posts(service, f"post{len(bare)}", number // 2))
+            real_lines.append(await cost_of_webhook_lines(service, f"batch{len(bare)}", max(5, number // 500)))
+            real_gets.append(await cost_of_older(service, number))
     post, batch, get, bare_post = median(posts), median(batches), median(gets), median(bare)
     against = f"bare 201: {bare_post:.1f} µs"
     measures = [
+        _ratio("durable POST of a webhook: CPU / bare 201", 2.6, 2.0, median(real_posts), bare_post, against),
+        _ratio("line of 1,000 webhooks: CPU / bare 201", 0.7, 0.4, median(real_lines), bare_post, against),
+        _ratio("GET of an older webhook: CPU / bare 201", 1.5, 1.2, median(real_gets), bare_post, against),
         _ratio("durable POST, 64 connections: CPU / bare 201", 3.0, 2.2, post, bare_post, against),
         _ratio("batch of 1,000 lines: CPU per job / bare 201", 0.5, 0.25, batch, bare_post, against),
         _ratio("GET by id: CPU / bare 201", 2.0, 1.5, get, bare_post, against),
@@ -103,11 +104,11 @@ async def _restart(service: ServiceProcess, waiting: int, *, must: float, goal: 
 async def _both(ground: Ground, service: ServiceProcess, number: int) -> tuple[float, float]:
     """The cost of a POST and of a GET, in answers of the bare handler in the same rounds."""
     port = port_of(service)
-    (made,) = await send(port, [request("POST", "/v1/jobs", BODY)], status=201, connections=1)
+    (made,) = await send(port, [request("POST", "/v1/jobs", ECHO)], status=201, connections=1)
     wanted = request("GET", made.location.decode())
     bare, posts, gets = [], [], []
     for _ in range(ground.rounds):
-        bare.append(await cost(ground.bare_pid, ground.bare_port, request("POST", "/", BODY), number, 201))
+        bare.append(await cost(ground.bare_pid, ground.bare_port, request("POST", "/", ECHO), number, 201))
         posts.append(await _post(service, number))
         gets.append(await cost(service.pid, port, wanted, number, 200))
     return median(posts) / median(bare), median(gets) / median(bare)
@@ -124,7 +125,7 @@ def _cost_line(name: str, costs: dict[int, float]) -> Series:
 
 
 async def _post(service: ServiceProcess, number: int) -> float:
-    return await cost(service.pid, port_of(service), request("POST", "/v1/jobs", BODY), number, 201)
+    return await cost(service.pid, port_of(service), request("POST", "/v1/jobs", ECHO), number, 201)
 
 
 async def cost(pid: int, port: int, wanted: bytes, number: int, status: int) -> float:
@@ -135,10 +136,36 @@ async def cost(pid: int, port: int, wanted: bytes, number: int, status: int) -> 
 
 
 async def cost_of_lines(service: ServiceProcess, batches: int) -> float:
-    wanted = request("POST", "/v1/jobs/batch", (BODY + b"\n") * LINES, "application/x-ndjson")
+    wanted = request("POST", "/v1/jobs/batch", (ECHO + b"\n") * LINES, "application/x-ndjson")
     cpu = Cpu(service.pid)
     await send(port_of(service), itertools.repeat(wanted, batches), status=200, connections=1)
     return cpu.microseconds() / batches / LINES
+
+
+async def cost_of_posts(service: ServiceProcess, load: str, number: int) -> float:
+    """CPU microseconds per webhook that is submitted by itself."""
+    wanted = [request("POST", "/v1/jobs", webhook(index, load)) for index in range(number)]
+    cpu = Cpu(service.pid)
+    await send(port_of(service), wanted, status=201)
+    return cpu.microseconds() / number
+
+
+async def cost_of_webhook_lines(service: ServiceProcess, load: str, batches: int) -> float:
+    """CPU microseconds per webhook that is submitted as a line of a batch."""
+    bodies = [b"\n".join(webhook(index, f"{load}.{batch}") for index in range(LINES)) for batch in range(batches)]
+    wanted = [request("POST", "/v1/jobs/batch", body + b"\n", "application/x-ndjson") for body in bodies]
+    cpu = Cpu(service.pid)
+    await send(port_of(service), wanted, status=200, connections=1)
+    return cpu.microseconds() / batches / LINES
+
+
+async def cost_of_older(service: ServiceProcess, number: int) -> float:
+    """CPU microseconds per read of webhooks that are not among the jobs written last."""
+    jobs = (await get(port_of(service), "/v1/jobs?queue=hooks&limit=1000"))["jobs"]
+    wanted = itertools.islice(itertools.cycle([request("GET", f"/v1/jobs/{job['id']}") for job in jobs]), number)
+    cpu = Cpu(service.pid)
+    await send(port_of(service), wanted, status=200)
+    return cpu.microseconds() / number
 
 
 async def _fill(service: ServiceProcess, number: int) -> None:

@@ -19,6 +19,8 @@ from tests.support.process import ServiceProcess
 
 LINES = 1_000
 LEAD = 2.0  # seconds between the submit and the first that is due
+ALONE = 100  # webhooks, one by one
+ALONE_APART = 0.02
 
 
 async def measure_lateness(ground: Ground, number: int, span: float) -> Findings:
@@ -37,6 +39,15 @@ async def measure_lateness(ground: Ground, number: int, span: float) -> Findings
         _late(f"{what}: p99 late, beyond call_at", 10, 1, p99 - bare99, f"{p99:.2f}, call_at {bare99:.2f} ms"),
     ]
     return Findings(measures=measures, series=[_spread(what, late), _spread("bare call_at", bare)])
+
+
+async def measure_alone(ground: Ground) -> Findings:
+    """Webhooks that come due one by one."""
+    with ground.service("alone") as service:
+        await fire_alone(ground, service, "warm")
+        costs = [await fire_alone(ground, service, f"alone{index}") / 1e3 for index in range(ground.rounds)]
+    name = f"webhook due alone, {1 / ALONE_APART:.0f}/s: CPU"
+    return Findings(measures=[Measure(name=name, must=1.0, goal=0.4, figure=median(costs), unit="ms")])
 
 
 async def measure_rush(ground: Ground, rate: int, span: float) -> Findings:
@@ -126,6 +137,20 @@ async def _fire(ground: Ground, service: ServiceProcess, instants: list[int]) ->
     came = await get(ground.sink_port, "/")
     assert len(came) == len(instants), f"{len(came)} of {len(instants)} webhooks came"
     return [(instant - int(due)) / 1e3 for due, instant in came]
+
+
+async def fire_alone(ground: Ground, service: ServiceProcess, queue: str) -> float:
+    """Submit webhooks that come due one by one; return the CPU microseconds per webhook from then on."""
+    await get(ground.sink_port, "/")
+    first = time.time() + 0.5
+    line = b'{"queue":"%s","execute_at":%.4f,%s}\n'
+    hook = _hook(f"http://{HOST}:{ground.sink_port}/0")
+    lines = [line % (queue.encode(), first + index * ALONE_APART, hook) for index in range(ALONE)]
+    assert await stream(port_of(service), [b"".join(lines)]) == ALONE
+    await asyncio.sleep(first - 0.1 - time.time())
+    cpu = Cpu(service.pid)
+    await asyncio.sleep(ALONE * ALONE_APART + 0.3)
+    return cpu.microseconds() / ALONE
 
 
 async def drain(service: ServiceProcess, queue: str, job: bytes, number: int) -> float:
