@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, TypeGuard
 
 import pytest
@@ -23,6 +24,8 @@ from tests.support import ROOT, SOURCE
 from tests.support.served import Served
 from tests.support.virtual import VirtualClock
 
+CODEMAP = "app/README.md"
+CHANGELOG = "CHANGELOG.md"
 MOST_LINES = {README: 200}
 LINES = 150
 
@@ -212,20 +215,75 @@ def test_compose_file_shows_the_service_to_this_machine_alone() -> None:
     assert ports == '["127.0.0.1:8080:8080"]'
 
 
+# The codemap
+
+
+def _codemap_rooms() -> dict[str, set[str]]:
+    """Return the names written as code in the row of each room."""
+    return {
+        name.strip("`/"): {code.rpartition("/")[2] for code in re.findall(r"`([^`]+)`", modules)}
+        for name, modules in rows(CODEMAP, "room")
+    }
+
+
+def test_every_room_has_a_row_in_the_codemap_and_no_other() -> None:
+    packages = {path.parent.name for path in (SOURCE / "erelong").glob("*/__init__.py")}
+
+    assert {*_codemap_rooms()} == packages | {"the root"}
+
+
+def test_every_module_is_in_the_row_of_its_room() -> None:
+    rooms = _codemap_rooms()
+    missing = []
+    for path in (SOURCE / "erelong").rglob("*.py"):
+        room, *inner = path.relative_to(SOURCE / "erelong").parts
+        is_named = path.stem in rooms[room if inner else "the root"]
+        if not is_named and not (inner and path.stem == "__init__"):
+            missing.append(path.relative_to(SOURCE))
+
+    assert missing == []
+
+
+def test_every_path_in_the_codemap_is_there() -> None:
+    """A path may begin in the root of the repository, of the package or of the engine, and end in a function."""
+    roots = (ROOT, SOURCE / "erelong", SOURCE / "erelong" / "engine")
+    paths = re.findall(r"`([a-z_]+/[a-z_/]+)((?:\.\w+)?)`", prose(CODEMAP))
+    missing = [path + end for path, end in paths if not any(_is_there(root / path, end) for root in roots)]
+
+    assert missing == []
+    assert len(paths) > 30
+
+
+def _is_there(path: Path, end: str) -> bool:
+    if end in (".py", ".toml", ".md") or path.is_dir():
+        return path.with_name(path.name + end).exists()
+    module = path.with_name(path.name + ".py")
+    return module.exists() and (not end or f"def {end[1:]}(" in module.read_text(encoding="utf-8"))
+
+
+def test_codemap_has_few_decisions_and_few_words_of_its_own() -> None:
+    numbers = [int(decision.partition(".")[0]) for decision, _ in rows(CODEMAP, "decision")]
+    words = [word for word, _ in rows(CODEMAP, "word")]
+
+    assert numbers == [*range(1, len(numbers) + 1)]
+    assert 10 <= len(numbers) <= 25
+    assert 10 <= len(words) <= 20
+
+
 # How it is written
 
 
-@pytest.mark.parametrize("page", GUIDE)
+@pytest.mark.parametrize("page", [*EVERY, CODEMAP])
 def test_page_is_short(page: str) -> None:
     assert len(read(page).splitlines()) <= MOST_LINES.get(page, LINES)
 
 
-@pytest.mark.parametrize("page", [*EVERY, "config.toml"])
+@pytest.mark.parametrize("page", [*EVERY, CODEMAP, CHANGELOG, "config.toml"])
 def test_page_has_no_odd_phrase(page: str) -> None:
     assert [match[0] for match in ODD.finditer(read(page))] == []
 
 
-@pytest.mark.parametrize("page", EVERY)
+@pytest.mark.parametrize("page", [*EVERY, CODEMAP, CHANGELOG])
 def test_links_of_a_page_lead_somewhere(page: str) -> None:
     folder = (ROOT / page).parent
     for link in LINK.findall(prose(page)):
