@@ -8,15 +8,16 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]  # PyYAML has no annotations
 
 from erelong.cli.parser import _parser
 from erelong.settings.load import load
+from erelong.settings.section import ConfigError
 from tests.bench.__main__ import _parser as bench_parser
 from tests.docs.pages import GUIDE, Block, blocks, prose
 from tests.support import ROOT
@@ -32,106 +33,146 @@ RUN_BY = {
 """Where the Python of a page is run."""
 
 
-def check_toml(block: Block, folder: Path) -> None:
+Problems = Iterator[str]
+
+
+def check_toml(block: Block, folder: Path) -> Problems:
     file = folder / "config.toml"
     file.write_text(block.text)
-    load(file, {})
+    yield from check_settings(file, {})
 
 
-def check_python(block: Block, _: Path) -> None:
-    assert block.page in RUN_BY
-    compile(block.text, block.name, "exec")
+def check_python(block: Block, _: Path) -> Problems:
+    if block.page not in RUN_BY:
+        yield f"no test runs the Python of {block.page}"
+    try:
+        compile(block.text, block.name, "exec")
+    except SyntaxError as error:
+        yield str(error)
 
 
-def check_console(block: Block, _: Path) -> None:
-    assert block.text.startswith(("$ curl ", "$ printf "))  # `test_console` pastes them
+def check_console(block: Block, _: Path) -> Problems:
+    if not block.text.startswith(("$ curl ", "$ printf ")):  # `test_console` pastes these
+        yield f"no test pastes {block.text.splitlines()[0]}"
 
 
-def check_json(block: Block, _: Path) -> None:
-    assert json.loads(block.text)
+def check_json(block: Block, _: Path) -> Problems:
+    try:
+        json.loads(block.text)
+    except ValueError as error:
+        yield str(error)
 
 
-def check_shell(block: Block, _: Path) -> None:
-    subprocess.run(["bash", "-n", "-c", block.text], check=True)
+def check_shell(block: Block, _: Path) -> Problems:
+    yield from run("bash", "-n", "-c", block.text)
     for line in block.text.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
-        assert words[0] in PROGRAMS, f"no program that is known here: {line}"
+        if words[0] not in PROGRAMS:
+            yield f"unknown program: {line}"
         match words:
-            case ["make", target, *_]:
-                assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
-                if target == "bench" and len(words) > 2:
-                    bench_parser().parse_args(words[2].removeprefix("ARGS=").split())
+            case ["make", *given]:
+                yield from check_make(*given)
             case ["docker", *given]:
-                check_docker(given)
+                yield from check_docker(*given)
             case ["export", *settings]:
-                check_settings(dict(setting.split("=", 1) for setting in settings))
+                yield from check_environment(dict(setting.split("=", 1) for setting in settings))
             case _:
                 pass
-        check_command(words)
+        yield from check_command(words)
 
 
-def check_command(words: list[str]) -> None:
-    """Read the part of a line that is a command of erelong, as erelong would."""
+def check_command(words: list[str]) -> Problems:
+    """Parse the part of a line that is a command of erelong, as erelong would."""
     for number, word in enumerate(words):
         if word in COMMANDS and "erelong" in words[:number]:
-            _parser().parse_args(words[number:])
+            yield from parse(_parser(), words[number:])
 
 
-def check_settings(environment: dict[str, str]) -> None:
-    load(None, {name: "/dev/null" if name.endswith("_FILE") else value for name, value in environment.items()})
+def parse(parser: ArgumentParser, words: list[str]) -> Problems:
+    try:
+        parser.parse_args(words)
+    except SystemExit:
+        yield f"invalid options: {shlex.join(words)}"
 
 
-def check_docker(given: list[str]) -> None:
-    """Hold its options against its own help, where there is one."""
-    assert given[0] in {"build", "compose", "cp", "exec", "run"}
-    if shutil.which("docker") is None or given[0] == "compose":
+def check_settings(file: Path | None, environment: dict[str, str]) -> Problems:
+    try:
+        load(file, environment)
+    except ConfigError as error:
+        yield from error.problems
+
+
+def check_environment(environment: dict[str, str]) -> Problems:
+    files = {name: "/dev/null" for name in environment if name.endswith("_FILE")}
+    yield from check_settings(None, environment | files)
+
+
+def check_make(target: str, *given: str) -> Problems:
+    if not re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE):
+        yield f"no target {target} in the Makefile"
+    if target == "bench" and given:
+        yield from parse(bench_parser(), given[0].removeprefix("ARGS=").split())
+
+
+def check_docker(command: str, *given: str) -> Problems:
+    """Compare its options with its own help, where docker is installed."""
+    if command not in {"build", "compose", "cp", "exec", "run"}:
+        yield f"unknown command: docker {command}"
+    if shutil.which("docker") is None or command == "compose":
         return
-    asked = subprocess.run(["docker", given[0], "--help"], capture_output=True, text=True)
+    asked = subprocess.run(["docker", command, "--help"], capture_output=True, text=True)
+    options = {word for word in given if re.fullmatch(r"--?[a-z-]+", word)} - {"-m"}  # an option of Python
     if asked.returncode == 0:
-        options = {word for word in given if re.fullmatch(r"--?[a-z-]+", word)} - {"-m"}  # which is of Python
-        assert options <= {*re.findall(r"(?<!\S)--?[a-z-]+", asked.stdout)}
+        yield from sorted(options - {*re.findall(r"(?<!\S)--?[a-z-]+", asked.stdout)})
 
 
-def check_yaml(block: Block, _: Path) -> None:
+def check_yaml(block: Block, _: Path) -> Problems:
     tree = yaml.safe_load(block.text)
-    assert tree.keys() in ({"services"}, {"groups"})
+    if tree.keys() not in ({"services"}, {"groups"}):
+        yield f"neither services nor alerts: {[*tree]}"
     for service in tree.get("services", {}).values():
         compose = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]["erelong"]
-        assert service.keys() <= compose.keys()
-        check_settings(service["environment"])
-    rules = [rule for group in tree.get("groups", []) for rule in group["rules"]]
-    for rule in rules:
-        assert rule.keys() == {"alert", "expr", "for"}
-        assert {*re.findall(r"erelong_\w+", rule["expr"])} <= {*re.findall(r"erelong_\w+", prose("docs/metrics.md"))}
+        yield from service.keys() - compose.keys()
+        yield from check_environment(service["environment"])
+    for rule in [rule for group in tree.get("groups", []) for rule in group["rules"]]:
+        yield from rule.keys() ^ {"alert", "expr", "for"}
+        yield from {*re.findall(r"erelong_\w+", rule["expr"])} - {*re.findall(r"erelong_\w+", prose("docs/metrics.md"))}
 
 
-def check_unit(block: Block, folder: Path) -> None:
+def check_unit(block: Block, folder: Path) -> Problems:
     words = re.findall(r"^ExecStart=(.*)$", block.text, re.MULTILINE)[0].split()
-    _parser().parse_args(words[1:])
+    yield from parse(_parser(), words[1:])
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not installed")
     unit = folder / "erelong.service"
     unit.write_text(block.text.replace(words[0], "/bin/true"))
     verified = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True)
-    assert str(unit) not in verified.stderr, verified.stderr
+    yield from [line for line in verified.stderr.splitlines() if str(unit) in line]
 
 
-def check_dockerfile(block: Block, folder: Path) -> None:
+def check_dockerfile(block: Block, folder: Path) -> Problems:
     lint = Path(sys.executable).with_name("hadolint")
     if not lint.exists():
         pytest.skip("hadolint is not installed")
     file = folder / "Dockerfile"
     file.write_text(block.text)
-    subprocess.run([lint, "--failure-threshold=error", file], check=True)
+    yield from run(str(lint), "--failure-threshold=error", str(file))
 
 
-def check_nginx(block: Block, _: Path) -> None:
+def check_nginx(block: Block, _: Path) -> Problems:
     lines = [line.partition("#")[0].strip() for line in block.text.splitlines()]
-    assert all(line.endswith((";", "{", "}")) for line in lines)
-    assert block.text.count("{") == block.text.count("}")
+    yield from [f"not closed: {line}" for line in lines if not line.endswith((";", "{", "}"))]
+    if block.text.count("{") != block.text.count("}"):
+        yield "braces do not match"
 
 
-CHECKS: dict[str, Callable[[Block, Path], Any]] = {
+def run(*command: str) -> Problems:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        yield done.stdout + done.stderr
+
+
+CHECKS: dict[str, Callable[[Block, Path], Problems]] = {
     "console": check_console,
     "dockerfile": check_dockerfile,
     "ini": check_unit,
@@ -146,7 +187,9 @@ CHECKS: dict[str, Callable[[Block, Path], Any]] = {
 
 @pytest.mark.parametrize("block", blocks(), ids=lambda block: f"{block.page}:{block.line}")
 def test_block_is_valid(block: Block, tmp_path: Path) -> None:
-    CHECKS[block.language](block, tmp_path)
+    problems = [*CHECKS[block.language](block, tmp_path)]
+
+    assert problems == []
 
 
 @pytest.mark.parametrize("page", sorted(RUN_BY))
@@ -156,8 +199,11 @@ def test_page_has_one_python_block_which_is_run(page: str) -> None:
 
 @pytest.mark.parametrize("page", GUIDE)
 def test_commands_in_the_text_are_valid(page: str) -> None:
-    for code in re.findall(r"`([^`]*\berelong [^`]*)`", prose(page)):
-        check_command(code.split())
+    commands = re.findall(r"`([^`]*\berelong [^`]*)`", prose(page))
+
+    problems = [problem for command in commands for problem in check_command(command.split())]
+
+    assert problems == []
 
 
 def test_no_code_stands_outside_of_a_fence() -> None:
