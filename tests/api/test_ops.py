@@ -54,7 +54,7 @@ async def test_problem_names_its_type_status_and_code(service: Served) -> None:
         "type": "/problems/job_not_found",
         "title": "Job not found",
         "status": 404,
-        "detail": "no job 'none'; it was never made, or it is gone after its retention",
+        "detail": "no job 'none'; it never existed, or was deleted by a client or retention",
         "code": "job_not_found",
         "request_id": "r1",
     }

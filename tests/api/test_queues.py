@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from erelong.errors import StoreUnavailable
-from erelong.service.factory import MAX_TERMS
+from erelong.service.factory import MAX_DEFAULTS
 from erelong.settings.queues import QueueSettings, Rate, RetryPatch
 from erelong.stores.base import Group
 from tests.support.served import Serve, Served
@@ -31,7 +31,7 @@ async def test_thousands_of_changes_of_one_queue_leave_nothing_behind(service: S
         await service.node.services.queues.put("mail", QueueSettings(concurrency=1 + number))
         service.node.services.factory.make({"kind": "echo", "queue": "mail"}, service.clock.now())
 
-    assert len(service.node.services.factory._made_terms) <= MAX_TERMS
+    assert len(service.node.services.factory._made_defaults) <= MAX_DEFAULTS
 
 
 async def test_queue_exists_once_a_job_names_it(service: Served) -> None:

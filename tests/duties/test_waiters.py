@@ -118,7 +118,7 @@ async def test_drain_lets_everybody_go_and_gives_no_slot_any_more() -> None:
 
     with waiters.hold(waiters.jobs, (1,)) as first, waiters.hold(waiters.rooms, ("q",)) as second:
         lifecycle.drain()
-        waiters.let_go()
+        waiters.release_all()
         assert (first.event.is_set(), second.event.is_set()) == (True, True)
 
     with waiters.hold(waiters.jobs, (3,)) as late:

@@ -84,7 +84,7 @@ async def test_drain_without_patience_calls_no_unbegun_job_a_failure(clock: Virt
     engine = Engine(clock=clock, handler=FakeRunner(for_ever), server=ServerSection(drain_timeout=0.0))
     await engine.node.start()
     jobs = await engine.submit_many(50)
-    await engine.until(lambda: bool(engine.node.engine.workers._line), step=0)
+    await engine.until(lambda: bool(engine.node.engine.workers._pending), step=0)
 
     await engine.node.stop()
 

@@ -375,7 +375,7 @@ async def test_late_end_of_an_abandoned_attempt_is_counted_down_and_its_result_d
 
     async with Engine(clock=clock, handler=handler, workers=WorkersSection(concurrency=1)) as engine:
         job = await engine.until_final(await engine.submit(timeout=1.0, retry=ONCE))
-        (lost,) = engine.node.engine.workers._lost
+        (lost,) = engine.node.engine.workers._abandoned
         handler.let_go.set()
         await asyncio.sleep(1)
 
@@ -464,7 +464,7 @@ async def test_job_cancelled_while_its_claim_is_under_way_never_begins(clock: Vi
 async def test_job_cancelled_between_its_claim_and_its_begin_never_begins(clock: VirtualClock) -> None:
     async with Engine(clock=clock) as engine:
         job = await engine.submit()
-        await engine.until(lambda: bool(engine.node.engine.workers._line), step=0)
+        await engine.until(lambda: bool(engine.node.engine.workers._pending), step=0)
         await engine.node.services.jobs.cancel(job.id, None, None)
         job = await engine.until_final(job, within=1)
 

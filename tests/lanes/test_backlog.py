@@ -84,7 +84,7 @@ async def test_submits_under_way_count_against_the_bound(clock: VirtualClock) ->
         with pytest.raises(BacklogFull):
             await room.take(new_jobs, NEVER_LEAVES)
 
-        room.give_back(taken[0])
+        room.release(taken[0])
         await room.take(new_jobs, NEVER_LEAVES)
 
 
@@ -282,7 +282,7 @@ async def test_room_that_a_submit_did_not_use_goes_to_the_next(clock: VirtualClo
         held = asyncio.create_task(engine.submit(delay=LATER))
         await asyncio.sleep(1)
 
-        room.give_back(taken)
+        room.release(taken)
 
         assert isinstance(await asyncio.wait_for(held, 0.1), Job)
 

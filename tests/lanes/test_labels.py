@@ -107,7 +107,7 @@ def test_what_leaves_a_blocked_lane_unrun_leaves_nothing_behind() -> None:
         bench.lanes.discard("default", job.seq)
 
     lane = bench.lanes._lane("default")
-    assert max(len(lane.turns[INSIDE]), len(lane.sublanes), len(lane.places)) <= 100
+    assert max(len(lane.turns[INSIDE]), len(lane.sublanes), len(lane.keys)) <= 100
     bench.lanes.discard("default", first.seq)
     bench.assert_empty()
 

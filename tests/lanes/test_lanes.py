@@ -95,7 +95,7 @@ def test_lane_knows_when_its_oldest_job_was_due_unless_a_priority_hides_it() -> 
 def test_lane_of_very_many_labels_leaves_it_to_the_store_which_job_is_the_oldest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lane, "MANY_STRANDS", 2)
+    monkeypatch.setattr(lane, "MANY_SUBLANES", 2)
     bench = Bench(default=by_tenant(1))
     job = bench.put(tenant="a")
     bench.put(tenant="b")

@@ -72,15 +72,15 @@ class AgendaAgainstSortedList(RuleBasedStateMachine):
         del self.model[:end]
 
     @rule(after=INSTANTS)
-    def sift(self, after: int) -> None:
+    def retain_half(self, after: int) -> None:
         """Keep every other entry of what is due later; entries that come meanwhile stay."""
-        for stretch in islice(self.agenda.stretches(after), 3):
-            self.add(max(stretch.entries[0][0] if stretch.entries else 0, 0))
-            kept = stretch.entries[::2]
+        for snapshot in islice(self.agenda.snapshots(after), 3):
+            self.add(max(snapshot.entries[0][0] if snapshot.entries else 0, 0))
+            kept = snapshot.entries[::2]
             size = len(self.agenda)
-            self.agenda.sift(stretch, kept)
+            self.agenda.retain(snapshot, kept)
             if len(self.agenda) < size:  # else it was split by the one that came
-                for entry in stretch.entries[1::2]:
+                for entry in snapshot.entries[1::2]:
                     self.model.remove(entry)
 
     @rule()

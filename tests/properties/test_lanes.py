@@ -241,7 +241,7 @@ class LanesMachine(RuleBasedStateMachine):
             assert (lane.due, lane.running) == (len(model.waiting), len(model.running))
             waiting = {seq: sublane.label for sublane in lane.sublanes.values() for seq in sublane.waiting}
             assert waiting == {seq: model.label_of(job) for seq, job in model.waiting.items()}
-            assert lane.places == {seq: (INSIDE, label) for seq, label in waiting.items() if label}
+            assert lane.keys == {seq: (INSIDE, label) for seq, label in waiting.items() if label}
             assert lane.running_by == Counter(slot.label for slot in model.running if slot.label)
             if not lane.due and not lane.running:
                 assert (lane.sublanes, lane.due_for) == ({}, {})

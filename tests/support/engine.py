@@ -92,7 +92,7 @@ class Engine:
     def assert_all_given_back(self) -> None:
         """Nobody holds a slot, a worker or a label any more."""
         lanes, workers = self.node.engine.lanes._lanes.values(), self.node.engine.workers
-        assert [(lane.running, lane.due, lane.sublanes, lane.places) for lane in lanes] == [(0, 0, {}, {})] * len(lanes)
+        assert [(lane.running, lane.due, lane.sublanes, lane.keys) for lane in lanes] == [(0, 0, {}, {})] * len(lanes)
         assert workers.running == 0
         assert workers.free == self.node.config.workers.concurrency
 

@@ -90,7 +90,7 @@ class Bench:
         for lane in self.lanes._lanes.values():
             kept: tuple[Sized, ...] = (
                 lane.sublanes,
-                lane.places,
+                lane.keys,
                 lane.due_for,
                 lane.running_by,
                 [*chain(*lane.turns.values())],

@@ -106,7 +106,7 @@ class JobRoutes:
         )
         found = await self._services.jobs.list(query)
         page = found[: asked.limit]
-        shown, taken = await self._services.jobs.whole(page) if is_full else (page, len(page))
+        shown, taken = await self._services.jobs.read_page(page) if is_full else (page, len(page))
         last = page[taken - 1] if taken < len(found) else None
         cursor = conditions.write_cursor(filters, (last.due_at or 0, last.seq)) if last else None
         views = [job_view(job, self._services.jobs.waiting_for(job, now), is_full=is_full) for job in shown]

@@ -1,1 +1,1 @@
-"""How loops run, wake and stop, and how requests wait."""
+"""Background loops and waiting requests: how they start, wake and stop."""

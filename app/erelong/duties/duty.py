@@ -1,4 +1,4 @@
-"""How a background loop runs: supervised, counted, backed off, restarted, and visible in `/readyz`."""
+"""Supervises background loops: counts failures, backs off, restarts, and reports to `/readyz`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from erelong.telemetry.metrics import Metrics
 
 FIRST_PAUSE = 0.5
-MAX_PAUSE = 1.0  # after an outage, work must resume at once
+MAX_PAUSE = 1.0  # short, so that work resumes soon after an outage
 LOG_INTERVAL = 60.0
 FIRST_RETRY = 1.0
 MAX_RETRY = 60.0
@@ -28,7 +28,7 @@ log = get_logger(__name__)
 
 
 class Work(Protocol):
-    """What a duty does again and again."""
+    """The work that a duty repeats."""
 
     @property
     def name(self) -> str:
@@ -36,18 +36,18 @@ class Work(Protocol):
         ...
 
     async def ready(self) -> None:
-        """Wait until there is something to do; may return early."""
+        """Wait until there may be work."""
         ...
 
     async def lap(self) -> None:
-        """Do what there is to do. A lap that raised is repeated."""
+        """Do the pending work. A lap that raises is repeated."""
         ...
 
 
 class Duty:
-    """One loop around a piece of work. Only `stop` ends it: failed laps are repeated, a task that ends is restarted.
+    """One loop around a piece of work. Only `stop` ends it: a failed lap is repeated, an ended task restarted.
 
-    A full disk is no failure of the duty: the store reports it, and reads continue.
+    A full disk is not a failure of the duty: the store reports it, and reads continue.
     """
 
     def __init__(self, *, work: Work, metrics: Metrics) -> None:
@@ -56,7 +56,7 @@ class Duty:
         self._task: asyncio.Task[None] | None = None
         self._restart: asyncio.TimerHandle | None = None
         self._is_stopped = False
-        self._is_behind = False  # a lap is owed: no waiting for something to do
+        self._is_behind = False  # a lap has failed: repeat it without waiting for work
         self._failed_laps = 0
         self._logged_at = -math.inf
         self._last_error = ""
@@ -71,7 +71,7 @@ class Duty:
         self._task.add_done_callback(self._ended)
 
     async def stop(self) -> None:
-        """End the loop; a lap that is under way is cancelled."""
+        """End the loop and cancel the current lap."""
         self._is_stopped = True
         if self._restart is not None:
             self._restart.cancel()
@@ -80,7 +80,7 @@ class Duty:
             await asyncio.wait({self._task})
 
     def status(self) -> str:
-        """Return "ok", or what is wrong, for `/readyz`."""
+        """Return "ok" or the reason of the failure, for `/readyz`."""
         if self._is_stopped:
             return "stopped"
         if self.failures:
@@ -96,7 +96,7 @@ class Duty:
                 self.lap_began_at = loop.time()
                 await self._work.lap()
                 self.lap_began_at = None
-            except Exception as error:  # noqa: BLE001 - around a lap: logged and counted there
+            except Exception as error:  # noqa: BLE001 - around a lap: `_failed` logs and counts it
                 self.lap_began_at = None
                 self._failed(error)
                 await asyncio.sleep(self._pause())
@@ -105,7 +105,7 @@ class Duty:
                     self._recovered()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Restart a loop that ended although nobody stopped it: it was cancelled, or met what is no Exception."""
+        """Restart a loop that ended without `stop`: it was cancelled, or a BaseException ended it."""
         if self._is_stopped:
             return
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
@@ -138,7 +138,7 @@ class Duty:
 
 
 class SetAside(Generic[K]):
-    """Items that failed alone: counted, shown in `/readyz`, and due again after growing pauses."""
+    """Items that failed alone: counted, shown in `/readyz`, and retried after growing pauses."""
 
     def __init__(self, *, name: str, metrics: Metrics) -> None:
         self._name = name
@@ -147,7 +147,7 @@ class SetAside(Generic[K]):
         self._last_error = ""
 
     def add(self, item: K, error: Exception) -> float:
-        """Note that an item failed; return the seconds until it should be tried again."""
+        """Note that an item failed; return the seconds until its retry."""
         failures = self.failures[item] = self.failures.get(item, 0) + 1
         self._last_error = f"{item}: {error}"
         self._metrics.set_aside.values[self._name,] += 1
@@ -157,7 +157,7 @@ class SetAside(Generic[K]):
         return min(FIRST_RETRY * 2.0 ** min(failures - 1, 10), MAX_RETRY)
 
     def remove(self, items: Iterable[K]) -> None:
-        """Forget items that worked, or that are gone."""
+        """Forget items that succeeded or are gone."""
         for item in items if self.failures else ():
             self.failures.pop(item, None)
 
@@ -168,10 +168,10 @@ class SetAside(Generic[K]):
 
 
 async def in_halves(items: Sequence[T], do: Callable[[Sequence[T]], Awaitable[object]]) -> list[tuple[T, Exception]]:
-    """Do something with many items at once; if that fails, with halves of them, until what fails is alone.
+    """Process many items at once; if that fails, in halves, until each bad item is alone.
 
     Return the items that failed alone, each with its error. Raise if the error is not about items (the store is full or
-    down), or if nothing works at all.
+    down), or if every attempt fails.
     """
     alone: list[tuple[T, Exception]] = []
     has_worked, failures = False, 0

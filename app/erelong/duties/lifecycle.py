@@ -1,4 +1,4 @@
-"""Where the service is in its life: the one state that everything that stops goes by."""
+"""The phase of the service: the one state that every part checks before it stops."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from erelong.errors import Draining
 
 
 class Phase(Enum):
-    """What the service does just now."""
+    """The current phase of the service."""
 
     STARTING = auto()
     RUNNING = auto()
@@ -17,7 +17,7 @@ class Phase(Enum):
 
 
 class Lifecycle:
-    """Goes from starting to stopped, never back. `is_draining` holds from the drain on, also when it is over."""
+    """Goes from starting to stopped, never back. `is_draining` stays true after the drain."""
 
     def __init__(self) -> None:
         self.phase = Phase.STARTING
@@ -27,7 +27,7 @@ class Lifecycle:
         self.phase = Phase.RUNNING
 
     def drain(self) -> None:
-        """Take no new work and start nothing more."""
+        """Refuse new work and start no more attempts."""
         self.is_draining = True
         if self.phase is not Phase.STOPPED:
             self.phase = Phase.DRAINING

@@ -1,4 +1,4 @@
-"""A passive wake-up: whoever has news sets it, whoever waits for news owns it."""
+"""A passive wake-up: producers set it, and its one consumer waits for it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import asyncio
 
 
 class Signal:
-    """Level-triggered: set while nobody waits, it ends the next wait at once.
+    """A level-triggered event: if it is set before the wait, the wait returns at once.
 
-    An `asyncio.Event` would do, but it asks the system for the process in each wait.
+    An `asyncio.Event` makes a system call (getpid) in each wait.
     """
 
     __slots__ = ("_sleeper", "is_set")

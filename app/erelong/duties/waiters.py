@@ -1,4 +1,4 @@
-"""Requests that are held until something happens: bounded in number, woken by topic, let go at a drain."""
+"""Held requests: limited in number, woken by topic, released at a drain."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Client(Protocol):
-    """Who asked, and may leave before there is an answer."""
+    """The client of a held request, which may disconnect before the response."""
 
     @property
     def is_gone(self) -> bool: ...
 
     def wakes(self, event: asyncio.Event) -> AbstractContextManager[None]:
-        """Set the event when the client leaves."""
+        """Set the event when the client disconnects."""
         ...
 
 
 class _NeverLeaves:
-    """Who asks from within."""
+    """A caller inside the process."""
 
     is_gone = False
 
@@ -40,7 +40,7 @@ NEVER_LEAVES: Final[Client] = _NeverLeaves()
 
 
 class Waiter:
-    """One held request. `has_slot`: whether there was room for it; if not, it must not wait."""
+    """One held request. Without a slot (`has_slot`) it must not wait."""
 
     __slots__ = ("event", "has_slot", "number")
 
@@ -51,7 +51,7 @@ class Waiter:
 
 
 class Topic(Generic[K]):
-    """Who waits for news about what, by key; `held` is empty when nobody does."""
+    """The held requests of one topic, by key."""
 
     def __init__(self) -> None:
         self.held: dict[K, list[Waiter]] = {}
@@ -71,13 +71,13 @@ class Topic(Generic[K]):
                 del self.held[key]
 
     def wake(self, keys: Iterable[K]) -> None:
-        """Wake all who wait for one of these."""
+        """Wake all requests that wait for one of these keys."""
         for key in keys if self.held else ():
             for waiter in self.held.get(key, ()):
                 waiter.event.set()
 
     def wake_first(self, *keys: K) -> None:
-        """Wake the one that has waited longest for any of these and has not been woken yet."""
+        """Wake the longest-waiting request for any of these keys that is not woken yet."""
         waiting = [waiter for key in keys for waiter in self.held.get(key, ()) if not waiter.event.is_set()]
         if waiting:
             min(waiting, key=lambda waiter: waiter.number).event.set()
@@ -87,8 +87,8 @@ class Topic(Generic[K]):
 
 
 class Waiters:
-    """All held requests, at most `limit` at once whatever they wait for: changes of jobs by `seq`, room in queues by
-    name, and jobs of pull kinds by kind and queue (None: any queue).
+    """All held requests, at most `limit`. The topics are changes of jobs by `seq`, room in queues by name, and jobs of
+    pull kinds by kind and queue (None: any queue).
     """
 
     def __init__(self, *, limit: int, lifecycle: Lifecycle) -> None:
@@ -101,7 +101,7 @@ class Waiters:
 
     @contextmanager
     def hold(self, topic: Topic[K], keys: Collection[K], client: Client = NEVER_LEAVES) -> Iterator[Waiter]:
-        """Hold a request: its event is set at news about the keys, when its client leaves, and at a drain."""
+        """Hold a request. Its event is set when a key is woken, its client disconnects, or the drain starts."""
         self._number += 1
         waiter = Waiter(self._number, self._left > 0 and not self._lifecycle.is_draining)
         self._left -= waiter.has_slot
@@ -113,7 +113,7 @@ class Waiters:
             topic.remove(waiter, keys)
             self._left += waiter.has_slot
 
-    def let_go(self) -> None:
-        """Wake everybody: the service drains."""
+    def release_all(self) -> None:
+        """Wake all requests, because the service drains."""
         for topic in (self.jobs, self.rooms, self.polls):
             topic.wake_all()

@@ -1,1 +1,1 @@
-"""What moves jobs: from their due time to a worker, and their outcome to the disk."""
+"""Moves jobs from their due time to a worker, and their outcomes to the disk."""

@@ -1,4 +1,4 @@
-"""The heap of due times: who is next, and when; of far ones only as many as fit."""
+"""The heap of due times: which job is next, and when. It holds a limited number of entries."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from itertools import islice
 from operator import itemgetter, le
 from typing import NamedTuple, Protocol
 
-_PIECES = 16  # of an overfull slot: with fewer an entry moves more often, with more the slots get small
+_PIECES = 16  # per overfull slot: fewer move each entry more often, more make slots too small
 _LEAST_SLOT = 2
 NEVER = 2**63 - 1
-NOWHERE = (NEVER, NEVER)  # an edge behind which nothing lies
+NO_EDGE = (NEVER, NEVER)  # no entry lies beyond it
 
 _due, _seq = itemgetter(0), itemgetter(1)
 
@@ -25,37 +25,37 @@ class Settable(Protocol):
 
 
 class Agenda:
-    """Pairs of (due, seq), the earliest due first; of those due at one instant the first to come is the first to go.
+    """Pairs of (due, seq), the earliest due first. Entries due at the same instant leave in the order they came.
 
-    It ignores entries beyond `edge`, the last pair it takes: the store has them. Above `limit` entries it drops the
-    latest and moves the edge back to the first of those. It sets `low` when `refill_at` or fewer entries are left.
-    `Refill` moves the edge forward and reads the entries before it from the store.
+    It ignores entries beyond `edge`: the store has them. Above `limit` entries it drops the latest and moves the edge
+    back to the first dropped one. It sets `low` when `refill_at` or fewer entries are left. `Refill` moves the edge
+    forward and reads the entries before it from the store.
 
-    There is no cancel: whoever pops an entry that has gone stale drops it. Should the stale ones get many, `stretches`
-    and `sift` let them be looked through, a few thousand at a time.
+    There is no cancel: the scheduler drops stale entries when it pops them. If they become many, `snapshots` and
+    `retain` remove them, a few thousand entries at a time.
 
-    A pending entry is 16 bytes in the columns of a slot, not a Python object: a heap of objects takes ten times the
-    memory and stalls the loop at every full garbage collection. Only the few at the front are sorted, as pairs:
+    A pending entry is 16 bytes in the columns of a slot. A heap of Python objects would take ten times the memory and
+    stall the loop at every full garbage collection. Only the front is sorted, as pairs:
 
         front             slots[0]             slots[1]             slots[-1]
-        sorted            as they came         as they came         as they came
+        sorted            unsorted             unsorted             unsorted
                    starts[0]            starts[1]            starts[-1]             (no end)
 
-    What holds between two calls:
+    Invariants between two calls:
 
-    * All of the front is due at or before `starts[0]`; all of `slots[i]` from `starts[i]` to `starts[i + 1]`, both
-      included. Of entries due at one instant, those further left came first. So a flood due at a single instant is
-      no case of its own: it fills slot after slot, which all start there.
-    * Neither the front nor a slot holds more than `slot_size` entries: to sort or to split one (1 ms) is the most
-      that a call has to do at once. There is always a slot, and only the last may be empty.
-    * `earliest` is the least due of all.
+    * The front is due at or before `starts[0]`, and `slots[i]` from `starts[i]` to `starts[i + 1]`, both included. Of
+      entries due at one instant, those further left came first. A flood due at a single instant needs no special
+      case: it fills several slots with the same start.
+    * The front and each slot hold at most `slot_size` entries, so a call sorts or splits at most that many. There is
+      always a slot, and only the last may be empty.
+    * `earliest` is the lowest due instant.
     """
 
     def __init__(
         self, *, earlier: Settable | None = None, low: Settable | None = None, limit: int = NEVER, slot_size: int = 4096
     ) -> None:
-        """Begin empty; `earlier` is set after an entry has come in that is due before all others."""
-        self.edge = NOWHERE
+        """Start empty; set `earlier` when a new entry is due before all others."""
+        self.edge = NO_EDGE
         self.refill_at = -1
         self._earlier = earlier
         self._low = low
@@ -75,7 +75,7 @@ class Agenda:
         return None if self.earliest == NEVER else self.earliest
 
     def add(self, due: int, seq: int) -> None:
-        """Put in one entry; its due may lie in the past."""
+        """Add one entry; its due instant may be in the past."""
         if (due, seq) > self.edge:
             return
         index = bisect_right(self._starts, due) - 1
@@ -96,7 +96,7 @@ class Agenda:
                 self._earlier.set()
 
     def extend(self, pairs: Iterable[tuple[int, int]]) -> None:
-        """Put in many entries, quicker than one by one unless thinly strewn; sets `earlier` at most once."""
+        """Add many entries, faster than one by one unless they are sparse; set `earlier` at most once."""
         batch = sorted(pairs, key=_due)
         if batch and batch[-1][0] >= self.edge[0]:
             batch = [pair for pair in batch if pair <= self.edge]
@@ -113,7 +113,7 @@ class Agenda:
                 self._earlier.set()
 
     def pop(self, now: int, limit: int) -> list[tuple[int, int]]:
-        """Take out what is due at or before `now`, the earliest first, at most `limit` entries."""
+        """Remove and return the entries due at or before `now`, the earliest first, at most `limit`."""
         limit = min(limit, self._size)
         taken: list[tuple[int, int]] = []
         while self.earliest <= now and len(taken) < limit:
@@ -128,18 +128,20 @@ class Agenda:
             self._low.set()
         return taken
 
-    def stretches(self, after: int) -> Iterator[Stretch]:
-        """What is due after an instant, and a little before, in parts of at most `slot_size` entries; others may call
-        in between."""
-        for slot in self._slots[max(0, bisect_right(self._starts, after) - 1) :]:
-            yield Stretch(slot, list(zip(slot.dues, slot.seqs, strict=True)))
+    def snapshots(self, after: int) -> Iterator[Snapshot]:
+        """Yield the entries due after an instant, and some before it, in parts of at most `slot_size`.
 
-    def sift(self, stretch: Stretch, kept: Iterable[tuple[int, int]]) -> None:
-        """Drop what is not kept of a stretch; what has come in since it was taken stays."""
-        index = next((index for index, slot in enumerate(self._slots) if slot is stretch.slot), None)
+        The agenda may change between two parts.
+        """
+        for slot in self._slots[max(0, bisect_right(self._starts, after) - 1) :]:
+            yield Snapshot(slot, list(zip(slot.dues, slot.seqs, strict=True)))
+
+    def retain(self, snapshot: Snapshot, kept: Iterable[tuple[int, int]]) -> None:
+        """Drop the entries of a snapshot that are not in `kept`; entries added since then stay."""
+        index = next((index for index, slot in enumerate(self._slots) if slot is snapshot.slot), None)
         if index is None:
-            return  # it was split or opened meanwhile
-        slot, old = stretch.slot, len(stretch.entries)
+            return  # the slot was split or opened meanwhile
+        slot, old = snapshot.slot, len(snapshot.entries)
         pairs = list(kept)
         self._size -= old - len(pairs)
         slot.dues = array("q", map(_due, pairs)) + slot.dues[old:]
@@ -150,9 +152,9 @@ class Agenda:
             self.earliest = min(self._slots[0].dues, default=NEVER)
 
     def _trim(self) -> None:
-        """Drop the latest slots; an eighth is dropped at once, so that this is rare.
+        """Drop the latest slots, an eighth of the limit at once, so that this is rare.
 
-        Entries that are kept and due at the very instant of the edge will be read once more.
+        Kept entries due exactly at the edge are read again later.
         """
         kept = self._limit - self._limit // 8
         while self._size > kept and len(self._slots) > 1:
@@ -161,7 +163,7 @@ class Agenda:
         self.refill_at = self._limit // 2
 
     def _insert(self, due: int, seq: int) -> None:
-        """Put an entry into the front; when that has grown too long, its later half becomes the first slot."""
+        """Add an entry to the front; if that is too long, make its later half the first slot."""
         self._front.insert(bisect_right(self._front, due, key=_due), (due, seq))
         if len(self._front) > self._slot_size:
             half = self._slot_size // 2
@@ -171,7 +173,7 @@ class Agenda:
             self._slots.insert(0, _Slot(array("q", map(_due, later)), array("q", map(_seq, later))))
 
     def _put_run(self, dues: array[int], seqs: array[int], begin: int) -> int:
-        """Put in as many of these sorted entries as go to one place together; return where the rest begins."""
+        """Add as many of these sorted entries as fit one slot; return the index of the rest."""
         index = bisect_right(self._starts, dues[begin]) - 1
         if index < 0:
             self._insert(dues[begin], seqs[begin])
@@ -187,9 +189,11 @@ class Agenda:
         return end
 
     def _split(self, index: int) -> None:
-        """Replace a slot that has one entry too many by smaller ones."""
+        """Replace an overfull slot with smaller ones."""
         slot = self._slots[index]
-        in_order = all(map(le, slot.dues, islice(slot.dues, 1, None)))  # a constant delay, or a single instant
+        in_order = all(
+            map(le, slot.dues, islice(slot.dues, 1, None))
+        )  # typical of a constant delay or a single instant
         pieces = slot.cut(self._slot_size) if in_order else slot.share_out()
         self._slots[index : index + 1] = pieces
         self._starts[index + 1 : index + 1] = [min(piece.dues) for piece in pieces[1:]]
@@ -204,8 +208,8 @@ class Agenda:
             self._slots.append(_Slot())
 
 
-class Stretch(NamedTuple):
-    """A part of the agenda as it was when somebody looked."""
+class Snapshot(NamedTuple):
+    """The entries of one slot at one moment."""
 
     slot: _Slot
     entries: list[tuple[int, int]]
@@ -213,7 +217,7 @@ class Stretch(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Slot:
-    """Entries in the order they came, as two columns."""
+    """Entries in the order they came, in two columns."""
 
     dues: array[int] = field(default_factory=lambda: array("q"))
     seqs: array[int] = field(default_factory=lambda: array("q"))
@@ -222,7 +226,7 @@ class _Slot:
         return [_Slot(self.dues[:at], self.seqs[:at]), _Slot(self.dues[at:], self.seqs[at:])]
 
     def share_out(self) -> list[_Slot]:
-        """Make slots of equal spans of time, none of them empty: at least two, as the dues differ."""
+        """Return slots of equal time spans, none empty: at least two, since the due instants differ."""
         low = min(self.dues)
         span = (max(self.dues) - low) // _PIECES + 1
         pieces = [_Slot() for _ in range(_PIECES)]

@@ -1,4 +1,4 @@
-"""What follows once something is stored: the agenda, the lanes, waiting requests, counts and the log."""
+"""Applies each stored change to the agenda, the lanes, waiting requests, metrics and the log."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from erelong.stores.base import Claim, Ending
     from erelong.telemetry.metrics import Metrics
 
-_WELL = End.SUCCEEDED
+_SUCCEEDED = End.SUCCEEDED
 _seq_of, _queue_of, _kind_of = itemgetter(PLACES["seq"]), itemgetter(PLACES["queue"]), itemgetter(PLACES["kind"])
 _late_by_of = itemgetter(PLACES["late_by"])
 _kind_and_queue_of = itemgetter(PLACES["kind"], PLACES["queue"])
@@ -36,7 +36,7 @@ log = get_logger(__name__)
 
 
 class Changes:
-    """The one place for consequences. Whoever has stored something calls the method that says what it was."""
+    """Applies the consequences of a write: the writer calls the method for that kind of write."""
 
     def __init__(
         self, *, agenda: Agenda, rechecks: Agenda, lanes: Lanes, waiters: Waiters, metrics: Metrics, now: Now
@@ -49,7 +49,7 @@ class Changes:
         self._now = now
 
     def added(self, entries: Sequence[AddResult | None]) -> None:
-        """Jobs were submitted, and perhaps others changed whose keys they met."""
+        """Apply a submit: new jobs, and changes of the jobs that hold their keys."""
         instants = []
         submitted: dict[str, int] = {}
         for entry in entries:
@@ -77,11 +77,11 @@ class Changes:
             self._agenda.extend(instants)
 
     def changed(self, before: Job, after: Job) -> None:
-        """A job was changed: by a request, or because it expired, was dropped or was answered for."""
+        """Apply a change of a job: by a request, an expiry, a drop or the end of a lease."""
         was_in_lane = before.state is State.SCHEDULED and self._leave_queue(before)
         if (wakes_at := after.wakes_at) is not None:
             self._agenda.add(wakes_at, after.seq)
-        elif was_in_lane:  # perhaps already in its next life, if this answer came late: the row decides
+        elif was_in_lane:  # its row may have changed again since: re-read it
             self._rechecks.add(self._now(), after.seq)
         if after.is_final:
             self._note_final(after)
@@ -94,14 +94,14 @@ class Changes:
         self._jobs.wake((job.seq,))
 
     def not_claimed(self, claim: Claim) -> None:
-        """Some jobs could not be claimed: they are not due any more, or cannot be read and have failed."""
+        """Apply a refused claim: the jobs are no longer due, or are unreadable and have failed."""
         self._agenda.extend(claim.early)
         for job in claim.unreadable:
             self._note_final(job)
         self._wake(claim.unreadable)
 
     def started(self, jobs: Sequence[Job]) -> None:
-        """Attempts begin; counted by runs of the same kind and queue."""  # hot: drain
+        """Count the starts of attempts, in runs of the same kind and queue."""  # hot: drain
         groups: defaultdict[tuple[str, str], list[Job]] = defaultdict(list)
         for kind_and_queue, alike in groupby(jobs, key=_kind_and_queue_of):
             groups[kind_and_queue] += alike
@@ -114,44 +114,44 @@ class Changes:
             self._wake(jobs)
 
     def ended(self, endings: Sequence[Ending]) -> None:
-        """Attempts are over and their outcomes stored."""  # hot: drain
-        well = [job for job, outcome, _, _ in endings if outcome.end is _WELL]
-        for kind, jobs in counted(map(_kind_of, well)).items():
+        """Apply stored outcomes."""  # hot: drain
+        successes = [job for job, outcome, _, _ in endings if outcome.end is _SUCCEEDED]
+        for kind, jobs in counted(map(_kind_of, successes)).items():
             self._metrics.finished.values[kind, State.SUCCEEDED.word] += jobs
-        tells_all = log.has_debug
-        for ending in endings if tells_all or len(well) < len(endings) else ():
-            if tells_all or ending.outcome.end is not _WELL:
+        logs_all = log.has_debug
+        for ending in endings if logs_all or len(successes) < len(endings) else ():
+            if logs_all or ending.outcome.end is not _SUCCEEDED:
                 self._note_end(ending)
         if self._jobs.held or self._rooms.held:
             self._wake([ending.job for ending in endings])
 
     def lost(self, before: Job, after: Job) -> None:
-        """An attempt was lost with the process that ran it."""
+        """Apply the loss of an attempt with the process that ran it."""
         report_loss(after)
         self._metrics.ended.values[after.kind, End.LOST] += 1
         self.changed(before, after)
 
     def lease_ended(self, before: Job, after: Job, outcome: Outcome) -> None:
-        """A worker outside has answered for its job, or its lease has run out."""
+        """Apply the end of a lease, by its worker or because it ran out."""
         self._metrics.ended.values[after.kind, outcome.end] += 1
         self._metrics.duration.note(after.kind, max(0, self._now() - (before.started_at or 0)) / SECOND)
         report_end(before, outcome, after)
         self.changed(before, after)
 
     def reread(self, queue: str, seq: int, job: Job | None) -> None:
-        """This is what the store has of a job after a write that may have been done (None: it is gone)."""
+        """Apply the stored form of a job after a write whose result is unknown (None: it is gone)."""
         self._lanes.discard(queue, seq)
         if job is not None and (wakes_at := job.wakes_at) is not None:
             self._agenda.add(wakes_at, seq)
         self._jobs.wake((seq,))
         self._rooms.wake((queue,))
 
-    def left(self, queue: str) -> None:
-        """A queue may have room: its settings have changed, or room that was held was given back."""
+    def room_changed(self, queue: str) -> None:
+        """Wake submits that wait for room in a queue: its settings have changed."""
         self._rooms.wake((queue,))
 
     def _leave_queue(self, job: Job) -> bool:
-        """Note that a job waits no more; return whether its lane had it."""
+        """Remove a job that no longer waits; return whether it was in its lane."""
         self._rooms.wake((job.queue,))
         return self._lanes.discard(job.queue, job.seq)
 
@@ -160,14 +160,14 @@ class Changes:
         report_end(ending.job, ending.outcome, after)
         if (wakes_at := after.wakes_at) is not None:
             self._agenda.add(wakes_at, after.seq)
-        if after.is_final and ending.outcome.end is not _WELL:
+        if after.is_final and ending.outcome.end is not _SUCCEEDED:
             self._note_final(after)
 
     def _note_final(self, job: Job) -> None:
         self._metrics.finished.values[job.kind, job.state.word] += 1
 
     def _wake(self, jobs: Sequence[Job]) -> None:
-        """Wake those who wait for these jobs, or for room where they waited."""
+        """Wake requests that wait for these jobs, or for room in their queues."""
         if self._jobs.held:
             self._jobs.wake(map(_seq_of, jobs))
         if self._rooms.held:

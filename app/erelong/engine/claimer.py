@@ -1,4 +1,4 @@
-"""Claims due jobs whose slots were taken; what cannot be claimed gives its slot back and is due again."""
+"""Claims due jobs that have a slot. A job that cannot be claimed frees its slot and is due again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _seq_of = itemgetter(PLACES["seq"])
 
 
 class Claimer:
-    """Used by the dispatcher for jobs that run here, and by leases for jobs of pull kinds."""
+    """Claims jobs for the dispatcher and, if they are of pull kinds, for leases."""
 
     def __init__(
         self, *, store: Store, rechecks: Agenda, lanes: Lanes, changes: Changes, metrics: Metrics, now: Now
@@ -39,9 +39,9 @@ class Claimer:
         self.aside: SetAside[int] = SetAside(name="dispatcher", metrics=metrics)
 
     async def claim(self, slots: dict[int, Slot], claimed: list[tuple[Job, Slot]]) -> None:
-        """Claim jobs, and append each that was claimed with its slot; `slots` is emptied.
+        """Claim jobs, append each claimed one with its slot to `claimed`, and empty `slots`.
 
-        Raise if the store does not answer; what was claimed until then is in `claimed` all the same.
+        Raise if the store fails; `claimed` then has the jobs claimed before.
         """
         now, pauses = self._now(), dict.fromkeys(slots, STORE_PAUSE)
 

@@ -1,4 +1,4 @@
-"""Outcomes on their way to the disk: gathered, saved together, kept in line until they are there."""
+"""Saves outcomes: gathers them, writes them together, and keeps them until they are on disk."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from erelong.telemetry.metrics import Metrics
 
 MAX_SAVE = 1_000
-GATHER_TIME = 0.005  # nobody waits for these commits: fewer and larger ones halve their cost
-RUSH = 50  # outcomes of one commit; when they come so fast, the next ones gather for longer
+GATHER_TIME = 0.005  # no client waits for these commits: fewer, larger ones halve their cost
+RUSH = 50  # outcomes in one commit from which the next ones are gathered for longer
 RUSH_TIME = 0.02
 FLUSH_TIME = 5.0
 
-_WELL = End.SUCCEEDED
+_SUCCEEDED = End.SUCCEEDED
 
 log = get_logger(__name__)
 
 
 class Completer:
-    """Stores what outcomes make of their jobs. A bounded number may wait for the disk: when it is full, nothing more
-    should begin, and `room` is set when that has passed.
+    """Saves the outcomes of attempts. At most `max_unsaved` may wait for the disk: when it is full, no attempt should
+    start, and `room` is set when there is room again.
     """
 
     name = "completer"
@@ -53,10 +53,10 @@ class Completer:
         self._now = now
         self._unsaved: list[Ending] = []
         self.aside: SetAside[int] = SetAside(name=self.name, metrics=metrics)
-        self._has_some = Signal()
-        self.ready = self._has_some.wait
-        self._is_clear = asyncio.Event()
-        self._is_clear.set()
+        self._has_unsaved = Signal()
+        self.ready = self._has_unsaved.wait
+        self._all_saved = asyncio.Event()
+        self._all_saved.set()
         self._is_hurried = False
 
     def __len__(self) -> int:
@@ -67,14 +67,14 @@ class Completer:
         return len(self._unsaved) + len(self.aside.failures) >= self._max_unsaved
 
     def add(self, *endings: Ending) -> None:
-        """Take running jobs' attempts that are over; how long the next ones must wait is found here."""
-        self._unsaved += [ending if ending.outcome.end is _WELL else _with_backoff(ending) for ending in endings]
+        """Take attempts that are over, and compute the wait before each retry."""
+        self._unsaved += [ending if ending.outcome.end is _SUCCEEDED else _with_backoff(ending) for ending in endings]
         if self._unsaved:
-            self._has_some.set()
-            self._is_clear.clear()
+            self._has_unsaved.set()
+            self._all_saved.clear()
 
     async def lap(self) -> None:
-        """Save what has come, the oldest first; what could not be saved stays in line for the next lap."""
+        """Save the unsaved outcomes, the oldest first; the next lap repeats those that fail."""
         while self._unsaved:
             batch, was_full = self._unsaved[:MAX_SAVE], self.is_full
             for ending, error in await in_halves(batch, self._save):
@@ -82,16 +82,16 @@ class Completer:
             if was_full:
                 self._room.set()
             saved = len(batch)
-            del batch  # or its jobs would stay in memory while this sleeps
+            del batch  # frees its jobs before the sleep
             if not self._is_hurried and len(self._unsaved) < MAX_SAVE:
                 await asyncio.sleep(GATHER_TIME if saved < RUSH else RUSH_TIME)
-        self._is_clear.set()
+        self._all_saved.set()
 
     async def flush(self, within: float = FLUSH_TIME) -> int:
         """Wait up to `within` seconds for all outcomes to be saved; return how many were not."""
         self._is_hurried = True
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._is_clear.wait(), within)
+            await asyncio.wait_for(self._all_saved.wait(), within)
         return len(self)
 
     async def _save(self, endings: Sequence[Ending]) -> None:
@@ -100,7 +100,7 @@ class Completer:
         self._changes.ended(endings if verdicts.count(FINISHED) == len(endings) else self._saved(endings, verdicts))
 
     def _forget(self, saved: Sequence[Ending]) -> None:
-        """Take off what is saved: the first in line, except after one that will be set aside."""
+        """Remove saved endings: the first ones, except after one that will be set aside."""
         first = 0
         while self._unsaved[first] is not saved[0]:
             first += 1
@@ -109,17 +109,17 @@ class Completer:
             self.aside.remove([ending.seq for ending in saved])
 
     def _saved(self, endings: Sequence[Ending], verdicts: Verdicts) -> Sequence[Ending]:
-        """Return those that are stored; another change was before the others."""
+        """Return the endings that are stored; another change came before the others."""
         saved = []
         for ending, verdict in zip(endings, verdicts, strict=True):
-            if verdict.is_saved or verdict.job == ending.after:  # or done before, when it seemed to fail
+            if verdict.is_saved or verdict.job == ending.after:  # or stored by a write that seemed to fail
                 saved.append(ending)
             else:
                 self._lost_race(ending, verdict.job)
         return saved
 
     def _lost_race(self, ending: Ending, stored: Job | None) -> None:
-        """Another change came first: if the same attempt runs still, the outcome counts on top."""
+        """Handle an earlier change: if the same attempt is still running, apply the outcome on top of it."""
         running, outcome, _, _ = ending
         if stored is not None and stored.is_same_attempt(running):
             self.add(Ending(stored, outcome, self._now()))
@@ -134,7 +134,7 @@ class Completer:
 
     def _try_again(self, ending: Ending) -> None:
         self._unsaved.append(ending)
-        self._has_some.set()
+        self._has_unsaved.set()
 
 
 def _with_backoff(ending: Ending) -> Ending:

@@ -1,4 +1,4 @@
-"""Due jobs on their way to a worker: taken from the lanes, claimed in the store, handed to the crew."""
+"""Takes due jobs from the lanes, claims them in the store and hands them to the crew."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MAX_CLAIM = 200
 _job_of = itemgetter(0)
 
-LATE_TIMER = 0.001  # timers of the loop may be early by half a millisecond
+LATE_TIMER = 0.001  # loop timers may fire half a millisecond early
 
 
 class Dispatcher:
@@ -50,13 +50,13 @@ class Dispatcher:
         self._lifecycle = lifecycle
         self.ready = ready.wait
         self._under_way: set[int] = set()
-        self._unwanted: set[int] = set()  # of those that are being claimed
+        self._unwanted: set[int] = set()  # cancelled while being claimed
         self._is_idle = asyncio.Event()
         self._is_idle.set()
         self._refill: asyncio.TimerHandle | None = None
 
     async def lap(self) -> None:
-        """Claim what may start, as long as there is room."""
+        """Claim the jobs that may start, while there is room."""
         taken = wanted = 0
         while taken == wanted and not self._lifecycle.is_draining and (room := self.room) > 0:
             wanted = min(room, MAX_CLAIM)
@@ -69,11 +69,11 @@ class Dispatcher:
 
     @property
     def room(self) -> int:
-        """How many jobs may be claimed: none while too many outcomes wait for the disk."""
+        """Return how many jobs may be claimed: none while too many outcomes are unsaved."""
         return 0 if self._completer.is_full else self._crew.free
 
     def cancel(self, seq: int) -> None:
-        """See to it that a job stops, or never begins."""
+        """Stop a job, or keep it from starting."""
         if seq in self._under_way:
             self._unwanted.add(seq)
         else:
@@ -108,7 +108,7 @@ class Dispatcher:
             self._is_idle.set()
 
     def _arm_refill(self) -> None:
-        """Come back when a queue's rate allows its next job."""
+        """Wake when the rate limit of a queue allows its next job."""
         self.close()
         self._refill = None
         wait = self._lanes.token_in()

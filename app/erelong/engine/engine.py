@@ -1,4 +1,4 @@
-"""The engine: builds the parts that move jobs, starts them in order and stops them in reverse."""
+"""Builds the parts that move jobs, starts them in order and stops them in reverse."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ log = get_logger(__name__)
 
 
 class Engine:
-    """Everything below what can be asked. The store and the kinds are opened before it and closed after it."""
+    """All parts below the services. The store and the kinds are opened before it and closed after it."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Engine:
         self._build_duties()
 
     def _build_lanes(self) -> None:
-        """What holds jobs: when, which, and who waits for them."""
+        """Build the parts that hold due times, due jobs and waiting requests."""
         self.timer = Timer(now=self.now)
         self._refill, self._overdue = Signal(), Signal()
         self.agenda = Agenda(earlier=self.timer, low=self._refill, limit=self.config.jobs.window_jobs)
@@ -102,7 +102,7 @@ class Engine:
         )
 
     def _build_movers(self) -> None:
-        """What moves jobs: from a lane to a worker, and what came of it to the disk."""
+        """Build the parts that run jobs and save their outcomes."""
         self.completer = Completer(
             store=self.store,
             changes=self.changes,
@@ -124,7 +124,7 @@ class Engine:
         self._build_claims()
 
     def _build_claims(self) -> None:
-        """What claims jobs: for the workers here, and for workers outside."""
+        """Build the parts that claim jobs for internal and for pull workers."""
         self.claimer = Claimer(
             store=self.store,
             rechecks=self.rechecks,
@@ -153,7 +153,7 @@ class Engine:
         )
 
     def _build_window(self) -> None:
-        """What brings jobs from the store to their lanes, each at its time."""
+        """Build the parts that bring jobs from the store to their lanes on time."""
         store, agenda, rechecks, jobs = self.store, self.agenda, self.rechecks, self.config.jobs
         handover = Handover(
             store=store,
@@ -187,7 +187,7 @@ class Engine:
         )
 
     def _build_settlers(self) -> None:
-        """What settles things that a stop or a failed write has left open."""
+        """Build the parts that settle jobs after a stop or a failed write."""
         store, changes, metrics, now = self.store, self.changes, self.metrics, self.now
         self.overrides = Overrides(store=store, rechecks=self.rechecks, lanes=self.lanes, changes=changes, now=now)
         self.recovery = Recovery(store=store, changes=changes, kinds=self.kinds, metrics=metrics, now=now)
@@ -203,7 +203,7 @@ class Engine:
         )
 
     def _build_duties(self) -> None:
-        """What runs by itself."""
+        """Build the background duties."""
         store, metrics, now = self.store, self.metrics, self.now
         interval = self.config.store.retention_interval
         self.retention = Retention(store=store, lanes=self.lanes, metrics=metrics, now=now, interval=interval)
@@ -222,12 +222,12 @@ class Engine:
             *(self.recovery, self.reconciler, self.retention, self.records, self.tidying, idle_queues),
         )
         self.duties = {work.name: Duty(work=work, metrics=metrics) for work in works}
-        keepers = (self.scheduler, self.completer, self.leases, self.recovery, self.reconciler, self.retention)
-        self.asides: dict[str, SetAside[Any]] = {supervisor.name: supervisor.aside for supervisor in keepers}
+        with_asides = (self.scheduler, self.completer, self.leases, self.recovery, self.reconciler, self.retention)
+        self.asides: dict[str, SetAside[Any]] = {work.name: work.aside for work in with_asides}
         self.asides["dispatcher"] = self.claimer.aside
 
     async def start(self) -> None:
-        """Take over what is stored, then let everything run."""
+        """Load the stored state, then start all duties."""
         try:
             await self.store.load()
             await self.overrides.load()
@@ -252,21 +252,21 @@ class Engine:
             log.warning("kind_missing", kind=kind, jobs=jobs, remedy=MISSING_KIND)
 
     def drain(self) -> None:
-        """Take no new work, start nothing more, and let waiting requests go."""
+        """Refuse new work, start no more attempts, and answer waiting requests."""
         self.lifecycle.drain()
-        self.waiters.let_go()
+        self.waiters.release_all()
 
     async def stop(self, *, can_store: bool = True) -> None:
-        """Drain, give what runs `drain_timeout` seconds, release the rest; without a store, wait for nothing.
+        """Drain, give running attempts `drain_timeout` seconds and release the rest; without a store, do not wait.
 
-        What is stored can still be read afterwards.
+        The store can still be read afterwards.
         """
         if self.lifecycle.phase in (Phase.STARTING, Phase.STOPPED):
             return
         self.drain()
         timeout = self.config.server.drain_timeout if can_store else 0.0
         until = self.tick() + timeout
-        released = self.workers.release_line()
+        released = self.workers.release_pending()
         await self.dispatcher.idle(timeout)
         released += await self.workers.drain(max(0.0, until - self.tick()))
         unsaved = await self.completer.flush(FLUSH_TIME if can_store else 0.0)

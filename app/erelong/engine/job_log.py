@@ -1,4 +1,4 @@
-"""What the log says of attempts and jobs that end: nothing of a success, unless asked for by the level debug."""
+"""Logs the ends of attempts and jobs; successes only at level debug."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from erelong.model.job import Job
     from erelong.model.outcome import Outcome
 
-MAX_SHOWN: Final = 300  # characters of what a handler raised; the job has it whole
+MAX_SHOWN: Final = 300  # characters of an error message; the job keeps all of it
 FAILURES: Final = frozenset({End.ERROR, End.TIMEOUT, End.CRASHED, End.LOST})
 
 log = get_logger("erelong.jobs")
 
 
 def fields_of(job: Job) -> dict[str, Any]:
-    """What names an attempt in the log, of its job while it runs."""
+    """Return the log fields that identify an attempt of a running job."""
     return {"job": job.id, "kind": job.kind, "queue": job.queue, "attempt": job.attempt}
 
 
 def names_of(job: Job) -> dict[str, Any]:
-    """What names a job in the log whose work was not done: also the names that its client gave it."""
+    """Return the log fields that identify a failed job, with its key and labels."""
     names = fields_of(job)
     if job.key is not None:
         names["key"] = job.key
@@ -37,7 +37,7 @@ def names_of(job: Job) -> dict[str, Any]:
 
 
 def report_end(running: Job, outcome: Outcome, after: Job) -> None:
-    """Say how an attempt ended, and what becomes of its job."""
+    """Log how an attempt ended and the new state of its job."""
     end, error = outcome.end, outcome.error
     if end not in FAILURES:
         if log.has_debug:
@@ -59,25 +59,25 @@ def report_end(running: Job, outcome: Outcome, after: Job) -> None:
 
 
 def report_superseded(running: Job, newer: Job) -> None:
-    """Say whose key a newer job has taken."""
+    """Log that a newer job has taken the key of a running one."""
     if log.has_debug:
         log.debug("job_superseded", **fields_of(running), key=newer.key, by=newer.id)
 
 
 def report_loss(after: Job) -> None:
-    """Say that an attempt was lost with the process in which it ran, and if that was once too often for its job."""
+    """Log an attempt that was lost with its process, and its job if that has failed."""
     log.warning("attempt_lost", **fields_of(after), state=after.state.word)
     if after.state is State.FAILED:
         log.warning("job_failed", **names_of(after), outcome=End.LOST, **_error_of(after))
 
 
 def report_expiry(after: Job) -> None:
-    """Say that a job has expired, and what its attempts came to if it had any."""
+    """Log that a job has expired, with its last error."""
     log.warning("job_expired", **names_of(after), **_error_of(after))
 
 
 def report_drop(after: Job) -> None:
-    """Say that a waiting job was cancelled to make room for others."""
+    """Log that a waiting job was cancelled to make room for others."""
     log.warning("job_dropped", **names_of(after), **_error_of(after))
 
 

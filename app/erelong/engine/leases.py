@@ -1,4 +1,4 @@
-"""Leases that workers outside hold: the slot and the deadline of each, and the end of those that run out."""
+"""The leases that pull workers hold: their slots and deadlines, and their expiry."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 MAX_EXPIRE = 200
 STORE_PAUSE = 0.5
-LATE_TIMER = 0.001  # timers of the loop may be early by half a millisecond
+LATE_TIMER = 0.001  # loop timers may fire half a millisecond early
 RAN_OUT = Outcome(End.LOST, error=Error("lost", "its lease ran out"))
 
 
 class Held(NamedTuple):
-    """What is known here of a lease: its slot, and when it ends on the monotonic clock.
+    """The slot of a lease and its deadline on the monotonic clock.
 
-    One that ran out and could not be ended has no slot any more: only its row is still to be written.
+    The slot is None after the lease has expired, while its end cannot be saved.
     """
 
     slot: Slot | None
@@ -45,8 +45,8 @@ class Held(NamedTuple):
 
 
 class HeldLeases:
-    """Deadlines are kept on the monotonic clock, so no step of the wall clock ends a lease; what is stored is their
-    wall time, from which they continue after a restart.
+    """Keeps deadlines on the monotonic clock, so no step of the wall clock ends a lease. The store has their wall time,
+    from which they continue after a restart.
     """
 
     name = "leases"
@@ -66,11 +66,11 @@ class HeldLeases:
         self.aside: SetAside[int] = SetAside(name=self.name, metrics=metrics)
 
     def __len__(self) -> int:
-        """How many leases are held."""
+        """Return how many leases are held."""
         return sum(held.slot is not None for held in self._held.values()) if self.aside.failures else len(self._held)
 
     async def load(self) -> None:
-        """Take over the leases that were held when the service last stopped."""
+        """Load the leases that were held when the service last stopped."""
         now = self._now()
         after: tuple[int, int] | None = None
         groups = [group for group, jobs in dict(self._store.counts()).items() if jobs]
@@ -86,25 +86,25 @@ class HeldLeases:
             after = (0, jobs[-1].seq) if jobs else None
 
     def hold(self, seq: int, slot: Slot, seconds: float) -> None:
-        """Note that a job is leased for so many seconds from now, in the slot."""
+        """Record a lease for `seconds` from now, with its slot."""
         before = self._held.get(seq)
-        if before is not None and before.slot is not slot:  # one of an earlier lease, which may look the same
+        if before is not None and before.slot is not slot:  # of an earlier lease of the job
             self._release(before)
         self._set(seq, slot, seconds)
 
     def extend(self, seq: int, seconds: float) -> None:
-        """Let a lease that is held last for so many seconds from now."""
+        """Extend a held lease to `seconds` from now."""
         held = self._held.get(seq)
         if held is not None:
             self._set(seq, held.slot, seconds)
 
     def reread(self, seq: int, job: Job | None) -> None:
-        """Forget the lease of a job, and free its slot, if it turns out to be over."""
+        """Forget the lease of a job and free its slot if the stored job has none."""
         if (job is None or job.lease is None) and (held := self._held.pop(seq, None)) is not None:
             self._release(held)
 
     async def ready(self) -> None:
-        """Wait until a lease may have run out."""
+        """Wait until a lease may have expired."""
         due = self._deadlines.next_due()
         left = None if due is None else due / SECOND - self._tick()
         if left is None or left > 0:
@@ -113,62 +113,62 @@ class HeldLeases:
                     await self._sooner.wait()
 
     async def lap(self) -> None:
-        """End the leases that have run out."""
+        """End the expired leases."""
         tick = round(self._tick() * SECOND)
-        over = self._over(tick)
-        if not over:
+        expired = self._pop_expired(tick)
+        if not expired:
             return
         try:
-            for seq, error in await in_halves(over, self._expire):
+            for seq, error in await in_halves(expired, self._expire):
                 self._keep_without_slot(seq, self.aside.add(seq, error))
         except BaseException:
-            self._deadlines.extend([(tick + round(STORE_PAUSE * SECOND), seq) for seq in over])
+            self._deadlines.extend([(tick + round(STORE_PAUSE * SECOND), seq) for seq in expired])
             raise
 
     def _set(self, seq: int, slot: Slot | None, seconds: float) -> None:
         deadline = round((self._tick() + max(seconds, 0.0)) * SECOND)
         before = self._held.get(seq)
         self._held[seq] = Held(slot, deadline)
-        if before is None or before.deadline > deadline:  # else what is on the agenda comes early, and is put again
+        if before is None or before.deadline > deadline:  # otherwise the entry comes early and is added again
             self._deadlines.add(deadline, seq)
 
     def _release(self, held: Held) -> None:
         if held.slot is not None:
             self._lanes.release(held.slot)
 
-    def _over(self, tick: int) -> list[int]:
-        """Those whose time has run out; one that was extended meanwhile comes again."""
-        over: dict[int, None] = {}
+    def _pop_expired(self, tick: int) -> list[int]:
+        """Return the jobs whose leases have expired; add extended leases to the deadlines again."""
+        expired: dict[int, None] = {}
         for _, seq in self._deadlines.pop(tick, MAX_EXPIRE):
             held = self._held.get(seq)
             if held is not None and held.deadline <= tick:
-                over[seq] = None
+                expired[seq] = None
             elif held is not None:
                 self._deadlines.add(held.deadline, seq)
-        return list(over)
+        return list(expired)
 
     async def _expire(self, seqs: Sequence[int]) -> None:
         now = self._now()
         jobs = await self._store.get(seqs)
-        pairs = [(job, answered(job, RAN_OUT, "expired", now)) for job in jobs.values() if job.lease is not None]
+        pairs = [(job, end_lease(job, RAN_OUT, "expired", now)) for job in jobs.values() if job.lease is not None]
         verdicts = await self._store.save([after for _, after in pairs])
         for (before, after), verdict in zip(pairs, verdicts, strict=True):
-            self._expired(before, after, verdict)
+            self._apply(before, after, verdict)
         if len(jobs) < len(seqs) > 1:
-            raise StoreRefused("some of these jobs cannot be read")  # asked alone, each says why
+            raise StoreRefused("some of these jobs cannot be read")  # a single read raises the reason
         if not jobs:
             self.reread(seqs[0], None)
         self.aside.remove(seqs)
 
-    def _expired(self, before: Job, after: Job, verdict: Saved) -> None:
+    def _apply(self, before: Job, after: Job, verdict: Saved) -> None:
         if verdict.is_saved:
             self.reread(after.seq, after)
             self._changes.lease_ended(before, after, RAN_OUT)
-        elif verdict.job is not None and verdict.job.lease is not None:  # changed meanwhile: look again at once
+        elif verdict.job is not None and verdict.job.lease is not None:  # changed meanwhile: retry at once
             self._deadlines.add(0, after.seq)
 
     def _keep_without_slot(self, seq: int, pause: float) -> None:
-        """Free the slot of a lease whose end cannot be stored, and try again later."""
+        """Free the slot of a lease whose end cannot be saved, and retry later."""
         held = self._held.get(seq)
         if held is not None:
             self._release(held)
@@ -176,9 +176,9 @@ class HeldLeases:
         self._deadlines.add(round((self._tick() + pause) * SECOND), seq)
 
 
-def answered(job: Job, outcome: Outcome, answer: str, now: Instant, delay: float | None = None) -> Job:
-    """Return what the end of a lease makes of its job: retried by the policy, or in `delay` as given."""
+def end_lease(job: Job, outcome: Outcome, action: str, now: Instant, delay: float | None = None) -> Job:
+    """Return a job after its lease has ended: a retry waits as its policy says, or `delay` seconds."""
     backoff = delay
     if backoff is None and outcome.end is not End.SUCCEEDED:
         backoff = retry.wait(job.policy, job.failures + 1, random.random())
-    return job.finish(outcome, now, backoff=backoff or 0.0, answer=answer)
+    return job.finish(outcome, now, backoff=backoff or 0.0, answer=action)

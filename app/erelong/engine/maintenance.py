@@ -1,4 +1,4 @@
-"""Duties that keep the service small: old jobs, idempotency records, stale agenda entries and idle queues go."""
+"""Duties that remove old jobs, idempotency records, stale agenda entries and idle queues."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = get_logger(__name__)
 
 
 class Sweep:
-    """Work that is done every so many seconds."""
+    """Work that runs every `interval` seconds."""
 
     def __init__(self, *, interval: float) -> None:
         self._interval = interval
@@ -36,9 +36,9 @@ class Sweep:
 
 
 class Retention(Sweep):
-    """Deletes final jobs that have been kept as long as their queue says.
+    """Deletes final jobs when the retention of their queue is over.
 
-    Each queue is swept by itself. One whose sweep failed is swept after all others the next time.
+    Each queue is swept by itself. A queue whose sweep failed is swept last the next time.
     """
 
     name = "retention"
@@ -56,7 +56,7 @@ class Retention(Sweep):
         await self.sweep(self._now())
 
     async def sweep(self, now: Instant) -> int:
-        """Delete what is old enough at `now`, in slices that leave the writer free for others; return how many."""
+        """Delete the jobs past their retention, in slices that let other writes through; return their number."""
         purged = self._metrics.purged.values[()]
 
         async def purge(groups: Sequence[tuple[str, State]]) -> None:
@@ -105,17 +105,17 @@ class IdempotencyRecords(Sweep):
         await self.sweep(self._now())
 
     async def sweep(self, now: Instant) -> None:
-        forgotten = PURGE_SLICE
-        while forgotten == PURGE_SLICE:
-            forgotten = await self._store.forget_records(now=now, limit=PURGE_SLICE)
+        deleted = PURGE_SLICE
+        while deleted == PURGE_SLICE:
+            deleted = await self._store.forget_records(now=now, limit=PURGE_SLICE)
             await asyncio.sleep(0)
 
 
 class AgendaTidying(Sweep):
-    """Drops stale entries when they are most of the agenda: one job may be moved for ever, and each time leaves one.
+    """Drops stale agenda entries when they are the majority: each move of a job leaves one.
 
-    Those of the next minute stay. No entry is lost: an entry is added after its row is written, so a row that was read
-    before the entry was added belongs to another entry.
+    Entries of the next minute stay. No valid entry is lost: an entry is added after its row is written, so the row read
+    here is never older than the entry.
     """
 
     name = "agenda_tidying"
@@ -141,21 +141,21 @@ class AgendaTidying(Sweep):
 
     async def _tidy(self, agenda: Agenda, jobs: int, now: Instant) -> int:
         before = len(agenda)
-        if before <= 2 * jobs + MANY_STALE:  # a job may have two: for its time and for its expiry
+        if before <= 2 * jobs + MANY_STALE:  # a job may have two: due time and expiry
             return 0
         soon = now + TIDY_AFTER
-        for stretch in agenda.stretches(soon):
-            found = await self._store.peek(list({seq for _, seq in stretch.entries}))
-            true = {(instant, job.seq) for job in found for instant in (job.due_at, job.expires_at)}
-            kept = dict.fromkeys(entry for entry in stretch.entries if entry[0] <= soon or entry in true)
-            agenda.sift(stretch, kept)
+        for snapshot in agenda.snapshots(soon):
+            waiting = await self._store.peek(list({seq for _, seq in snapshot.entries}))
+            valid = {(instant, job.seq) for job in waiting for instant in (job.due_at, job.expires_at)}
+            kept = dict.fromkeys(entry for entry in snapshot.entries if entry[0] <= soon or entry in valid)
+            agenda.retain(snapshot, kept)
             await asyncio.sleep(0)
         log.info("agenda_tidied", before=before, after=len(agenda))
         return before - len(agenda)
 
 
 class IdleQueues(Sweep):
-    """Forgets what is in memory of queues that nobody uses: clients make up names without end."""
+    """Forgets idle queues in memory, since clients may invent any number of names."""
 
     name = "idle_queues"
 

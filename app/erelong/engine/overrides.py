@@ -1,4 +1,4 @@
-"""What was set over HTTP for queues: kept in the store, laid over the configuration, applied to the lanes."""
+"""Queue settings and pauses made over HTTP: saved in the store, and applied to the lanes over the configuration."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = get_logger(__name__)
 
 
 class Overrides:
-    """Settings and pauses of queues; `names` are those that have any."""
+    """Settings and pauses of queues; `names` has the queues with either."""
 
     def __init__(self, *, store: Store, rechecks: Agenda, lanes: Lanes, changes: Changes, now: Now) -> None:
         self._store = store
@@ -40,27 +40,27 @@ class Overrides:
         return frozenset(self._overrides)
 
     async def load(self) -> None:
-        """Take over what was set before the last stop."""
+        """Load and apply all stored overrides."""
         for queue, override in (await self._store.overrides()).items():
-            self._take_over(queue, override)
+            self._apply(queue, override)
 
     async def reload(self, queue: str) -> None:
-        """Go by what is stored for a queue; not in the middle of a change, or what is read may be what was before."""
+        """Re-read the override of a queue, but not during a change of it, which could return the old one."""
         async with self._writing:
-            self._take_over(queue, (await self._store.overrides()).get(queue))
+            self._apply(queue, (await self._store.overrides()).get(queue))
 
     async def set(self, queue: str, settings: QueueSettings) -> None:
-        """Replace the settings that override the configuration; a pause stays."""
+        """Replace the settings of a queue; a pause stays."""
         text = settings.model_dump_json(exclude_unset=True).encode()
         async with self._writing:
-            await self._write(queue, self._of(queue)._replace(settings=text))
+            await self._write(queue, self._get(queue)._replace(settings=text))
             self._configure(queue, settings)
 
     async def pause(self, queue: str, is_paused: bool) -> None:
         """Stop the jobs of a queue from starting, or let them start again."""
         async with self._writing:
             pause = Pause(self._now()) if is_paused else None
-            await self._write(queue, self._of(queue)._replace(pause=pause))
+            await self._write(queue, self._get(queue)._replace(pause=pause))
             self._lanes.pause(queue, is_paused)
 
     async def drop(self, queue: str) -> None:
@@ -70,14 +70,14 @@ class Overrides:
             self._configure(queue, None)
             self._lanes.pause(queue, False)
 
-    def _of(self, queue: str) -> Override:
+    def _get(self, queue: str) -> Override:
         return self._overrides.get(queue, NO_OVERRIDE)
 
     async def _write(self, queue: str, override: Override | None) -> None:
         await self._store.override(queue, override)
         self._remember(queue, override)
 
-    def _take_over(self, queue: str, override: Override | None) -> None:
+    def _apply(self, queue: str, override: Override | None) -> None:
         settings = None
         try:
             if override is not None and override.settings:
@@ -95,7 +95,7 @@ class Overrides:
             self._overrides[queue] = override
 
     def _configure(self, queue: str, settings: QueueSettings | None) -> None:
-        """Apply settings; jobs whose place in the queue has changed are read again by the scheduler."""
+        """Apply settings; the scheduler re-reads jobs whose order in the queue has changed."""
         now = self._now()
         self._rechecks.extend([(now, seq) for seq in self._lanes.configure(queue, settings)])
-        self._changes.left(queue)
+        self._changes.room_changed(queue)

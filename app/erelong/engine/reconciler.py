@@ -33,8 +33,8 @@ T = TypeVar("T")
 
 
 class Reconciler:
-    """Settles doubts as soon as the store answers: attempts that began and that nobody runs are released, all else goes
-    by what is stored.
+    """Applies the stored state as soon as the store answers. An attempt that was claimed but is not running is
+    released.
     """
 
     name = "reconciler"
@@ -61,14 +61,12 @@ class Reconciler:
         self.aside: SetAside[int] = SetAside(name=self.name, metrics=metrics)
 
     async def ready(self) -> None:
-        """Wait for a write in doubt, and a moment longer."""
+        """Wait for a write whose result is unknown, then pause so that the store can recover."""
         await self._unknown_writes.has_some.wait()
         await asyncio.sleep(STORE_PAUSE)
 
     async def lap(self) -> None:
-        """Ask the store about everything in doubt; what it does not answer stays so, and what comes into doubt while it
-        answers is asked for again.
-        """
+        """Re-read everything in doubt. Reads that fail stay in doubt; new doubts start another lap."""
         if self._unknown_writes.claimed or self._unknown_writes.changed:
             await self._reread_jobs()
         await self._each(self._unknown_writes.keys, self._reread_holder)
@@ -79,11 +77,11 @@ class Reconciler:
 
     async def _each(self, doubted: set[T], reread: Callable[[T], Awaitable[None]]) -> None:
         while doubted:
-            one = doubted.pop()
+            item = doubted.pop()
             try:
-                await reread(one)
+                await reread(item)
             except BaseException:
-                doubted.add(one)
+                doubted.add(item)
                 raise
 
     async def _reread_jobs(self) -> None:
@@ -93,7 +91,7 @@ class Reconciler:
         async def reread(seqs: Sequence[int]) -> None:
             jobs = await self._store.get(seqs)
             if len(jobs) < len(seqs) > 1:
-                raise StoreRefused("some of these jobs cannot be read")  # asked alone, each says why
+                raise StoreRefused("some of these jobs cannot be read")  # a single read raises the reason
             for seq in seqs:
                 self._settle(seq, jobs.get(seq), claimed.pop(seq, None), changed.pop(seq, None))
             self.aside.remove(seqs)
@@ -126,7 +124,7 @@ class Reconciler:
             self._reread(queue, holder.seq, holder)
 
     async def _reread_new(self) -> None:
-        """Walk over waiting jobs from the newest down to what was known before."""
+        """Re-read waiting jobs from the newest down to the last known one."""
         since, self._unknown_writes.since = self._unknown_writes.since, None
         if since is None:
             return

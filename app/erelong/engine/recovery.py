@@ -1,4 +1,4 @@
-"""Attempts that were running when the service last stopped: they are lost, and their jobs due again."""
+"""Ends attempts that were running when the service last stopped, so that their jobs are retried."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = get_logger(__name__)
 
 
 class Recovery:
-    """Ends lost attempts, at the start or as soon as the disk allows."""
+    """Ends lost attempts, at the start or as soon as the disk has room."""
 
     name = "recovery"
 
@@ -38,28 +38,28 @@ class Recovery:
         self._kinds = kinds
         self._now = now
         self._lost: list[Job] = []
-        self._has_some = Signal()
-        self.ready = self._has_some.wait
+        self._has_lost = Signal()
+        self.ready = self._has_lost.wait
         self.aside: SetAside[int] = SetAside(name=self.name, metrics=metrics)
 
     async def load(self) -> None:
-        """Find what was running, and end it; on a full disk `lap` does that later, and reads are served meanwhile."""
+        """Find lost attempts and end them; on a full disk `lap` ends them later, and reads work meanwhile."""
         self._lost = await self._running()
         try:
             await self.lap()
         except Problem as problem:
             log.warning("recovery_postponed", problem=problem.code, jobs=len(self._lost))
         if self._lost:
-            self._has_some.set()
+            self._has_lost.set()
 
     async def lap(self) -> None:
         while lost := self._lost[:RECOVER_SLICE]:
             for job, error in await in_halves(lost, self._end):
                 asyncio.get_running_loop().call_later(self.aside.add(job.seq, error), self._try_again, job)
-            del self._lost[: len(lost)]  # others may have come meanwhile
+            del self._lost[: len(lost)]  # more may have been added meanwhile
 
     async def _running(self) -> list[Job]:
-        """Read what the store has as running here. Nothing runs at the start, so all of it is lost."""
+        """Read the jobs stored as running. Nothing runs at the start, so all their attempts are lost."""
         running: list[Job] = []
         page, after = RECOVER_SLICE, None
         while page == RECOVER_SLICE:
@@ -77,10 +77,10 @@ class Recovery:
             stored = verdict.job
             if verdict.is_saved:
                 self._changes.lost(before, after)
-            elif stored is not None and stored.is_same_attempt(before):  # asked to stop, or superseded, meanwhile
+            elif stored is not None and stored.is_same_attempt(before):  # cancel requested, or superseded, meanwhile
                 self._lost.append(stored)
         self.aside.remove([job.seq for job in lost])
 
     def _try_again(self, job: Job) -> None:
         self._lost.append(job)
-        self._has_some.set()
+        self._has_lost.set()

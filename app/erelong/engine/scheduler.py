@@ -1,4 +1,4 @@
-"""The one coroutine that owns the popping: sleep until due or changed, then hand over."""
+"""The only duty that pops the agenda: sleeps until a job is due, then hands it over."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from erelong.engine.window.handover import Handover
     from erelong.telemetry.metrics import Metrics
 
-MAX_POP = 500  # a lap: more would keep the API waiting
-BUSY_LAP = 0.002  # seconds between two laps that found jobs, on average: more often is a rush
-WAKE_FLOOR = 0.001  # what a job may be late in a rush, where each lap's way to the disk and back is shared by more
+MAX_POP = 500  # per lap; more would delay the API
+BUSY_LAP = 0.002  # average seconds between two laps with jobs; a shorter one is a rush
+WAKE_FLOOR = 0.001  # added lateness in a rush, so that more jobs share the disk round trip of a lap
 
 _seq_of = itemgetter(1)
 
@@ -28,7 +28,7 @@ log = get_logger(__name__)
 
 
 class Scheduler:
-    """Moves jobs from the agenda into their lanes, on the dot."""
+    """Moves jobs from the agenda into their lanes at their due time."""
 
     name = "scheduler"
 
@@ -53,19 +53,19 @@ class Scheduler:
         self._last_lap = -math.inf
         self._between_laps = 10 * BUSY_LAP
         self.aside = handover.aside
-        self.looked_at = 0.0  # when it last looked at the agenda, on the monotonic clock
+        self.checked_at = 0.0  # when it last checked the agenda, on the monotonic clock
         self.last_jump: float | None = None
         self.jumped_at = 0.0
 
     @property
     def next_due(self) -> Instant | None:
-        """When it must wake next; None if nothing waits."""
+        """Return when it must wake next; None if the agenda is empty."""
         earliest = min(self._agenda.earliest, self._rechecks.earliest)
         return None if earliest == NEVER else earliest
 
     async def ready(self) -> None:
-        """Wait until something is due, or a change or a step of the clock makes another look worth it."""
-        self.looked_at = asyncio.get_running_loop().time()
+        """Wait until an entry is due, the agenda has an earlier entry, or the clock was stepped."""
+        self.checked_at = asyncio.get_running_loop().time()
         earliest = min(self._agenda.earliest, self._rechecks.earliest)
         if earliest > self._now():
             until = None if earliest == NEVER else earliest
@@ -73,8 +73,8 @@ class Scheduler:
                 self._note_jump()
 
     async def lap(self) -> None:
-        """Hand over what is due, at most `MAX_POP` jobs."""
-        now, self.looked_at = self._now(), asyncio.get_running_loop().time()
+        """Hand over at most `MAX_POP` due jobs."""
+        now, self.checked_at = self._now(), asyncio.get_running_loop().time()
         again = self._rechecks.pop(now, MAX_POP // 2) if self._rechecks.earliest <= now else []
         popped = again + self._agenda.pop(now, MAX_POP - len(again))
         if self._agenda.edge[0] <= now:
@@ -89,7 +89,7 @@ class Scheduler:
             await asyncio.sleep(WAKE_FLOOR if self._is_rush(len(popped)) else 0)
 
     def _is_rush(self, popped: int) -> bool:
-        """Whether jobs come due so fast that to wait for a few is cheaper; not while there are more at hand."""
+        """Return whether jobs come due so fast that waiting for a few saves work; not while more are due."""
         tick = asyncio.get_running_loop().time()
         self._between_laps += (min(tick - self._last_lap, 10 * BUSY_LAP) - self._between_laps) / 16
         self._last_lap = tick
@@ -104,5 +104,5 @@ class Scheduler:
         log.warning(
             "clock_jumped",
             seconds=round(jump, 3),
-            effect="what waits is due sooner" if jump > 0 else "what waits, waits longer",
+            effect="waiting jobs start sooner" if jump > 0 else "waiting jobs wait longer",
         )

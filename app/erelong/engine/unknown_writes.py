@@ -1,4 +1,4 @@
-"""Writes whose result is unknown: what they were about, until the reconciler has read it again."""
+"""Records writes whose result is unknown, until the reconciler has re-read their jobs and queues."""
 
 from __future__ import annotations
 
@@ -18,45 +18,45 @@ if TYPE_CHECKING:
     from erelong.stores.base import Also, Claim, Ending, Override, Saved, Store, Verdicts
 
 MAX_KEYS = 1_000
-SURELY_UNDONE = (StorageFull, IdempotencyMismatch, DocumentChanged)
+NOTHING_WRITTEN = (StorageFull, IdempotencyMismatch, DocumentChanged)
 
 
 class UnknownWrites:
-    """Jobs and queues of which memory may know less than the store. `has_some` is set when there are new ones."""
+    """Jobs and queues whose stored state is unknown. `has_some` is set when one is added."""
 
     def __init__(self) -> None:
         self.claimed: dict[int, Instant] = {}
-        self.changed: dict[int, str] = {}  # the queue of each job
+        self.changed: dict[int, str] = {}  # job to queue
         self.keys: set[tuple[str, str]] = set()
-        self.since: int | None = None  # jobs with a higher number may be new
+        self.since: int | None = None  # jobs with a higher seq may be new
         self.queues: set[str] = set()
-        self.newest = 0  # the highest number that is known to be taken
+        self.newest = 0  # the highest known seq
         self.has_some = Signal()
 
     def __bool__(self) -> bool:
         return bool(self.claimed or self.changed or self.keys or self.queues or self.since is not None)
 
     def note_claim(self, seqs: Sequence[int], now: Instant) -> None:
-        """A claim failed."""
+        """Record a failed claim."""
         self.claimed |= dict.fromkeys(seqs, now)
         self.has_some.set()
 
     def note_change(self, jobs: Sequence[Job]) -> None:
-        """A save, a finish or a delete failed."""
+        """Record a failed save, finish or delete."""
         self.changed |= {job.seq: job.queue for job in jobs}
         self.has_some.set()
 
     def note_add(self, new_jobs: Sequence[NewJob], newest: int) -> None:
-        """An add failed; `newest` is a number that no job of it can have."""
+        """Record a failed add; its jobs have a higher seq than `newest`."""
         self.keys |= {(new_job.job.queue, new_job.job.key) for new_job in new_jobs if new_job.job.key is not None}
         self.note_all_since(newest)
         if len(self.keys) > MAX_KEYS:
             self.keys.clear()
-            self.since = 0  # all waiting jobs: cheaper than so many questions
+            self.since = 0  # re-reading all waiting jobs is cheaper than so many lookups
         self.has_some.set()
 
     def note_also(self, also: Also, newest: int) -> None:
-        """The jobs that were to be added with others may be there."""
+        """Record a failed write that was to add jobs too."""
         if also:
             self.note_all_since(newest)
             self.has_some.set()
@@ -65,13 +65,13 @@ class UnknownWrites:
         self.since = seq if self.since is None else min(seq, self.since)
 
     def note_override(self, queue: str) -> None:
-        """An override failed."""
+        """Record a failed override."""
         self.queues.add(queue)
         self.has_some.set()
 
 
 class RecordingStore:
-    """A store in front of another that notes the writes that fail. A full disk leaves no doubt: nothing was done."""
+    """Wraps a store and records failed writes, except errors that mean nothing was written."""
 
     def __init__(self, *, store: Store, unknown_writes: UnknownWrites) -> None:
         self._store = store
@@ -81,14 +81,14 @@ class RecordingStore:
             store.ended,
             store.purge,
             store.forget_records,
-        )  # done again anyway
+        )  # repeated anyway
         self.find_replay, self.get, self.peek, self.list = store.find_replay, store.get, store.peek, store.list
         self.holder = store.holder
         self.due, self.counts, self.waiting, self.overrides = store.due, store.counts, store.waiting, store.overrides
         self.document, self.documents = store.document, store.documents
 
     async def load(self) -> None:
-        """Learn which numbers of jobs are taken."""
+        """Read the highest seq in the store."""
         self._unknown_writes.newest = max([job.seq for job in await self._store.list(Query(limit=1))], default=0)
 
     async def add(
@@ -106,7 +106,7 @@ class RecordingStore:
             receipt = await self._store.add(
                 new_jobs, now=now, is_whole=is_whole, record=record, beside=beside, also=also
             )
-        except SURELY_UNDONE:
+        except NOTHING_WRITTEN:
             raise
         except BaseException:
             self._unknown_writes.note_add(new_jobs, newest)
@@ -121,7 +121,7 @@ class RecordingStore:
     async def claim(self, seqs: Sequence[int], *, now: Instant) -> Claim:
         try:
             return await self._store.claim(seqs, now=now)
-        except SURELY_UNDONE:
+        except NOTHING_WRITTEN:
             raise
         except BaseException:
             self._unknown_writes.note_claim(seqs, now)
@@ -131,7 +131,7 @@ class RecordingStore:
         newest = self._unknown_writes.newest
         try:
             verdicts = await self._store.save(jobs, beside=beside, also=also)
-        except SURELY_UNDONE:
+        except NOTHING_WRITTEN:
             raise
         except BaseException:
             self._unknown_writes.note_change(jobs)
@@ -145,7 +145,7 @@ class RecordingStore:
         newest = self._unknown_writes.newest
         try:
             verdicts = await self._store.finish(endings, beside=beside, also=also)
-        except SURELY_UNDONE:
+        except NOTHING_WRITTEN:
             raise
         except BaseException:
             self._unknown_writes.note_change([ending.job for ending in endings])
@@ -159,7 +159,7 @@ class RecordingStore:
         newest = self._unknown_writes.newest
         try:
             saved = await self._store.delete(job, beside=beside, also=also)
-        except SURELY_UNDONE:
+        except NOTHING_WRITTEN:
             raise
         except BaseException:
             self._unknown_writes.note_change([job])
@@ -172,7 +172,7 @@ class RecordingStore:
     async def override(self, queue: str, override: Override | None) -> None:
         try:
             await self._store.override(queue, override)
-        except SURELY_UNDONE:
+        except NOTHING_WRITTEN:
             raise
         except BaseException:
             self._unknown_writes.note_override(queue)

@@ -1,4 +1,4 @@
-"""What an attempt comes to: as the service judges it when it is over."""
+"""Turns the result, error or stop of an attempt into its outcome."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from erelong.model.outcome import End, Error, Outcome, storable
 if TYPE_CHECKING:
     from erelong.model.job import Job
 
-MAX_DELAY = 86_400.0  # seconds a handler may put off the next attempt
-_WELL = Outcome(End.SUCCEEDED)
+MAX_DELAY = 86_400.0  # seconds a handler may postpone the next attempt
+_NO_RESULT = Outcome(End.SUCCEEDED)
 ENDS = {"timeout": End.TIMEOUT, "crashed": End.CRASHED}
 
 
 def succeeded(result: bytes | Result | None, max_result: int) -> Outcome:
-    """A result that is too long is kept as text, cut off."""
+    """Return the outcome of a success; a result that is too long becomes truncated text."""
     if result is None:
-        return _WELL
+        return _NO_RESULT
     if isinstance(result, Result):
         return succeeded(result.json, max_result)._replace(output=result.output)
     if len(result) <= max_result:
@@ -33,10 +33,10 @@ def succeeded(result: bytes | Result | None, max_result: int) -> Outcome:
 
 
 def raised(error: BaseException) -> Outcome:
-    """What an attempt comes to whose handler raised this."""
+    """Return the outcome of an attempt whose handler raised `error`."""
     match error:
         case AttemptFailed():
-            return _told(error)
+            return _reported(error)
         case GiveUp():
             return _failed("give_up", _text(error) or "the handler gave up", retryable=False)
         case asyncio.CancelledError():
@@ -45,15 +45,15 @@ def raised(error: BaseException) -> Outcome:
             return _failed("exception", f"{type(error).__name__}: {_text(error)}")
 
 
-def _told(error: AttemptFailed) -> Outcome:
-    """What a handler says of its failure, in the types in which it is stored: functions may raise this as well."""
+def _reported(error: AttemptFailed) -> Outcome:
+    """Return the outcome a handler describes, with its fields converted: a function may have set any type."""
     try:
         delay = _bounded(error.delay)
         backoff = None if error.backoff is None else _bounded(error.backoff)
         type_, message = storable(str(error.type)), str(error.message)
         outcome = _failed(type_, message, retryable=bool(error.retryable), delay=delay)
         return outcome._replace(end=ENDS.get(error.type, End.ERROR), output=str(error.output), backoff=backoff)
-    except Exception as broken:  # noqa: BLE001 - around a handler: what it raises may be made of anything
+    except Exception as broken:  # noqa: BLE001 - around a handler: its error may have fields of any type
         return _failed("exception", f"AttemptFailed: (it cannot be read: {type(broken).__name__})")
 
 
@@ -62,7 +62,7 @@ def _bounded(delay: float) -> float:
 
 
 def stopped(reason: Reason, job: Job) -> Outcome:
-    """What an attempt comes to that was told to stop, whatever its handler made of it."""
+    """Return the outcome of a stopped attempt, whatever its handler returned or raised."""
     match reason:
         case Reason.TIMEOUT:
             return Outcome(End.TIMEOUT, error=Error("timeout", f"it did not end within {job.timeout:g} s"))
@@ -81,5 +81,5 @@ def _failed(type: str, message: str, *, retryable: bool = True, delay: float = 0
 def _text(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception as broken:  # noqa: BLE001 - around a handler: what it raises may not even have a text
+    except Exception as broken:  # noqa: BLE001 - around a handler: its error may fail in __str__
         return f"(its text could not be made: {type(broken).__name__})"

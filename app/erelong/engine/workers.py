@@ -1,4 +1,4 @@
-"""The bounded pool: runs each attempt under its timeout, stops those that take too long, reports what came of it."""
+"""The bounded worker pool: runs each attempt under its timeout, stops late ones, passes outcomes on."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from erelong.telemetry.metrics import Metrics
 
 TURNS_BEFORE_YIELD = 200
-MAX_WAKING = 32  # at once, for the loop's sake
+MAX_WAKING = 32  # at once, to keep the loop responsive
 RELEASE_GRACE = 0.4
 
-_KILL = Stop.KILL  # no deadline here, as it is sure to end what it runs by itself
+_KILL = Stop.KILL  # no deadline here: its runner enforces the timeout
 
 _MAKE_ENDING = partial(tuple.__new__, Ending)
 
@@ -46,7 +46,7 @@ log = get_logger(__name__)
 class Worker:
     """One permit of the pool: a task that runs attempts one after another."""
 
-    __slots__ = ("began_at", "deadline", "is_lost", "is_waking", "job", "reason", "slot", "task", "wake")
+    __slots__ = ("began_at", "deadline", "is_abandoned", "is_waking", "job", "reason", "slot", "task", "wake")
 
     def __init__(self) -> None:
         self.task: asyncio.Task[None]
@@ -56,11 +56,11 @@ class Worker:
         self.slot: Slot | None = None
         self.began_at = self.deadline = 0.0
         self.reason: Reason | None = None
-        self.is_lost = False
+        self.is_abandoned = False
 
 
 class Workers:
-    """Runs at most `concurrency` attempts at once; jobs that were started wait in line until a worker takes them.
+    """Runs at most `concurrency` attempts at once. Claimed jobs are pending until a worker takes them.
 
     `room` is set when an attempt is over.
     """
@@ -86,30 +86,30 @@ class Workers:
         self._metrics = metrics
         self._now = now
         self._loop = asyncio.get_running_loop()
-        self._line: deque[tuple[Job, Slot]] = deque()
+        self._pending: deque[tuple[Job, Slot]] = deque()
         self._idle: list[Worker] = []
         self._busy: dict[int, Worker] = {}
-        self._lost: set[Worker] = set()
+        self._abandoned: set[Worker] = set()
         self._workers: set[Worker] = set()
-        self._waking = 0  # workers that were told that there is something to do and have not looked yet (`is_waking`)
-        self._to_wake = 1
-        self._will_look_on = False  # whether the line is looked at once more when those that were woken have looked
-        # of the attempts that are over, until this turn of the loop is
+        self._waking = 0  # woken workers that have not run yet (`is_waking`)
+        self._wake_limit = 1
+        self._will_wake_more = False  # whether `_wake_more` is scheduled
+        # attempts that ended in this turn of the loop
         self._ended: list[Ending] = []
         self._slots: list[Slot] = []
-        self._lasted: defaultdict[tuple[str, End], list[float]] = defaultdict(list)
-        self._is_still = asyncio.Event()
+        self._durations: defaultdict[tuple[str, End], list[float]] = defaultdict(list)
+        self._is_idle = asyncio.Event()
         self._is_stopping = False
-        self._look: asyncio.TimerHandle | None = None
-        self._next_look = math.inf
+        self._timer: asyncio.TimerHandle | None = None
+        self._next_deadline = math.inf
 
     # life
 
-    def release_line(self) -> int:
-        """Release the jobs that no worker has taken yet; return their number."""
-        released = len(self._line)
-        while self._line:
-            self._refuse(*self._line.popleft(), Reason.DRAIN)
+    def release_pending(self) -> int:
+        """Release the pending jobs; return their number."""
+        released = len(self._pending)
+        while self._pending:
+            self._refuse(*self._pending.popleft(), Reason.DRAIN)
         return released
 
     async def drain(self, timeout: float) -> int:
@@ -118,7 +118,7 @@ class Workers:
         self._settle()
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                await self._is_still.wait()
+                await self._is_idle.wait()
         released = len(self._busy)
         await self._release_all()
         tasks = [worker.task for worker in self._workers]
@@ -126,7 +126,7 @@ class Workers:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=RELEASE_GRACE)
-        self._arm_look(math.inf)
+        self._arm_timer(math.inf)
         return released
 
     async def _release_all(self) -> None:
@@ -134,7 +134,7 @@ class Workers:
             self._stop_attempt(worker, Reason.DRAIN)
         with suppress(TimeoutError):
             async with asyncio.timeout(RELEASE_GRACE):
-                await self._is_still.wait()
+                await self._is_idle.wait()
         for worker in list(self._busy.values()):
             self._abandon(worker)
 
@@ -146,47 +146,47 @@ class Workers:
 
     @property
     def abandoned(self) -> int:
-        return len(self._lost) + self._kinds.abandoned
+        return len(self._abandoned) + self._kinds.abandoned
 
     # the crew
 
     @property
     def free(self) -> int:
-        return self._config.concurrency - len(self._busy) - len(self._line)
+        return self._config.concurrency - len(self._busy) - len(self._pending)
 
     def start(self, claimed: Iterable[tuple[Job, Slot]]) -> None:
         """Run these jobs, each as soon as a worker takes it."""
-        self._line.extend(claimed)
-        self._to_wake = 1  # no-ops that are due together need one worker, attempts that wait one each
+        self._pending.extend(claimed)
+        self._wake_limit = 1  # one worker suffices for no-ops due together; attempts that wait need one each
         self._wake_some()
 
     def stop(self, seq: int, reason: Reason) -> None:
-        """Stop a running attempt as its kind allows; a job that is still in line never begins."""
+        """Stop a running attempt as its kind allows; a pending job never starts."""
         worker = self._busy.get(seq)
         if worker is not None and worker.job is not None:
             kind = self._kinds[worker.job.kind]
             if kind.stop is not Stop.NONE:
                 self._stop_attempt(worker, reason)
             return
-        for entry in [entry for entry in self._line if entry[0].seq == seq]:
-            self._line.remove(entry)
+        for entry in [entry for entry in self._pending if entry[0].seq == seq]:
+            self._pending.remove(entry)
             self._refuse(*entry, reason)
 
     def _refuse(self, job: Job, slot: Slot, reason: Reason) -> None:
         self._end(job, slot, stopped(reason, job))
 
-    # from the line to a worker
+    # from pending to a worker
 
-    def _look_on(self) -> None:
-        """If there is still something to do, the attempts of those that were woken take their time."""
-        self._will_look_on = False
-        if self._line:
-            self._to_wake = min(2 * self._to_wake, MAX_WAKING)
+    def _wake_more(self) -> None:
+        """Wake twice as many workers if jobs are still pending: the attempts of the woken ones are slow."""
+        self._will_wake_more = False
+        if self._pending:
+            self._wake_limit = min(2 * self._wake_limit, MAX_WAKING)
             self._wake_some()
 
     def _wake_some(self) -> None:
-        line = self._line
-        for _ in range(min(self._to_wake - self._waking, len(line))):
+        pending = self._pending
+        for _ in range(min(self._wake_limit - self._waking, len(pending))):
             if self._idle:
                 worker = self._idle.pop()
                 if worker.wake is not None and not worker.wake.done():
@@ -199,22 +199,22 @@ class Workers:
                 worker.task = self._loop.create_task(self._work(worker))
                 worker.task.add_done_callback(partial(self._retire, worker))
                 self._waking += 1
-        if len(line) > self._waking and not self._will_look_on:
-            self._will_look_on = True
-            self._loop.call_soon(self._look_on)  # behind those that were woken
+        if len(pending) > self._waking and not self._will_wake_more:
+            self._will_wake_more = True
+            self._loop.call_soon(self._wake_more)  # after the woken workers
 
     # a worker's life
 
     async def _work(self, worker: Worker) -> None:
-        """Run one attempt after another; whatever a handler does, an outcome comes of it."""
-        line, busy, turns = self._line, self._busy, 0
+        """Run one attempt after another. Every attempt gets an outcome, whatever its handler does."""
+        pending, busy, turns = self._pending, self._busy, 0
         self._note_awake(worker)
         while True:
-            if not line:
+            if not pending:
                 await self._rest(worker)
                 turns = 0
                 continue
-            job, slot = line.popleft()
+            job, slot = pending.popleft()
             kind = self._kinds[job.kind]
             assert kind.runner is not None  # jobs of pull kinds are leased
             self._begin(worker, job, slot, kind.stop)
@@ -222,16 +222,16 @@ class Workers:
                 outcome = succeeded(await kind.runner.run(job), self._max_result)
             except BaseException as error:  # SystemExit in a task would end the loop
                 if isinstance(error, GeneratorExit) and asyncio.current_task(self._loop) is not worker.task:
-                    raise  # nobody raised it: the coroutine is being thrown away
+                    raise  # not from the handler: the coroutine is being closed
                 outcome = raised(error)
             if worker.reason is not None:
                 outcome = stopped(worker.reason, job)
                 worker.task.uncancel()
-            if not worker.is_lost:
+            if not worker.is_abandoned:
                 del busy[job.seq]
                 self._end(job, slot, outcome, monotonic() - worker.began_at)
-            del job, slot, outcome  # or an idle worker would keep the params and the result of its last job
-            if worker.is_lost or worker.task.cancelling():
+            del job, slot, outcome  # an idle worker must not keep the params and the result of its last job
+            if worker.is_abandoned or worker.task.cancelling():
                 return
             turns += 1
             if turns % TURNS_BEFORE_YIELD == 0:
@@ -250,7 +250,7 @@ class Workers:
         self._waking -= 1
 
     def _retire(self, worker: Worker, _: object) -> None:
-        """A worker's task has ended: it was lost, or cancelled, also while idle, by what a handler left behind."""
+        """Remove a worker whose task has ended: abandoned, or cancelled by code that a handler left running."""
         self._workers.discard(worker)
         self._idle = [other for other in self._idle if other is not worker]
         self._waking -= worker.is_waking
@@ -258,57 +258,57 @@ class Workers:
 
     def _begin(self, worker: Worker, job: Job, slot: Slot, stop: Stop) -> None:
         worker.job, worker.slot, worker.reason = job, slot, None
-        worker.began_at = monotonic()  # the loop's own time stands still while a handler keeps the loop
+        worker.began_at = monotonic()  # the loop time does not advance while a handler blocks the loop
         worker.deadline = self._loop.time() + (math.inf if stop is _KILL else job.timeout)
         self._busy[job.seq] = worker
-        if worker.deadline < self._next_look:
-            self._arm_look(worker.deadline)
+        if worker.deadline < self._next_deadline:
+            self._arm_timer(worker.deadline)
         current_job.set(job)
 
     def _end(self, job: Job, slot: Slot, outcome: Outcome, seconds: float = 0.0) -> None:
-        """See to an attempt that is over, with all the others that this turn of the loop has ended."""
+        """Record the end of an attempt; all that end in one turn of the loop are settled together."""
         if not self._ended:
-            self._loop.call_soon(self._settle, context=Context())  # of no job
+            self._loop.call_soon(self._settle, context=Context())  # without a current job
         self._ended.append(_MAKE_ENDING((job, outcome, self._now(), 0.0)))
         self._slots.append(slot)
-        self._lasted[job.kind, outcome.end].append(seconds)
+        self._durations[job.kind, outcome.end].append(seconds)
 
     def _settle(self) -> None:
-        """Give back the slots of the attempts that are over, and send their outcomes to the disk."""
+        """Pass on the outcomes of ended attempts and release their slots."""
         ended, self._ended = self._ended, []
-        self._completer.add(*ended)  # before anything that could raise, or their jobs would be running for ever
+        self._completer.add(*ended)  # first: an exception before it would leave their jobs running
         slots, self._slots = self._slots, []
         self._lanes.release(*slots)
-        for (kind, end), seconds in self._lasted.items():
+        for (kind, end), seconds in self._durations.items():
             self._metrics.ended.values[kind, end] += len(seconds)
             self._metrics.duration.note(kind, *seconds)
-        self._lasted.clear()
+        self._durations.clear()
         self._room.set()
-        if self._is_stopping and not (self._busy or self._line):
-            self._is_still.set()
+        if self._is_stopping and not (self._busy or self._pending):
+            self._is_idle.set()
 
     # stopping attempts
 
-    def _arm_look(self, at: float) -> None:
-        if self._look is not None:
-            self._look.cancel()
-        self._next_look = at
-        context = Context()  # of no job
-        self._look = self._loop.call_at(at, self._look_at_deadlines, context=context) if at < math.inf else None
+    def _arm_timer(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._next_deadline = at
+        context = Context()  # without a current job
+        self._timer = self._loop.call_at(at, self._check_deadlines, context=context) if at < math.inf else None
 
-    def _look_at_deadlines(self) -> None:
-        """One timer for all: stop what is over its time, give up on what does not stop, sleep until the next."""
-        self._look, self._next_look = None, math.inf
+    def _check_deadlines(self) -> None:
+        """Stop attempts past their deadline, abandon those that did not stop, and set the timer for the next."""
+        self._timer, self._next_deadline = None, math.inf
         tick = self._loop.time()
         for worker in list(self._busy.values()):
-            if worker.deadline > tick + 0.0005:  # uvloop's timers come up to half a millisecond early
+            if worker.deadline > tick + 0.0005:  # uvloop timers fire up to half a millisecond early
                 continue
             if worker.reason is None:
                 self._stop_attempt(worker, Reason.TIMEOUT)
             else:
                 self._abandon(worker)
         if self._busy:
-            self._arm_look(min(worker.deadline for worker in self._busy.values()))
+            self._arm_timer(min(worker.deadline for worker in self._busy.values()))
 
     def _stop_attempt(self, worker: Worker, reason: Reason) -> None:
         if worker.reason is not None or worker.job is None:
@@ -317,19 +317,19 @@ class Workers:
         kind = self._kinds[worker.job.kind]
         worker.deadline = self._loop.time() + (math.inf if kind.stop is _KILL else self._config.grace)
         worker.task.cancel()
-        if worker.deadline < self._next_look:
-            self._arm_look(worker.deadline)
+        if worker.deadline < self._next_deadline:
+            self._arm_timer(worker.deadline)
 
     def _abandon(self, worker: Worker) -> None:
-        """End an attempt whose handler does not: its task runs on, counted, and its place is taken by another."""
+        """End an attempt whose handler does not stop. Its task runs on and is counted; another worker replaces it."""
         job, slot, reason = worker.job, worker.slot, worker.reason
         assert job is not None
         assert slot is not None
         assert reason is not None
         log.warning("attempt_abandoned", **fields_of(job), reason=reason)
-        worker.is_lost = True
+        worker.is_abandoned = True
         self._workers.discard(worker)
-        self._lost.add(worker)
-        worker.task.add_done_callback(lambda _: self._lost.discard(worker))
+        self._abandoned.add(worker)
+        worker.task.add_done_callback(lambda _: self._abandoned.discard(worker))
         del self._busy[job.seq]
         self._end(job, slot, stopped(reason, job), monotonic() - worker.began_at)

@@ -1,1 +1,1 @@
-"""What may start next, and who takes it."""
+"""Due jobs: which may start next, and who takes them."""

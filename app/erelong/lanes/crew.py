@@ -1,4 +1,4 @@
-"""Who runs jobs that have been claimed: a bounded number of them, until told to stop."""
+"""The interface to a bounded pool that runs claimed jobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Reason(StrEnum):
-    """Why an attempt is told to stop."""
+    """Why an attempt is stopped."""
 
     TIMEOUT = "timeout"
     CANCEL = "cancel"
@@ -21,15 +21,15 @@ class Reason(StrEnum):
 
 
 class Crew(Protocol):
-    """Takes claimed jobs with their slots and sees to it that each comes to an outcome and gives its slot back."""
+    """Runs claimed jobs, gives each an outcome, and releases its slot."""
 
     @property
     def free(self) -> int:
-        """How many more jobs it can take."""
+        """Return how many more jobs it can take."""
         ...
 
     def start(self, claimed: Iterable[tuple[Job, Slot]]) -> None: ...
 
     def stop(self, seq: int, reason: Reason) -> None:
-        """Stop a job as its kind allows; one that has not begun never begins."""
+        """Stop a job as its kind allows; a job that has not started never does."""
         ...

@@ -1,4 +1,4 @@
-"""One queue: its settings, its due jobs in their order, what runs of it."""
+"""One queue: its settings, its due jobs in order, and the count of its running jobs."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ if TYPE_CHECKING:
     from erelong.stores.base import Peek
 
 NO_LABEL = ""
-INSIDE = ""  # who takes jobs that are run here; jobs of a pull kind are taken by those who ask for the kind
+INSIDE = ""  # the consumer of jobs that run here; that of a pull kind has the name of the kind
 PLAIN = (INSIDE, NO_LABEL)
-NEARLY = 1e-9  # of a token: what sums of floats may lack
-MAX_DUE = 1_000_000  # in memory; others wait in the store
-SHARE = 8  # a strand may hold so many times what is free: so one has at most 8/9, and there is room for others
-MANY_STRANDS = 1_000  # to look at each takes as long as to ask the store
-CARRY = 1 - 1e-6  # less than a token: what a late timer would lose, but never one job more at once
+NEARLY = 1e-9  # of a token: the rounding error of float sums
+MAX_DUE = 1_000_000  # in memory; more wait in the store
+SHARE = 8  # a sublane may hold this many times the free room, so at most 8/9 of all
+MANY_SUBLANES = 1_000  # to check each takes as long as a read of the store
+CARRY = 1 - 1e-6  # tokens above the burst that a late timer may add: below 1, so never one job more
 RECENT_MINUTES = 5
 RECENT_FLOOR = 0.0001
 RECENT_STEP = math.log(1.25)
 
 
 class Slot(NamedTuple):
-    """Leave to start one job, to be given back; those taken of a strand together are one object."""
+    """A permit to run one job, to be released; slots taken together from a sublane are one object."""
 
     queue: str
     label: str
 
 
 class Recent:
-    """How late starts were over the last five minutes: a count for each step of 25 %, a row for each minute."""
+    """Lateness of starts over the last five minutes: a count per step of 25 %, in a row per minute."""
 
     def __init__(self) -> None:
         self._minutes: deque[tuple[int, Counter[int]]] = deque(maxlen=RECENT_MINUTES)
@@ -50,16 +50,16 @@ class Recent:
         if not self._minutes or self._minutes[-1][0] != minute:
             self._minutes.append((minute, Counter()))
         steps = self._minutes[-1][1]
-        for late_by, starts in counted(lates).items():  # what was due together and starts together is as late
+        for late_by, starts in counted(lates).items():  # jobs due together that start together are equally late
             step = int(math.log(late_by / RECENT_FLOOR) / RECENT_STEP) + 1 if late_by > RECENT_FLOOR else 0
             steps[step] += starts
 
     def is_over(self, tick: float) -> bool:
-        """Whether the last start was longer ago."""
+        """Return whether there was no start in the last five minutes."""
         return not self._minutes or self._minutes[-1][0] <= int(tick // 60) - RECENT_MINUTES
 
     def p99(self, tick: float) -> float | None:
-        """The upper edge of the step in which the 99th percentile falls."""
+        """Return the upper edge of the step with the 99th percentile."""
         oldest = int(tick // 60) - RECENT_MINUTES
         counts: Counter[int] = Counter()
         for minute, steps in self._minutes:
@@ -74,20 +74,20 @@ class Recent:
 
 
 class Spill(NamedTuple):
-    """Due jobs that a lane had no room for: the store has them between two pairs of (due, seq), so many about."""
+    """Due jobs that a lane had no room for: a range of (due, seq) in the store, and an estimate of their number."""
 
     first: tuple[int, int]
     last: tuple[int, int]
     jobs: int
 
-    def __add__(self, other: Spill) -> Spill:  # type: ignore[override]  # not that of tuples
+    def __add__(self, other: Spill) -> Spill:  # type: ignore[override]  # a tuple concatenates
         return Spill(min(self.first, other.first), max(self.last, other.last), self.jobs + other.jobs)
 
 
 class Lane:
-    """Knows which job of its queue may start next, for each taker, and what keeps the others.
+    """Knows which job of its queue may start next for each consumer, and which limit holds the others back.
 
-    It holds `MAX_DUE` jobs at most. What it has no room for is `spilled`, and `reread` when `is_low` said it was time.
+    It holds at most `MAX_DUE` jobs. Jobs beyond that are `spilled`, and read again once `is_low` is set.
     """
 
     def __init__(self, name: str, settings: QueueSettings) -> None:
@@ -97,24 +97,24 @@ class Lane:
         self.is_listed = False
         self.sublanes: dict[tuple[str, str], Sublane] = {}
         self.turns: dict[str, deque[Sublane]] = {}
-        self.places: dict[int, tuple[str, str]] = {}  # of waiting jobs that have a taker outside or a label
+        self.keys: dict[int, tuple[str, str]] = {}  # of waiting jobs of pull kinds or with a label
         self.running = 0
         self.running_by: Counter[str] = Counter()  # label value
         self.due = 0
-        self.due_for: dict[str, int] = {}  # taker
+        self.due_for: dict[str, int] = {}  # consumer
         self.spilled: Spill | None = None
         self.reread: Spill | None = None
         self.is_low = False
-        self.is_lifted = False  # since it was empty last, jobs came of which the rank is not their time
+        self.is_lifted = False  # whether jobs with a priority have come since it was last empty
         self.tokens = math.inf
         self.filled_at = 0.0
-        self.is_dry = False  # its next job was refused for want of a token
+        self.is_rate_limited = False  # its next job lacks a token
         self.recent = Recent()
 
-    def put(self, taker: str, jobs: Sequence[Peek], lift: int) -> None:
-        """Take in due jobs of one taker, which are lifted by so many microseconds."""
+    def put(self, consumer: str, jobs: Sequence[Peek], lift: int) -> None:
+        """Add due jobs of one consumer, ranked `lift` microseconds earlier than due."""
         if self.spilled is not None or self.due + len(jobs) > MAX_DUE // 2:
-            jobs = self._admit(taker, jobs, lift)
+            jobs = self._admit(consumer, jobs, lift)
         by_label: dict[str, dict[int, int]] = {}
         if self.settings.label_concurrency is None:
             by_label[NO_LABEL] = {seq: (due_at - lift) * MAX_SEQ + seq for seq, due_at, _, _, _ in jobs}
@@ -122,16 +122,16 @@ class Lane:
             for job in jobs:
                 by_label.setdefault(self.label_of(job), {})[job.seq] = (job.due_at - lift) * MAX_SEQ + job.seq
         for label, ranked in by_label.items():
-            self._put((taker, label), ranked)
+            self._put((consumer, label), ranked)
         self.is_lifted = self.is_lifted or lift != 0
 
-    def _admit(self, taker: str, jobs: Sequence[Peek], lift: int) -> list[Peek]:
-        """Return those there is room for: of a strand that has spilled some, those that start before others of it."""
+    def _admit(self, consumer: str, jobs: Sequence[Peek], lift: int) -> list[Peek]:
+        """Return the jobs that fit; if a sublane has spilled, only those that start before others of it."""
         admitted: list[Peek] = []
         free, taken = MAX_DUE - self.due, Counter[str]()
         for job in jobs:
             label = self.label_of(job)
-            sublane = self.sublanes.get((taker, label))
+            sublane = self.sublanes.get((consumer, label))
             held = taken[label] + (0 if sublane is None else len(sublane.waiting))
             is_here = sublane is not None and job.seq in sublane.waiting
             if is_here or (free and self._has_share(sublane, held, free, (job.due_at - lift) * MAX_SEQ + job.seq)):
@@ -155,54 +155,54 @@ class Lane:
         self.spilled = more if self.spilled is None else self.spilled + more
 
     def take_spilled(self) -> Spill | None:
-        """Return what is to be read and put here again, where it may be spilled once more."""
+        """Return the spilled range to read again; its jobs may spill again."""
         self.reread, self.spilled, self.is_low = self.spilled, None, False
         for sublane in self.sublanes.values():
             sublane.low = -1
         return self.reread
 
     @property
-    def elsewhere(self) -> int:
-        """How many due jobs are not here, about."""
+    def spilled_jobs(self) -> int:
+        """Return an estimate of the due jobs that are only in the store."""
         return sum(spill.jobs for spill in (self.spilled, self.reread) if spill is not None)
 
-    def _put(self, place: tuple[str, str], packed: Mapping[int, int]) -> None:
-        if place != PLAIN or self.places:
+    def _put(self, key: tuple[str, str], packed: Mapping[int, int]) -> None:
+        if key != PLAIN or self.keys:
             for seq in packed:
-                if self._place(seq) != place:
+                if self._key_of(seq) != key:
                     self.discard(seq)
-        sublane = self.sublanes.get(place)
+        sublane = self.sublanes.get(key)
         if sublane is None:
-            sublane = self.sublanes[place] = Sublane(*place)
-        self._count(sublane.taker, sublane.put(packed))
-        if place != PLAIN:
-            self.places.update(dict.fromkeys(packed, place))
+            sublane = self.sublanes[key] = Sublane(*key)
+        self._count(sublane.consumer, sublane.put(packed))
+        if key != PLAIN:
+            self.keys.update(dict.fromkeys(packed, key))
         if not sublane.has_turn:
             self._give_turn(sublane)
 
     def discard(self, seq: int) -> bool:
-        sublane = self.sublanes.get(self._place(seq))
+        sublane = self.sublanes.get(self._key_of(seq))
         if sublane is None or seq not in sublane.waiting:
             return False
         sublane.discard(seq)
-        self.places.pop(seq, None)
-        self._count(sublane.taker, -1)
-        self.is_dry = self.is_dry and self.due > 0
+        self.keys.pop(seq, None)
+        self._count(sublane.consumer, -1)
+        self.is_rate_limited = self.is_rate_limited and self.due > 0
         if self.spilled is not None:
             self.is_low = self.is_low or self.due <= MAX_DUE // 2 or len(sublane.waiting) <= sublane.low
         self._tidy(sublane)
         return True
 
-    def first(self, taker: str, tick: float) -> int | None:
-        """The rank of the next job that a taker may have."""
-        sublane = self._next(taker, tick)
+    def first(self, consumer: str, tick: float) -> int | None:
+        """Return the rank of the next job that may start for a consumer."""
+        sublane = self._next(consumer, tick)
         return None if sublane is None else sublane.first() // MAX_SEQ
 
-    def pop(self, taker: str, tick: float, limit: int) -> dict[int, Slot]:
-        """Leave for the next jobs that may start, by `seq`, at most so many, counted as running from now on."""
+    def pop(self, consumer: str, tick: float, limit: int) -> dict[int, Slot]:
+        """Return slots for the next jobs that may start, at most `limit`, by `seq`; count them as running."""
         slots: dict[int, Slot] = {}
-        while len(slots) < limit and (sublane := self._next(taker, tick)) is not None:
-            turns = self.turns[taker]
+        while len(slots) < limit and (sublane := self._next(consumer, tick)) is not None:
+            turns = self.turns[consumer]
             turns.popleft()
             sublane.has_turn = False
             seqs = sublane.pop(1 if turns else min(limit - len(slots), self._room(sublane.label)))
@@ -211,9 +211,9 @@ class Lane:
         return slots
 
     def _start(self, sublane: Sublane, seqs: list[int]) -> None:
-        for seq in seqs if self.places else ():
-            self.places.pop(seq, None)
-        self._count(sublane.taker, -len(seqs))
+        for seq in seqs if self.keys else ():
+            self.keys.pop(seq, None)
+        self._count(sublane.consumer, -len(seqs))
         self.tokens -= len(seqs)
         self.occupy(sublane.label, len(seqs))
         if self.spilled is not None:
@@ -222,50 +222,50 @@ class Lane:
         self._tidy(sublane)
 
     def occupy(self, label: str, number: int = 1) -> None:
-        """Count so many more as running."""
+        """Count `number` more jobs as running."""
         self.running += number
         if label:
             self.running_by[label] += number
 
     def release(self, label: str, number: int) -> None:
-        """Count so many less as running."""
+        """Count `number` fewer jobs as running."""
         self.running -= number
         if label:
             self.running_by[label] -= number
             if not self.running_by[label]:
                 del self.running_by[label]
-        for taker in self.due_for:
-            sublane = self.sublanes.get((taker, label))
+        for consumer in self.due_for:
+            sublane = self.sublanes.get((consumer, label))
             if sublane is not None:
                 self._give_turn(sublane)
 
     def oldest_due(self) -> int | None:
-        """When the job due first was due; None if that is not known here, or not at once."""
-        if self.is_lifted or self.spilled or self.reread or not self.due or len(self.sublanes) > MANY_STRANDS:
+        """Return the earliest due instant; None if it is unknown here or slow to find."""
+        if self.is_lifted or self.spilled or self.reread or not self.due or len(self.sublanes) > MANY_SUBLANES:
             return None
         return min(sublane.first() // MAX_SEQ for sublane in self.sublanes.values() if sublane.waiting)
 
     def seqs(self) -> list[int]:
         return [seq for sublane in self.sublanes.values() for seq in sublane.waiting]
 
-    def may_start(self, taker: str = INSIDE) -> bool:
-        """Whether nothing but the rate or a label can keep it from starting a job."""
-        return taker in self.due_for and not self.is_paused and self.running < self.settings.concurrency
+    def may_start(self, consumer: str = INSIDE) -> bool:
+        """Return whether only the rate or a label can hold its jobs back."""
+        return consumer in self.due_for and not self.is_paused and self.running < self.settings.concurrency
 
     def is_idle(self, tick: float) -> bool:
-        """Whether nothing waits or runs in it and nothing is known of it."""
+        """Return whether it has no jobs, no pause and no recent starts."""
         is_used = self.due or self.running or self.is_paused or self.is_listed or self.spilled or self.reread
         return not is_used and self.recent.is_over(tick)
 
     def token_in(self, tick: float) -> float:
-        """Seconds until the rate allows a start."""
+        """Return the seconds until the rate allows a start."""
         rate = self.settings.rate
         if rate is None or self._has_token(tick):
             return 0.0
         return (1 - self.tokens) / rate.per_second
 
     def is_label_full(self, seq: int) -> bool:
-        return not self._has_room(self._place(seq)[1])
+        return not self._has_room(self._key_of(seq)[1])
 
     def label_of(self, job: Job | Peek) -> str:
         limit = self.settings.label_concurrency
@@ -274,14 +274,14 @@ class Lane:
         value: str = orjson.loads(job.labels).get(limit.label, NO_LABEL)
         return value
 
-    def _next(self, taker: str, tick: float) -> Sublane | None:
-        """The strand whose turn it is and that may start a job."""
-        if not self.may_start(taker):
+    def _next(self, consumer: str, tick: float) -> Sublane | None:
+        """Return the next sublane in turn that may start a job."""
+        if not self.may_start(consumer):
             return None
-        self.is_dry = not self._has_token(tick)
-        if self.is_dry:
+        self.is_rate_limited = not self._has_token(tick)
+        if self.is_rate_limited:
             return None
-        turns = self.turns.setdefault(taker, deque())
+        turns = self.turns.setdefault(consumer, deque())
         while turns:
             sublane = turns[0]
             if sublane.waiting and self._has_room(sublane.label):
@@ -296,7 +296,7 @@ class Lane:
         if rate is None:
             self.tokens = math.inf
             return True
-        most = rate.burst + CARRY if self.is_dry else rate.burst
+        most = rate.burst + CARRY if self.is_rate_limited else rate.burst
         self.tokens = min(most, self.tokens + (tick - self.filled_at) * rate.per_second)
         self.filled_at = tick
         return self.tokens >= 1 - NEARLY
@@ -306,7 +306,7 @@ class Lane:
         return limit is None or not label or self.running_by[label] < limit.limit
 
     def _room(self, label: str) -> int:
-        """How many of a strand may start at once; there is room and a token for one."""
+        """Return how many jobs of a sublane may start; the caller has checked that one may."""
         room = self.settings.concurrency - self.running
         if self.settings.rate is not None:
             room = min(room, int(self.tokens + NEARLY))
@@ -316,14 +316,14 @@ class Lane:
     def _give_turn(self, sublane: Sublane) -> None:
         if sublane.waiting and not sublane.has_turn and self._has_room(sublane.label):
             sublane.has_turn = True
-            self.turns.setdefault(sublane.taker, deque()).append(sublane)
+            self.turns.setdefault(sublane.consumer, deque()).append(sublane)
 
     def _tidy(self, sublane: Sublane) -> None:
-        """Forget a strand that is of no use; turns given to jobs that left without one are forgotten in bulk."""
-        turns = self.turns.get(sublane.taker)
-        due = self.due_for.get(sublane.taker, 0)
+        """Forget an empty sublane; drop turns of emptied sublanes in bulk."""
+        turns = self.turns.get(sublane.consumer)
+        due = self.due_for.get(sublane.consumer, 0)
         if turns and (not due or len(turns) > 2 * due + MIN_STALE):
-            self.turns[sublane.taker] = deque()
+            self.turns[sublane.consumer] = deque()
             for other in turns:
                 other.has_turn = False
                 self._give_turn(other)
@@ -332,16 +332,16 @@ class Lane:
 
     def _forget_idle(self, sublane: Sublane) -> None:
         if not (sublane.waiting or sublane.has_turn):
-            self.sublanes.pop((sublane.taker, sublane.label), None)
+            self.sublanes.pop((sublane.consumer, sublane.label), None)
 
-    def _place(self, seq: int) -> tuple[str, str]:
-        return self.places.get(seq, PLAIN)
+    def _key_of(self, seq: int) -> tuple[str, str]:
+        return self.keys.get(seq, PLAIN)
 
-    def _count(self, taker: str, number: int) -> None:
+    def _count(self, consumer: str, number: int) -> None:
         self.due += number
         self.is_lifted = self.is_lifted and self.due > 0
-        left = self.due_for.get(taker, 0) + number
+        left = self.due_for.get(consumer, 0) + number
         if left:
-            self.due_for[taker] = left
+            self.due_for[consumer] = left
         else:
-            self.due_for.pop(taker, None)
+            self.due_for.pop(consumer, None)

@@ -1,4 +1,4 @@
-"""Due jobs of all queues: who may start now, in which order, and why the others may not."""
+"""Due jobs of all queues: which may start, in which order, and why the others may not."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from erelong.stores.base import Peek
 
 _spec_of = attrgetter("spec")
-STRICT = 1 << 53  # more than any instant: without aging a point of priority outweighs all waiting
+STRICT = 1 << 53  # above any instant: without aging, one point of priority outweighs all waiting
 
 
 class Lanes:
-    """All queues. A job ranks by its time, lifted by its priority: a point is worth `aging` seconds of waiting,
-    so ranks never change while jobs wait. `ready` is set when a job may start here, and a poller is woken when one of a
-    pull kind may. `low` is set when a lane can take in jobs that it had no room for.
+    """All queues. A job ranks by its due time, and a point of priority counts as `aging` seconds of waiting, so ranks
+    never change while jobs wait. `ready` is set when a job may start here; for a job of a pull kind, a poller is woken.
+    `low` is set when a lane has room for spilled jobs.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Lanes:
     ) -> None:
         self._plain = layered(None, None)
         self._config = config
-        self._given = {queue: layered(settings, None) for queue, settings in config.items()}
+        self._configured = {queue: layered(settings, None) for queue, settings in config.items()}
         self._lift = max(1, round(aging * SECOND)) if aging else STRICT
         self._tick = tick
         self._kinds = kinds
@@ -59,25 +59,25 @@ class Lanes:
         self._lanes: dict[str, Lane] = {}
         self._ready: deque[Lane] = deque()
         self.rated: set[Lane] = set()
-        self._lent: dict[str, dict[str, Lane]] = {}  # lanes with due jobs of each pull kind, by queue
+        self._pull_lanes: dict[str, dict[str, Lane]] = {}  # per pull kind: the lanes with due jobs, by queue
 
     # settings
 
     def settings(self, queue: str) -> QueueSettings:
-        """What holds for a queue; all that nobody has set anything for share one object."""
+        """Return the settings of a queue; queues without any share one object."""
         lane = self._lanes.get(queue)
-        return lane.settings if lane is not None else self._given.get(queue, self._plain)
+        return lane.settings if lane is not None else self._configured.get(queue, self._plain)
 
     def is_paused(self, queue: str) -> bool:
         lane = self._lanes.get(queue)
         return lane is not None and lane.is_paused
 
     def configure(self, queue: str, override: QueueSettings | None) -> list[int]:
-        """Set or drop what overrides the configuration; the jobs that must be put again come back."""
+        """Set or drop an override; return the jobs that must be put again."""
         lane = self._lane(queue)
         before = lane.settings
         if override is None:
-            lane.settings = self._given.get(queue, self._plain)
+            lane.settings = self._configured.get(queue, self._plain)
         else:
             lane.settings = layered(self._config.get(queue), override)
         self._note_rate(lane)
@@ -88,33 +88,33 @@ class Lanes:
                 lane.discard(seq)
         if lane.is_low:
             self._low.set()
-        self._list(lane)
+        self._announce(lane)
         return displaced
 
     def pause(self, queue: str, is_paused: bool) -> None:
         lane = self._lane(queue)
         lane.is_paused = is_paused
-        lane.is_dry = False
-        self._list(lane)
+        lane.is_rate_limited = False
+        self._announce(lane)
 
     # due jobs
 
     def put(self, *jobs: Peek) -> None:
-        """Take in due jobs; one that is there already only changes its rank."""
+        """Add due jobs; a job that is already there only changes its rank."""
         groups: defaultdict[JobSpec, list[Peek]] = defaultdict(list)
         for spec, alike in groupby(jobs, key=_spec_of):
             groups[spec] += alike
         for spec, group in groups.items():
-            taker = spec.kind if self._kinds[spec.kind].is_pull else INSIDE
+            consumer = spec.kind if self._kinds[spec.kind].is_pull else INSIDE
             lane = self._lane(spec.queue)
-            lane.put(taker, group, spec.priority * self._lift)
-            if taker != INSIDE:
-                self._lent.setdefault(taker, {})[spec.queue] = lane
-            if taker != INSIDE or not lane.is_listed:
-                self._list(lane)
+            lane.put(consumer, group, spec.priority * self._lift)
+            if consumer != INSIDE:
+                self._pull_lanes.setdefault(consumer, {})[spec.queue] = lane
+            if consumer != INSIDE or not lane.is_listed:
+                self._announce(lane)
 
     def discard(self, queue: str, seq: int) -> bool:
-        """Forget a job that does not wait any more; whether it was there."""
+        """Remove a job that no longer waits; return whether it was there."""
         lane = self._lanes.get(queue)
         was_there = lane is not None and lane.discard(seq)
         if lane is not None and lane.is_low:
@@ -122,7 +122,7 @@ class Lanes:
         return was_there
 
     def take(self, limit: int) -> dict[int, Slot]:
-        """Leave for at most `limit` jobs to start here, by `seq`, the queues in turn."""
+        """Return slots for at most `limit` jobs to run here, by `seq`; queues take turns."""
         tick = self._tick()
         slots: dict[int, Slot] = {}
         while self._ready and len(slots) < limit:
@@ -139,12 +139,12 @@ class Lanes:
         return slots
 
     def take_for(self, kinds: Collection[str], queues: Collection[str], limit: int) -> dict[int, Slot]:
-        """Leave for at most `limit` jobs of pull kinds, by `seq`, first in rank over all these queues (none: all)."""
+        """Return slots for at most `limit` jobs of pull kinds, by `seq`, by rank over these queues (none: all)."""
         tick = self._tick()
-        lent = [(lane, kind) for kind in kinds for lane in self._lenders(kind, queues)]
+        pairs = [(lane, kind) for kind in kinds for lane in self._lanes_of(kind, queues)]
         firsts = [
-            (rank, lane.name, kind) for lane, kind in lent if (rank := lane.first(kind, tick)) is not None
-        ]  # a heap; an entry that is not true any more is skipped, a true one has been put in since
+            (rank, lane.name, kind) for lane, kind in pairs if (rank := lane.first(kind, tick)) is not None
+        ]  # a heap; stale entries are skipped, since a valid one follows each
         heapify(firsts)
         slots: dict[int, Slot] = {}
         while firsts and len(slots) < limit:
@@ -155,18 +155,18 @@ class Lanes:
             slots |= lane.pop(kind, tick, 1)
             if lane.is_low:
                 self._low.set()
-            for other in kinds:  # one that starts may take the room, the token or the turn of the lane's others
+            for other in kinds:  # a start may use the slot, the token or the turn of other kinds
                 if (rank_now := lane.first(other, tick)) is not None:
                     heappush(firsts, (rank_now, queue, other))
         return slots
 
     def take_spilled(self) -> list[tuple[str, Spill]]:
-        """Return what lanes had no room for and can take in now, to be read from the store and put again."""
+        """Return, per queue, the spilled range that its lane has room for again."""
         low = [lane for lane in self._lanes.values() if lane.is_low and lane.reread is None]
         return [(lane.name, spilled) for lane in low if (spilled := lane.take_spilled()) is not None]
 
     def end_reread(self, queue: str, rest: Spill | None = None) -> None:
-        """Note that what was taken was put again, but for the rest."""
+        """End the re-read of a spilled range; `rest` is the part not read."""
         lane = self._lane(queue)
         lane.reread = None
         if rest is not None:
@@ -175,51 +175,51 @@ class Lanes:
             self._low.set()
 
     def is_full(self, queue: str) -> bool:
-        """Whether none but the first of all jobs would find room, whatever their label or kind."""
+        """Return whether it has no room for later jobs of any label or kind."""
         lane = self._lanes.get(queue)
         return lane is not None and lane.spilled is not None and len(lane.sublanes) == 1
 
     def occupy(self, job: Job) -> Slot:
-        """Count a job as running that was running already when the service started."""
+        """Count a job that was running before the service started; return its slot."""
         lane = self._lane(job.queue)
         label = lane.label_of(job)
         lane.occupy(label)
         return Slot(job.queue, label)
 
     def release(self, *slots: Slot) -> None:
-        """Give leave back: the attempts are over, or never began."""
+        """Release slots: their attempts are over or never began."""
         for (queue, label), number in counted(slots).items():
             lane = self._lanes[queue]
             lane.release(label, number)
             if not lane.is_listed or INSIDE not in lane.due_for or len(lane.due_for) > 1:
-                self._list(lane)
+                self._announce(lane)
 
     def token_in(self) -> float | None:
-        """Seconds until the next queue that only its rate holds back may start a job."""
+        """Return the seconds until a queue held back only by its rate may start a job."""
         tick = self._tick()
-        waits = [lane.token_in(tick) for lane in self.rated if _is_thirsty(lane)]
+        waits = [lane.token_in(tick) for lane in self.rated if _lacks_token(lane)]
         return min(waits, default=None)
 
     def token_in_for(self, kinds: Collection[str], queues: Collection[str]) -> float | None:
-        """The same for jobs of pull kinds in these queues (none named: in all)."""
+        """Return the same for jobs of pull kinds in these queues (none: all)."""
         tick = self._tick()
-        lanes = {lane.name: lane for kind in kinds for lane in self._lenders(kind, queues)}
-        waits = [lane.token_in(tick) for lane in lanes.values() if lane in self.rated and _is_thirsty(lane)]
+        lanes = {lane.name: lane for kind in kinds for lane in self._lanes_of(kind, queues)}
+        waits = [lane.token_in(tick) for lane in lanes.values() if lane in self.rated and _lacks_token(lane)]
         return min(waits, default=None)
 
     def wake(self) -> None:
-        """Look again at the queues that their rate held back."""
+        """Announce the queues that their rate held back."""
         for lane in self.rated:
-            if _is_thirsty(lane):
-                self._list(lane)
+            if _lacks_token(lane):
+                self._announce(lane)
 
     def forget_idle(self) -> None:
-        """Let go of queues that nothing was set for and nobody has used of late: there is no end of their names."""
+        """Forget idle queues without settings, since clients may invent any number of names."""
         tick = self._tick()
         for name in [name for name, lane in self._lanes.items() if lane.settings is self._plain and lane.is_idle(tick)]:
             del self._lanes[name]
-            for lent in self._lent.values():
-                lent.pop(name, None)
+            for lanes_of_kind in self._pull_lanes.values():
+                lanes_of_kind.pop(name, None)
 
     # questions
 
@@ -228,13 +228,13 @@ class Lanes:
         return _due_of(lane) if lane else 0
 
     def oldest_due(self, queue: str) -> Instant | None:
-        """When the job due first was due, of those that are here; None if none is or priorities hide it."""
+        """Return the earliest due instant in the lane; None if it has no job or cannot tell."""
         lane = self._lanes.get(queue)
         return lane.oldest_due() if lane else None
 
     def due_queues(self, kind: str, queues: Collection[str]) -> list[str]:
-        """The queues, of these (none named: of all), in which jobs of a pull kind are due."""
-        return [lane.name for lane in self._lenders(kind, queues)]
+        """Return those of these queues (none: all) with due jobs of a pull kind."""
+        return [lane.name for lane in self._lanes_of(kind, queues)]
 
     def all_due(self) -> dict[str, int]:
         return {name: _due_of(lane) for name, lane in self._lanes.items()}
@@ -247,7 +247,7 @@ class Lanes:
         return lane.recent.p99(self._tick()) if lane else None
 
     def waiting_for(self, job: Job) -> str | None:
-        """Return why a due job does not start: the first that holds of pause, worker, rate, label and slot."""
+        """Return why a due job does not start: the first reason of pause, worker, rate, label and slot."""
         lane = self._lanes.get(job.queue)
         if lane is not None and lane.is_paused:
             return "pause"
@@ -272,22 +272,22 @@ class Lanes:
             self._note_rate(lane)
         return lane
 
-    def _lenders(self, kind: str, queues: Collection[str]) -> list[Lane]:
-        """The lanes that have due jobs of a pull kind; those that have none left are forgotten here."""
-        lent = self._lent.get(kind, {})
-        names = [name for name in queues if name in lent] if queues else list(lent)
+    def _lanes_of(self, kind: str, queues: Collection[str]) -> list[Lane]:
+        """Return the lanes with due jobs of a pull kind; forget those without."""
+        lanes_of_kind = self._pull_lanes.get(kind, {})
+        names = [name for name in queues if name in lanes_of_kind] if queues else list(lanes_of_kind)
         for name in names:
-            if kind not in lent[name].due_for:
-                del lent[name]
-        return [lent[name] for name in names if name in lent]
+            if kind not in lanes_of_kind[name].due_for:
+                del lanes_of_kind[name]
+        return [lanes_of_kind[name] for name in names if name in lanes_of_kind]
 
-    def _list(self, lane: Lane) -> None:
-        """Tell those who may take of a lane that there is something to take."""
-        for taker in lane.due_for:
-            if not lane.may_start(taker):
+    def _announce(self, lane: Lane) -> None:
+        """Announce startable jobs of a lane to its consumers."""
+        for consumer in lane.due_for:
+            if not lane.may_start(consumer):
                 continue
-            if taker != INSIDE:
-                self._pollers.wake(taker, lane.name)
+            if consumer != INSIDE:
+                self._pollers.wake(consumer, lane.name)
             elif not lane.is_listed:
                 lane.is_listed = True
                 self._ready.append(lane)
@@ -301,8 +301,8 @@ class Lanes:
 
 
 def _due_of(lane: Lane) -> int:
-    return lane.due + lane.elsewhere
+    return lane.due + lane.spilled_jobs
 
 
-def _is_thirsty(lane: Lane) -> bool:
-    return lane.is_dry and not lane.is_listed and any(lane.may_start(taker) for taker in lane.due_for)
+def _lacks_token(lane: Lane) -> bool:
+    return lane.is_rate_limited and not lane.is_listed and any(lane.may_start(consumer) for consumer in lane.due_for)

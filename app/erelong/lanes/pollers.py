@@ -1,4 +1,4 @@
-"""Workers outside that poll for jobs of pull kinds: who waits for which, and who is woken for one."""
+"""Pull workers that wait for jobs, and which of them is woken for one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RECENTLY = 10.0
 
 
 class LeaseRequest(NamedTuple):
-    """What a worker outside would take: kinds, queues (none: all), how many, for how long."""
+    """The jobs that a pull worker requests: kinds, queues (none: all), how many, for how long."""
 
     kinds: frozenset[str]
     queues: frozenset[str]
@@ -25,12 +25,12 @@ class LeaseRequest(NamedTuple):
 
 
 class Pollers:
-    """Held lease requests; of those that would take a job, the one that has waited longest is woken."""
+    """Held lease requests. A due job wakes the longest-waiting request that accepts it."""
 
     def __init__(self, *, waiters: Waiters, tick: Tick) -> None:
         self._waiters = waiters
         self._tick = tick
-        self._polled_at: dict[tuple[str, str | None], float] = {}  # the earliest first
+        self._polled_at: dict[tuple[str, str | None], float] = {}  # earliest first
 
     def __len__(self) -> int:
         return len(self._waiters.polls)
@@ -47,7 +47,7 @@ class Pollers:
             self._note(keys)
 
     def wake(self, kind: str, queue: str) -> None:
-        """A job may start: wake the one that has waited longest of those that would take it."""
+        """Wake the longest-waiting request that accepts a job of this kind and queue."""
         if self._waiters.polls.held:
             self._waiters.polls.wake_first((kind, queue), (kind, None))
 
@@ -57,14 +57,14 @@ class Pollers:
         return (kind, queue) in held or (kind, None) in held
 
     def is_polled(self, kind: str, queue: str) -> bool:
-        """Return whether a request waits for jobs of a kind in a queue, or did a moment ago."""
+        """Return whether a request waits for jobs of a kind in a queue, or did recently."""
         if self.is_held(kind, queue):
             return True
         polled_at = max(self._polled_at.get((kind, name), -math.inf) for name in (queue, None))
         return self._tick() - polled_at < RECENTLY
 
     def _note(self, keys: Iterable[tuple[str, str | None]]) -> None:
-        """Note what was polled for, and forget what was so long ago: clients make up queues without end."""
+        """Note a poll and forget old ones, since clients may invent any number of queues."""
         tick = self._tick()
         for key in keys:
             self._polled_at.pop(key, None)

@@ -1,4 +1,4 @@
-"""Due jobs that take turns together: those of one queue with one taker and one label value, in their order."""
+"""The due jobs of one queue with one consumer and one label value, in order: they share a turn."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import chain
 
 from erelong.model.ids import MAX_SEQ
 
-SEQ_DIGITS = MAX_SEQ - 1  # a mask: the remainder costs twice as much
+SEQ_DIGITS = MAX_SEQ - 1  # a mask is twice as fast as the remainder
 MIN_STALE = 64
 MANY = 20_000
 SHARDS = 64
@@ -20,9 +20,9 @@ DIGITS = len(SHARD_OF)
 
 
 class Shards(MutableMapping[int, int]):
-    """Many dictionaries as one: a single one stops the loop for 40 ms as it grows beyond 700,000 entries.
+    """Many dictionaries as one: a single large one blocks the loop for tens of milliseconds when it grows.
 
-    They are of unequal sizes, the largest twice the smallest. Equal ones would all double in the same moment.
+    The largest is twice as large as the smallest, because equal ones would all grow at the same moment.
     """
 
     def __init__(self, entries: Mapping[int, int]) -> None:
@@ -55,18 +55,18 @@ class Shards(MutableMapping[int, int]):
 
 
 class Sublane:
-    """The due jobs of a lane with one taker and one label value, first to start on top; stale entries are skipped.
+    """The due jobs of a lane with one consumer and one label value, in start order. It skips stale entries.
 
-    When `low` or fewer wait, it is time to read more of them from the store (-1: there are none).
+    When `low` or fewer wait, more should be read from the store (-1: it has none).
 
-    Most come in their order and stand in `row`, which is sorted: half the cost of the heap, where those stand that rank
-    before its end.
+    Most jobs come in order and go to the end of `row`, which is sorted and costs half as much as the heap. Jobs that
+    rank before its end go to the heap.
     """
 
-    __slots__ = ("has_turn", "heap", "label", "low", "row", "taker", "waiting")
+    __slots__ = ("consumer", "has_turn", "heap", "label", "low", "row", "waiting")
 
-    def __init__(self, taker: str, label: str) -> None:
-        self.taker = taker
+    def __init__(self, consumer: str, label: str) -> None:
+        self.consumer = consumer
         self.label = label
         self.row: deque[int] = deque()
         self.heap: list[int] = []
@@ -75,10 +75,10 @@ class Sublane:
         self.low = -1
 
     def put(self, packed: Mapping[int, int]) -> int:
-        """Take in jobs, by `seq` their rank with that in its last digits; how many were not there."""
+        """Add jobs, as `seq` to rank with the seq in its last digits; return how many are new."""
         waiting = self.waiting
         before = len(waiting)
-        if waiting.keys().isdisjoint(packed):  # as nearly always
+        if waiting.keys().isdisjoint(packed):  # nearly always
             fresh = sorted(packed.values())
         else:
             fresh = sorted([entry for seq, entry in packed.items() if waiting.get(seq) != entry])
@@ -92,7 +92,7 @@ class Sublane:
         return len(waiting) - before
 
     def is_last(self, packed: int) -> bool:
-        """Whether an entry would start after all that came in their order."""
+        """Return whether an entry would start after all in `row`."""
         return not self.row or packed > self.row[-1]
 
     def discard(self, seq: int) -> None:
@@ -104,7 +104,7 @@ class Sublane:
             heapify(self.heap)
 
     def first(self) -> int:
-        """The entry on top; there must be one."""
+        """Return the top entry; there must be one."""
         while True:
             packed = self.heap[0] if self._is_heap_next() else self.row[0]
             if self._is_true(packed):
@@ -112,7 +112,7 @@ class Sublane:
             self._take()
 
     def pop(self, number: int) -> list[int]:
-        """Take off the first so many."""
+        """Remove and return the first `number` jobs."""
         seqs: list[int] = []
         waiting = self.waiting
         while waiting and len(seqs) < number:

@@ -59,7 +59,7 @@ class Health:
         began_at = engine.duties[engine.scheduler.name].lap_began_at
         if began_at is not None and (takes := engine.tick() - began_at) >= OVERDUE:
             return f"a lap has been running for {takes:.0f} s: the store does not answer its reads; check the disk"
-        since, next_due = engine.tick() - engine.scheduler.looked_at, engine.scheduler.next_due
+        since, next_due = engine.tick() - engine.scheduler.checked_at, engine.scheduler.next_due
         if since < OVERDUE or began_at is not None:
             return "ok"
         late = 0.0 if next_due is None else (engine.now() - next_due) / SECOND

@@ -1,1 +1,1 @@
-"""What can be asked about jobs, queues and leases."""
+"""The operations on jobs, queues and leases."""

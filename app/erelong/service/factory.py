@@ -1,4 +1,4 @@
-"""Jobs as they are asked for: what is checked, and what their kind, their queue and the settings fill in."""
+"""Makes jobs from submissions: checks them and fills in the defaults of kind, queue and settings."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from erelong.settings.sections import Config
 
 DEFAULT_QUEUE = "default"
-MAX_TERMS = 1_000  # each PUT of a queue makes settings of its own, and the old ones must not stay for ever
+MAX_DEFAULTS = 1_000  # each PUT of a queue makes new settings; old entries must not accumulate
 
 
 class Submission(TypedDict, total=False):
-    """A job as somebody asks for it; what is absent or None falls to the kind, the queue, the defaults."""
+    """The fields of a submitted job; for absent ones and None the kind, queue and global defaults apply."""
 
     kind: Required[str]
     params: dict[str, Any] | None
@@ -45,7 +45,7 @@ class Submission(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What a PATCH asks for: only the given names are touched; None clears what can be cleared."""
+    """The fields of a PATCH: only the `given` ones change; None clears an optional one."""
 
     given: frozenset[str] = field(default_factory=frozenset)
     execute_at: Instant | None = None
@@ -58,8 +58,8 @@ class Change:
     retry: RetryPatch | None = None
 
 
-class Terms(NamedTuple):
-    """What a job of a kind gets where these settings hold, unless it asks for other."""
+class JobDefaults(NamedTuple):
+    """Defaults for jobs of one kind under the same queue settings."""
 
     settings: QueueSettings
     timeout: float
@@ -67,7 +67,7 @@ class Terms(NamedTuple):
 
 
 class Template(NamedTuple):
-    """A job of which others differ in params and time alone; good for as long as these settings hold."""
+    """A job for making others that differ only in params and time; outdated when the settings change."""
 
     job: Job
     kind: Kind
@@ -75,49 +75,49 @@ class Template(NamedTuple):
 
 
 class JobFactory:
-    """Makes jobs of what is asked, or raises `Invalid` naming each field that cannot be."""
+    """Makes jobs from submissions; raises `Invalid` with each bad field."""
 
     def __init__(self, *, lanes: Lanes, kinds: Kinds, config: Config) -> None:
         self._lanes = lanes
         self._kinds = kinds
         self._config = config
         self._max_params = config.limits.max_params
-        self._made_terms: dict[tuple[str, int], Terms] = {}
+        self._made_defaults: dict[tuple[str, int], JobDefaults] = {}
         self._tokens = draw_tokens()
 
-    def make(self, asked: Submission, now: Instant) -> Job:
-        kind, queue = asked["kind"], queue_of(asked)
+    def make(self, submission: Submission, now: Instant) -> Job:
+        kind, queue = submission["kind"], queue_of(submission)
         declared = self._kinds.get(kind)
         if declared is None:
             raise Invalid("the job cannot be taken", faults=[Fault("/kind", self._no_kind(kind))])
-        params = orjson.dumps(asked["params"]) if asked.get("params") else jobs.NOTHING
+        params = orjson.dumps(submission["params"]) if submission.get("params") else jobs.NOTHING
         self._check_params(declared, params)
-        terms = self._terms(kind, self._lanes.settings(queue))
-        delay, timeout = asked.get("delay"), asked.get("timeout")
-        retry, labels = asked.get("retry"), asked.get("labels")
+        defaults = self._defaults(kind, self._lanes.settings(queue))
+        delay, timeout = submission.get("delay"), submission.get("timeout")
+        retry, labels = submission.get("retry"), submission.get("labels")
         return jobs.new(
             kind=kind,
             queue=queue,
             now=now,
-            execute_at=asked.get("execute_at", now) if delay is None else now + round(delay * jobs.SECOND),
-            timeout=terms.timeout if timeout is None else self._timeout(timeout),
-            retry=terms.retry if retry is None else self._policy(kind, terms.settings, retry),
+            execute_at=submission.get("execute_at", now) if delay is None else now + round(delay * jobs.SECOND),
+            timeout=defaults.timeout if timeout is None else self._timeout(timeout),
+            retry=defaults.retry if retry is None else self._policy(kind, defaults.settings, retry),
             params=params,
-            key=asked.get("key"),
+            key=submission.get("key"),
             labels=orjson.dumps(labels) if labels else None,
-            priority=asked.get("priority") or 0,
-            expires_after=asked.get("expires_after"),
+            priority=submission.get("priority") or 0,
+            expires_after=submission.get("expires_after"),
             token=next(self._tokens),
         )
 
     def template(self, job: Job) -> Template:
-        """Return what it takes to make others like a new job."""
+        """Return a template for making jobs like this one."""
         return Template(job._replace(params=jobs.NOTHING), self._kinds[job.kind], self._lanes.settings(job.queue))
 
     def from_template(
         self, template: Template, params: dict[str, Any] | None, execute_at: Instant, now: Instant
     ) -> Job | None:
-        """Make a job like another; return None if the template is outdated or the params do not fit."""
+        """Make a job from a template; return None if the template is outdated or the params are invalid."""
         job, kind, settings = template
         text = orjson.dumps(params) if params else jobs.NOTHING
         if len(text) > self._max_params or self._lanes.settings(job.queue) is not settings:
@@ -129,7 +129,7 @@ class JobFactory:
         return job.alike(params=text, execute_at=execute_at, now=now, token=next(self._tokens))
 
     def change(self, job: Job, change: Change, now: Instant) -> Job:
-        """Lay a change over a scheduled job; nothing given changes nothing."""
+        """Apply a change to a scheduled job; return it as it is if nothing is given."""
         if job.state is not State.SCHEDULED:
             raise WrongState(f"cannot change job {job.id}", state=job.state.word, job=job)
         if not change.given:
@@ -144,24 +144,22 @@ class JobFactory:
         return after._replace(version=job.version + 1)
 
     def _rewritten(self, job: Job, change: Change) -> dict[str, Any]:
-        given, terms = change.given, self._terms(job.kind, self._lanes.settings(job.queue))
+        given, defaults = change.given, self._defaults(job.kind, self._lanes.settings(job.queue))
         if "params" in given:
             self._check_params(self._kinds.get(job.kind), change.params)
-        timeout = terms.timeout if change.timeout is None else self._timeout(change.timeout)
+        timeout = defaults.timeout if change.timeout is None else self._timeout(change.timeout)
         return {
             "params": change.params if "params" in given else job.params,
             "labels": change.labels if "labels" in given else job.labels,
             "priority": change.priority if "priority" in given else job.priority,
             "timeout": timeout if "timeout" in given else job.timeout,
-            "retry": _changed_policy(job, terms, change.retry) if "retry" in given else job.retry,
+            "retry": _changed_policy(job, defaults, change.retry) if "retry" in given else job.retry,
         }
 
     def _check_params(self, kind: Kind | None, params: bytes) -> None:
         limit = self._max_params
         if len(params) > limit:
-            detail = (
-                f"{len(params)} bytes of JSON; at most {limit} are taken. Store large data elsewhere and pass its name"
-            )
+            detail = f"{len(params)} bytes of JSON; at most {limit} are taken; store large data in another system"
             raise Invalid("params are too large", faults=[Fault("/params", detail)])
         if kind is None:
             return
@@ -175,39 +173,41 @@ class JobFactory:
         close = difflib.get_close_matches(kind, self._kinds, n=1)
         return f"no kind {kind!r}; known kinds: {known}" + (f". Did you mean {close[0]!r}?" if close else "")
 
-    def _terms(self, kind: str, settings: QueueSettings) -> Terms:
-        """Made once for all jobs of a kind under the same settings, and their policy is the same object."""
-        terms = self._made_terms.get((kind, id(settings)))
-        if terms is None:
+    def _defaults(self, kind: str, settings: QueueSettings) -> JobDefaults:
+        """Return the defaults, one object for all jobs of a kind under the same settings."""
+        defaults = self._made_defaults.get((kind, id(settings)))
+        if defaults is None:
             declared = self._config.kinds.get(kind)
             timeout = (declared.timeout if declared else None) or settings.timeout or self._config.jobs.timeout
-            terms = Terms(settings, timeout, self._policy(kind, settings, None))
-            if len(self._made_terms) >= MAX_TERMS:
-                self._made_terms.clear()
-            self._made_terms[kind, id(settings)] = terms  # which keeps the id from being another's
-        return terms
+            defaults = JobDefaults(settings, timeout, self._policy(kind, settings, None))
+            if len(self._made_defaults) >= MAX_DEFAULTS:
+                self._made_defaults.clear()
+            self._made_defaults[kind, id(settings)] = (
+                defaults  # keeps the settings alive, so that their id stays unique
+            )
+        return defaults
 
-    def _timeout(self, asked: float) -> float:
+    def _timeout(self, seconds: float) -> float:
         limit = self._config.jobs.max_timeout
-        if asked > limit:
-            raise Invalid("the job cannot be taken", faults=[Fault("/timeout", f"{asked:g} s; at most {limit:g} s")])
-        return asked
+        if seconds > limit:
+            raise Invalid("the job cannot be taken", faults=[Fault("/timeout", f"{seconds:g} s; at most {limit:g} s")])
+        return seconds
 
-    def _policy(self, kind: str, settings: QueueSettings, asked: RetryPatch | None) -> bytes:
-        """The whole retry policy as JSON."""
+    def _policy(self, kind: str, settings: QueueSettings, patch: RetryPatch | None) -> bytes:
+        """Return the whole retry policy as JSON."""
         declared = self._config.kinds.get(kind)
-        of_kind = declared.retry if declared else None
-        return merged(self._config.jobs.retry.policy, settings.retry, of_kind, asked).to_json()
+        kind_patch = declared.retry if declared else None
+        return merged(self._config.jobs.retry.policy, settings.retry, kind_patch, patch).to_json()
 
 
-def queue_of(asked: Submission) -> str:
-    return asked.get("queue") or DEFAULT_QUEUE
+def queue_of(submission: Submission) -> str:
+    return submission.get("queue") or DEFAULT_QUEUE
 
 
-def _changed_policy(job: Job, terms: Terms, patch: RetryPatch | None) -> bytes:
-    """Lay a patch over the policy of a job; what it names as null goes back to what a new job would get."""
+def _changed_policy(job: Job, defaults: JobDefaults, patch: RetryPatch | None) -> bytes:
+    """Apply a patch to the retry policy of a job; null resets a part to the default of a new job."""
     if patch is None:
-        return terms.retry
+        return defaults.retry
     nulls = {name for name in patch.model_fields_set if getattr(patch, name) is None}
-    fallback = read_policy(terms.retry)._asdict()
+    fallback = read_policy(defaults.retry)._asdict()
     return merged(job.policy._replace(**{name: fallback[name] for name in nulls}), patch).to_json()

@@ -1,4 +1,4 @@
-"""What can be asked about jobs: submit, get, list, change, cancel, run, retry, delete, wait for."""
+"""The operations on jobs: submit, get, list, wait, change, cancel, run, retry, delete."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from erelong.model.submission import IdempotencyRecord, Receipt
     from erelong.service.factory import Change, JobFactory
 
-MAX_PAGE = 8_388_608  # bytes of params, results and attempts in one listing; a page that would have more is shorter
+MAX_PAGE = 8_388_608  # bytes of params, results and attempts in one listing; beyond it the page ends early
 PAGE_SLICE = 50
 
 
@@ -44,13 +44,13 @@ class Holder(NamedTuple):
 
 JobName = str | Holder
 BY_KEY = "~"
-"""What begins a name that is a key, and no id."""
+"""The prefix of a key in place of an id."""
 
 
 class Jobs:
-    """The one door to jobs. `expect` is what `If-Match` names: versions, or None for any.
+    """All operations on jobs. `expect` has the versions in `If-Match`, or None for any.
 
-    Each step finds its job anew when another change came first, so one that is named by its key is always the holder.
+    An operation re-reads its job when another change came first, so a key always names its current holder.
     """
 
     def __init__(self, *, engine: Engine, factory: JobFactory) -> None:
@@ -73,25 +73,25 @@ class Jobs:
         record: IdempotencyRecord | None = None,
         client: Client = NEVER_LEAVES,
     ) -> Receipt:
-        """Store jobs; when it returns they are durable and on the agenda."""
+        """Store jobs; on return they are durable and on the agenda."""
         self._lifecycle.refuse_work()
         if record is not None and (receipt := await self._store.find_replay(record, now=now)) is not None:
-            return receipt  # before it would need room
+            return receipt  # a replay needs no room
         room = await self._room.take(new_jobs, client)
         try:
-            self._lifecycle.refuse_work()  # there may have been a wait
+            self._lifecycle.refuse_work()  # the drain may have started during the wait
             receipt = await self._store.add(new_jobs, now=now, is_whole=is_whole, record=record)
         finally:
-            self._room.give_back(room)
+            self._room.release(room)
         if receipt.replayed or (is_whole and any(entry and entry.status is CONFLICT for entry in receipt.entries)):
             return receipt
         self._changes.added(receipt.entries)
         return receipt
 
-    # asking
+    # reading
 
     async def get(self, name: JobName, caller: Caller = ANYBODY) -> Job:
-        """The job, if the caller may use its queue."""
+        """Return the job, if the caller may use its queue."""
         if isinstance(name, Holder):
             return await self._get_holder(name, caller)
         parts = parse_id(name)
@@ -100,28 +100,28 @@ class Jobs:
             job = (await self._store.get([seq])).get(seq)
             if job is not None and job.token == token and caller.may_use(job.queue):
                 return job
-        raise JobNotFound(f"no job {name!r}; it was never made, or it is gone after its retention")
+        raise JobNotFound(f"no job {name!r}; it never existed, or was deleted by a client or retention")
 
     async def _get_holder(self, name: Holder, caller: Caller) -> Job:
         queue, key = name
         job = await self._store.holder(queue, key) if caller.may_use(queue) and _KEY.fullmatch(key) else None
         if job is None:
             where = f"GET /v1/jobs?key={quote(key, safe='')}&queue={quote(queue, safe='')}"
-            raise JobNotFound(f"no live job of queue {queue!r} holds the key {key!r}; {where} lists those that had it")
+            raise JobNotFound(f"no live job of queue {queue!r} holds the key {key!r}; {where} lists former holders")
         return job
 
-    async def whole(self, brief: Sequence[Job]) -> tuple[list[Job], int]:
-        """These jobs with all that is stored of them, as far as a page goes; and how many it took to fill it."""
+    async def read_page(self, summaries: Sequence[Job]) -> tuple[list[Job], int]:
+        """Return full jobs for a page, up to its size limit, and how many of `summaries` they cover."""
         page: list[Job] = []
         taken = size = 0
-        while taken < len(brief) and size < MAX_PAGE:
-            some = brief[taken : taken + PAGE_SLICE]
-            found = await self._store.get([job.seq for job in some])
-            for job in some:
+        while taken < len(summaries) and size < MAX_PAGE:
+            part = summaries[taken : taken + PAGE_SLICE]
+            jobs = await self._store.get([job.seq for job in part])
+            for job in part:
                 if size >= MAX_PAGE:
                     break
                 taken += 1
-                if (full := found.get(job.seq)) is not None:  # else it was deleted meanwhile
+                if (full := jobs.get(job.seq)) is not None:  # otherwise it was deleted meanwhile
                     size += len(full.params) + len(full.result or b"") + len(full.attempts)
                     page.append(full)
         return page, taken
@@ -132,9 +132,9 @@ class Jobs:
     async def wait(
         self, name: JobName, seconds: float, known: frozenset[int] | None = None, client: Client = NEVER_LEAVES
     ) -> Job:
-        """Return the job as soon as it is final, or not one of the known versions; or as it is when the time is up.
+        """Return the job when it is final, when its version is not in `known`, or when the time is up.
 
-        The holder of a key is waited for under its id, whoever holds the key then.
+        A job named by key is followed by its id, even if another job takes the key.
         """
         id = (await self.get(name)).id if isinstance(name, Holder) else name
         parts = parse_id(id)
@@ -150,7 +150,7 @@ class Jobs:
         return await self.get(id)
 
     def waiting_for(self, job: Job, now: Instant) -> str | None:
-        """Return why a scheduled job does not run: the first reason that holds."""
+        """Return the first reason why a scheduled job does not run."""
         if job.state is not State.SCHEDULED or job.due_at is None:
             return None
         if job.due_at > now:
@@ -163,11 +163,11 @@ class Jobs:
     # changing
 
     async def patch(self, name: JobName, change: Change, expect: frozenset[int] | None) -> Job:
-        """Change a scheduled job; nothing given changes nothing."""
+        """Change a scheduled job; an empty change has no effect."""
         return await self._step(name, expect, lambda job, now: self._factory.change(job, change, now))
 
     async def cancel(self, name: JobName, reason: str | None, expect: frozenset[int] | None) -> Job:
-        """End a waiting job at once, ask a running one to stop."""
+        """End a waiting job at once; request a running one to stop."""
         job = await self._step(name, expect, lambda job, now: job.cancel(now, reason))
         if job.state is State.RUNNING:
             self._engine.dispatcher.cancel(job.seq)
@@ -193,7 +193,7 @@ class Jobs:
                 return
 
     async def _step(self, name: JobName, expect: frozenset[int] | None, step: Callable[[Job, Instant], Job]) -> Job:
-        """Take one step with a job as it is now; when somebody else was quicker, look again."""
+        """Apply a step to the current job; if another change came first, re-read and repeat."""
         while True:
             before = await self.get(name)
             _check_version(before, expect)
@@ -210,7 +210,7 @@ class Jobs:
 
 
 def name_by_key(text: str, queue: str | None) -> Holder:
-    """Read `~` and a key, as it stands in place of an id."""
+    """Read `~` and a key in place of an id."""
     return Holder(queue or DEFAULT_QUEUE, text.removeprefix(BY_KEY))
 
 

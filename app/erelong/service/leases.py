@@ -1,4 +1,4 @@
-"""What workers outside can ask: lease jobs of pull kinds, extend, finish, fail and release them."""
+"""The operations of pull workers: lease jobs, and extend, finish, fail or release them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from erelong.clock.instants import SECOND
 from erelong.duties.duty import in_halves
 from erelong.engine.job_log import fields_of
-from erelong.engine.leases import LATE_TIMER, answered
+from erelong.engine.leases import LATE_TIMER, end_lease
 from erelong.engine.verdicts import succeeded
 from erelong.errors import Fault, Invalid, LeaseLost, LeaseNotFound
 from erelong.model.caller import ANYBODY, Caller
@@ -33,7 +33,7 @@ log = get_logger(__name__)
 
 
 class Leased(NamedTuple):
-    """A job in somebody's hands."""
+    """A leased job with its token and deadline."""
 
     token: str
     lease_until: Instant
@@ -41,7 +41,7 @@ class Leased(NamedTuple):
 
 
 class Leases:
-    """The one door for workers outside."""
+    """All operations of pull workers."""
 
     def __init__(self, *, engine: Engine) -> None:
         self._engine = engine
@@ -54,7 +54,7 @@ class Leases:
     # leasing
 
     async def lease(self, request: LeaseRequest, wait: float, client: Client) -> list[Leased]:
-        """Return jobs as soon as there are some; none when the wait is over, the worker gone, or too many wait."""
+        """Return jobs as soon as there are some; none when the wait is over, the worker gone, or no wait slot free."""
         self._engine.lifecycle.refuse_work("leases no more jobs")
         self._refuse_other_kinds(request.kinds)
         until = self._engine.tick() + wait
@@ -68,11 +68,11 @@ class Leases:
                         break
                 return await self._hand_over(leased, client)
         finally:
-            if leased or waiter.event.is_set():  # it was woken for a job that it did not take, or there may be more
+            if leased or waiter.event.is_set():  # it may have left a job it was woken for, or more may be due
                 self._wake_next(request)
 
     async def _wait(self, request: LeaseRequest, waiter: Waiter, until: float) -> bool:
-        """Wait until there may be a job; return whether it is worth another look."""
+        """Wait until there may be a job; return False when the request must not wait longer."""
         left = until - self._engine.tick()
         if left <= 0 or not waiter.has_slot or self._engine.lifecycle.is_draining:
             return False
@@ -91,13 +91,13 @@ class Leases:
             raise Invalid("these kinds cannot be leased", faults=faults)
 
     def _wake_next(self, request: LeaseRequest) -> None:
-        """Wake the next worker, which may find more of what is due for such a request."""
+        """Wake the next request for these kinds, since more jobs may be due."""
         for kind in request.kinds:
             for queue in self._lanes.due_queues(kind, request.queues):
                 self._engine.pollers.wake(kind, queue)
 
     async def _hand_over(self, leased: list[Leased], client: Client) -> list[Leased]:
-        """Return what a worker gets; if it has left meanwhile, nobody but us can give it back."""
+        """Return the leased jobs, or release them if the worker has disconnected meanwhile."""
         if not client.is_gone:
             return leased
         for lease in leased:
@@ -117,7 +117,7 @@ class Leases:
         return await self._store_leases(claimed, request.seconds)
 
     async def _store_leases(self, claimed: Sequence[tuple[Job, Slot]], seconds: float) -> list[Leased]:
-        """Write down who has what; a job for which that fails goes back, uncounted."""
+        """Save the leases; release jobs whose lease cannot be saved, without counting the attempt."""
         until = self._now() + round(seconds * SECOND)
         slots = {job.seq: slot for job, slot in claimed}
         leased = [job.lease_out(make_lease_token(job.seq), until) for job, _ in claimed]
@@ -138,7 +138,7 @@ class Leases:
         return [Leased(job.lease or "", until, job) for job in stored]
 
     def _release_unleased(self, claimed: Sequence[tuple[Job, Slot]]) -> None:
-        """Give back, uncounted, attempts that no worker has been told of."""
+        """Release attempts that no worker has received, without counting them."""
         self._engine.completer.add(*[Ending(job, Outcome(End.RELEASED), self._now()) for job, _ in claimed])
         self._lanes.release(*[slot for _, slot in claimed])
 
@@ -150,49 +150,49 @@ class Leases:
             job = (await self._store.get([seq])).get(seq)
             if job is not None and job.was_leased_by(token) and caller.may_use(job.queue):
                 return job
-        raise LeaseNotFound("no lease has this token; send it as `POST /v1/leases` gave it")
+        raise LeaseNotFound("no lease has this token; send the token from `POST /v1/leases` unchanged")
 
     async def extend(self, token: str, seconds: float) -> Leased:
-        """Keep a job for `seconds` from now."""
+        """Extend the lease to `seconds` from now."""
         until = self._now() + round(seconds * SECOND)
-        _, job = await self._answer(token, "extend", lambda job: job.extend(until))
+        _, job = await self._apply(token, "extend", lambda job: job.extend(until))
         if job.lease == token:
             self._held.extend(job.seq, seconds)
         return Leased(token, job.lease_until or until, job)
 
     async def finish(self, token: str, result: bytes | None) -> Job:
-        """End the attempt: the work is done, even if a cancel was asked for meanwhile."""
+        """End the attempt with success, even if a cancel was requested meanwhile."""
         outcome = succeeded(result, self._engine.config.limits.max_result)
         return await self._end(token, "finish", outcome)
 
     async def fail(self, token: str, error: Error, delay: float | None) -> Job:
-        """End the attempt: it failed, and is retried by the policy, or in `delay` as given."""
+        """End the attempt as failed; a retry waits as the policy says, or `delay` seconds."""
         return await self._end(token, "fail", Outcome(End.ERROR, error=error), delay)
 
     async def release(self, token: str) -> Job:
-        """Give a job back unrun; the attempt does not count."""
+        """Release the lease without a run; the attempt does not count."""
         return await self._end(token, "release", Outcome(End.RELEASED))
 
-    async def _end(self, token: str, answer: str, outcome: Outcome, delay: float | None = None) -> Job:
-        before, after = await self._answer(
-            token, answer, lambda job: answered(job, outcome, answer, self._now(), delay)
+    async def _end(self, token: str, action: str, outcome: Outcome, delay: float | None = None) -> Job:
+        before, after = await self._apply(
+            token, action, lambda job: end_lease(job, outcome, action, self._now(), delay)
         )
         if before is not after:
             self._held.reread(after.seq, after)
             self._changes.lease_ended(before, after, outcome)
         return after
 
-    async def _answer(self, token: str, answer: str, step: Callable[[Job], Job]) -> tuple[Job, Job]:
-        """Take one answer of who holds a lease, and return the job before and after it.
+    async def _apply(self, token: str, action: str, step: Callable[[Job], Job]) -> tuple[Job, Job]:
+        """Apply an action of the lease holder; return the job before and after it.
 
-        One who has lost it changes nothing; for one who says the same again both are the same.
+        Raise `LeaseLost` if the lease is over. A repeat of the action that ended it returns the same job twice.
         """
         while True:
             before = await self.get(token)
             if before.lease != token:
-                if read_ended_leases(before.ended_leases)[-1:] == [[token, answer]]:
-                    return before, before  # the reply was lost on its way
-                raise LeaseLost(f"the lease is over; its job is {before.state.word} without it")
+                if read_ended_leases(before.ended_leases)[-1:] == [[token, action]]:
+                    return before, before  # a retry after a lost response
+                raise LeaseLost(f"the lease is over, and its job is {before.state.word}; discard the work")
             after = step(before)
             (verdict,) = await self._store.save([after])
             if verdict.is_saved:

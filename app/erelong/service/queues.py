@@ -1,4 +1,4 @@
-"""What can be asked about queues: see, set, pause, resume, purge, drop."""
+"""The operations on queues: read, set, pause, resume, purge, drop."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """A queue as it is now."""
+    """The current state of a queue."""
 
     name: str
     is_paused: bool
@@ -39,7 +39,7 @@ class Queue:
 
 
 class Queues:
-    """The one door to queues."""
+    """All operations on queues."""
 
     def __init__(self, *, engine: Engine) -> None:
         self._engine = engine
@@ -50,7 +50,7 @@ class Queues:
         self._now = engine.now
 
     async def all(self, caller: Caller = ANYBODY) -> list[Queue]:
-        """Those that the caller may use."""
+        """Return the queues that the caller may use."""
         counted: dict[str, Counter[str]] = defaultdict(Counter)
         for (queue, _, state), jobs in self._groups().items():
             if jobs:
@@ -63,13 +63,13 @@ class Queues:
         return await self._count(name)
 
     async def put(self, name: str, settings: QueueSettings) -> Queue:
-        """Replace what overrides the configuration; what is not given falls back to it."""
+        """Replace the override; settings not given fall back to the configuration."""
         await self._overrides.set(name, settings)
         log.info("queue_configured", queue=name, settings=",".join(sorted(settings.model_fields_set)))
         return await self._count(name)
 
     async def drop(self, name: str) -> None:
-        """Forget the override and the pause of a queue in which nothing waits or runs."""
+        """Remove the override and the pause of a queue without waiting or running jobs."""
         queue = await self.get(name)
         busy = queue.counts["scheduled"] + queue.counts["running"]
         if busy:
@@ -86,7 +86,7 @@ class Queues:
         return await self._count(name)
 
     async def purge(self, name: str) -> int:
-        """Cancel all waiting jobs, in slices; return how many."""
+        """Cancel all waiting jobs, in slices; return their number."""
         self._check(name)
         cancelled, after = 0, None
         states, queues = frozenset({State.SCHEDULED}), frozenset({name})
@@ -110,14 +110,14 @@ class Queues:
         return cancelled
 
     def refuse_foreign(self, name: str, caller: Caller) -> None:
-        """A queue that the caller may not use is to it one that nobody has named."""
+        """Raise `QueueNotFound` for a queue that the caller may not use, as for an unknown one."""
         if not caller.may_use(name):
             raise _unknown(name)
 
     async def oldest_due_age(self, name: str, now: Instant) -> float | None:
-        """Seconds since the waiting job that is due first was due; None if none is.
+        """Return the seconds since the first due time of a waiting job; None if none is due.
 
-        The store is asked only where the lane cannot tell: with much running, that is 2 ms of work.
+        Read the store only if the lane cannot tell, because that is slow while many jobs run.
         """
         due_at = None if self._engine.overdue.is_walking else self._lanes.oldest_due(name)
         if due_at is None:
@@ -154,4 +154,4 @@ class Queues:
 
 
 def _unknown(name: str) -> QueueNotFound:
-    return QueueNotFound(f"no queue {name!r}; it comes to be when a job, a setting or a pause names it")
+    return QueueNotFound(f"no queue {name!r}; a queue exists once a job, a setting or a pause names it")

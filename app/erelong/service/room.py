@@ -1,4 +1,4 @@
-"""Room for new jobs in their queues: what a submit meets when `max_backlog` jobs wait."""
+"""Room for new jobs: applies the overflow policy of a queue when `max_backlog` jobs wait."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WAIT_FOR_ROOM = 10.0
 
 
 class Room:
-    """Makes room by the overflow policy of the queue: refuses, waits, or drops the jobs that are due first."""
+    """Makes room as the overflow policy says: rejects, waits, or drops the jobs due first."""
 
     def __init__(self, *, engine: Engine) -> None:
         self._engine = engine
@@ -33,7 +33,7 @@ class Room:
         self._backlog = engine.backlog
 
     async def take(self, new_jobs: Sequence[NewJob], client: Client) -> Mapping[str, int]:
-        """Hold room for jobs while they are added; raise `BacklogFull` if there is none. Give it back in any case."""
+        """Reserve room for jobs while they are added, and `release` it after; raise `BacklogFull` if there is none."""
         needs = (
             {new_jobs[0].job.queue: 1} if len(new_jobs) == 1 else Counter([new_job.job.queue for new_job in new_jobs])
         )
@@ -45,17 +45,17 @@ class Room:
                 self._backlog.hold(queue, number)
                 room[queue] = number
         except BaseException:
-            self.give_back(room)
+            self.release(room)
             raise
         return room
 
-    def give_back(self, room: Mapping[str, int]) -> None:
-        self._backlog.give_back(room)
+    def release(self, room: Mapping[str, int]) -> None:
+        self._backlog.release(room)
         if self._engine.waiters.rooms.held:
             self._engine.waiters.rooms.wake(room)
 
     async def _needed(self, queue: str, new_jobs: Sequence[NewJob]) -> int:
-        """Return how many offers would be new jobs: one that meets a key is none, unless it takes that key over."""
+        """Return how many submissions would add a job: one whose key is held does so only if it takes the key over."""
         needed = 0
         keyed: defaultdict[str, set[OnConflict]] = defaultdict(set)
         for job, on_conflict in new_jobs:
@@ -80,7 +80,7 @@ class Room:
             await self._drop_oldest(queue, number)
 
     async def _drop_oldest(self, queue: str, number: int) -> None:
-        """Drop as many as come, and no more: a lowered bound drops nobody."""
+        """Drop at most as many jobs as are added: a lowered bound drops none."""
         left = number
         while (limit := min(left, self._backlog.excess(queue, number), MAX_DROP)) > 0:
             query = Query(queues=frozenset({queue}), order=Order.DUE, limit=limit, is_full=True)
@@ -96,7 +96,7 @@ class Room:
                     report_drop(after)
 
     async def _wait(self, queue: str, number: int, client: Client) -> None:
-        """Hold a submit until there is room; refuse it when the time is up, its client gone, or too many are held."""
+        """Hold a submit until there is room; reject it when the time is up, its client gone, or too many are held."""
         waiters, lifecycle = self._engine.waiters, self._engine.lifecycle
         with waiters.hold(waiters.rooms, (queue,), client) as waiter, suppress(TimeoutError):
             async with asyncio.timeout(WAIT_FOR_ROOM if waiter.has_slot else 0):

@@ -1,4 +1,4 @@
-"""What faces and monitoring know of the service."""
+"""The services that faces and monitoring use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Services:
-    """One object that everything above holds; nothing above keeps one of its parts, which may be exchanged."""
+    """All services in one object. Callers keep this object and none of its parts, which may be replaced."""
 
     def __init__(self, *, engine: Engine) -> None:
         self.engine = engine

@@ -1,1 +1,1 @@
-"""What brings waiting jobs from the store to their lanes, each at its time."""
+"""Brings waiting jobs from the store to their lanes at their due time."""

@@ -1,4 +1,4 @@
-"""Hands due jobs over to their lanes, and ends those that have expired."""
+"""Moves due jobs into their lanes and ends expired ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Handover:
-    """Reads the rows of jobs that are due. A job that must be read again, say at its expiry, enters `rechecks`."""
+    """Reads the rows of due jobs. A job that must be read again, for example at its expiry, enters `rechecks`."""
 
     def __init__(
         self,
@@ -44,10 +44,10 @@ class Handover:
     async def hand_over(
         self, seqs: Sequence[int], now: Instant, *, queue: str | None = None, again: Collection[int] = ()
     ) -> int:
-        """Put the due ones of these jobs, or those of one queue, into their lanes; return how many.
+        """Put those of these jobs that are due, or only those of `queue`, into their lanes; return their number.
 
-        Jobs that were cancelled or moved are skipped. Those that were due once and are handed over `again` may wait for
-        their time once more, as the clock may have been stepped back. After an exception all must be handed over again.
+        Cancelled and moved jobs are skipped. Jobs in `again` return to the agenda if they are no longer due, since the
+        clock may have been stepped back. After an exception, all must be handed over again.
         """
         expired: list[int] = []
         handed_over = 0
@@ -71,9 +71,9 @@ class Handover:
         return handed_over
 
     def _sort_out(self, waiting: Sequence[Peek], now: Instant, queue: str | None, expired: list[int]) -> list[Peek]:
-        """Return what may start; note the numbers of those that have expired.
+        """Return the due jobs; append the seq of each expired one to `expired`.
 
-        `now` is that of the popping: if the clock has been stepped back since, the claim will see that it is early.
+        `now` is the time of the pop: if the clock has been stepped back since, the claim refuses the job.
         """
         due = []
         for job in waiting:
@@ -94,11 +94,11 @@ class Handover:
             if verdict.is_saved:
                 self._changes.changed(before, after)
         if len(jobs) < len(seqs) > 1:
-            raise StoreRefused("some of these jobs cannot be read")  # asked alone, each says why
+            raise StoreRefused("some of these jobs cannot be read")  # a single read raises the reason
         self.aside.remove(seqs)
 
     def _put_aside(self, failed: Sequence[tuple[int, Exception]]) -> None:
-        """Look again later at jobs that cannot be read or written, each by itself."""
+        """Retry later, one by one, the jobs that cannot be read or written."""
         now = self._now()
         self._rechecks.extend([(now + round(self.aside.add(seq, error) * SECOND), seq) for seq, error in failed])
 

@@ -1,4 +1,4 @@
-"""Brings overdue jobs from the store to their lanes in the background, so that no job due now waits for them."""
+"""Brings overdue jobs from the store to their lanes in the background, so that they do not delay newly due jobs."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from erelong.stores.base import Instants, Store
 
 PAGE = 1_000
-SLICE = 250  # jobs at a time, so that a job due now waits a millisecond at most
+SLICE = 250  # jobs at a time, so that a newly due job waits a millisecond at most
 
 Position = tuple[int, int]
 
 
 @dataclass(slots=True, eq=False)
 class Walk:
-    """A range of due times in the store, from after a pair of (due, seq) to before an instant."""
+    """A range of due times in the store: after a pair of (due, seq), before an instant."""
 
     after: Position
     before: Instant
     queue: str | None = None  # None: all
-    jobs: int = 0  # about how many jobs of the queue are left
+    jobs: int = 0  # estimate of the jobs of the queue that are left
     page: Instants = field(default_factory=list)
-    is_read: bool = False  # the page is the last
+    is_read: bool = False  # whether the page is the last
 
     @property
     def is_over(self) -> bool:
@@ -40,8 +40,8 @@ class Walk:
 
 
 class Overdue:
-    """Walks over due times that have passed: from before the start, skipped by a step of the clock, or of jobs that
-    found no room in their lane. Walks take turns.
+    """Walks over past due times: from before the start, skipped by a step of the clock, or of jobs spilled from their
+    lane. Walks take turns.
     """
 
     name = "overdue"
@@ -59,11 +59,11 @@ class Overdue:
 
     @property
     def is_walking(self) -> bool:
-        """Whether a due job may be missing from its lane."""
+        """Return whether a due job may be missing from its lane."""
         return bool(self._walks)
 
     def add(self, after: Position, before: Instant) -> None:
-        """Walk from after a pair to before an instant."""
+        """Start a walk over this range, or extend the one that ends where it begins."""
         for walk in self._walks:
             if walk.queue is None and (walk.before, -1) == after:
                 walk.before, walk.is_read = before, False
@@ -72,7 +72,7 @@ class Overdue:
         self._wanted.set()
 
     async def ready(self) -> None:
-        """Wait until there is something to walk over."""
+        """Wait until there is a walk."""
         if not self._walks:
             await self._wanted.wait()
 

@@ -1,4 +1,4 @@
-"""Keeps the near future in the agenda: due times come from the store as they come into the window."""
+"""Keeps the near future in the agenda: reads due times from the store as they enter the window."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from erelong.stores.base import Store
 
 FIRST_PAGE = 20_000
-PAGE = 4_000  # to take in more would stop the loop for milliseconds
-LAPS = 8  # in the time of a window
+PAGE = 4_000  # more would block the loop for milliseconds
+LAPS = 8  # per window
 OLDEST = (-1, -1)
 
 
 class Refill:
-    """Moves the edge of the agenda forward, and reads the entries before it.
+    """Moves the edge of the agenda forward and reads the entries before it.
 
-    The edge moves before its page is read. A job that is stored meanwhile enters by the page or by its own entry, or by
-    both, which does no harm; so does a new job while reads fail. Jobs that are overdue by then are left to `overdue`.
+    The edge moves before its page is read. A job stored meanwhile enters by the page, by its own entry, or by both,
+    which is harmless. New jobs also enter while reads fail. `overdue` handles jobs that are overdue by then.
     """
 
     name = "refill"
@@ -49,16 +49,16 @@ class Refill:
         self._window = window
         self._max_entries = max_entries
         self._now = now
-        self._read_to = OLDEST  # every entry up to here has been read; between here and the edge some may be missing
+        self._read_to = OLDEST  # all entries up to here are read; up to the edge some may be missing
 
     async def load(self) -> None:
-        """Read one page; the rest comes in the background."""
+        """Read one page; read the rest in the background."""
         self._agenda.edge = OLDEST
         await self._advance(FIRST_PAGE, FIRST_PAGE)
         self._wanted.set()
 
     async def ready(self) -> None:
-        """Wait until the agenda runs low, the clock has passed its edge, or a part of the window is over."""
+        """Wait until the agenda runs low, the clock has passed its edge, or an eighth of the window is over."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._window / LAPS):
                 await self._wanted.wait()
@@ -68,7 +68,7 @@ class Refill:
         await self._advance(NEVER, PAGE)
 
     async def _advance(self, most: int, page: int) -> None:
-        """Move the edge to the end of the window, and read at most so many entries, or as many as there is room for."""
+        """Move the edge to the end of the window, and read at most `most` entries, as far as there is room."""
         now, agenda = self._now(), self._agenda
         self._skip_overdue(now)
         target = max(agenda.edge, (now + round(self._window * SECOND), -1))
@@ -85,8 +85,9 @@ class Refill:
             await asyncio.sleep(0)
 
     def _skip_overdue(self, now: Instant) -> None:
-        """Begin at now: after a start or a step of the clock a million jobs may be overdue, which must not stand in the
-        agenda before the next due job.
+        """Leave jobs due before `now` to `overdue`.
+
+        After a start or a step of the clock a million may be overdue, and must not delay the next due job.
         """
         self._read_to = min(self._read_to, self._agenda.edge)  # the agenda may have dropped some
         if self._read_to < (now, -1):
