@@ -1,4 +1,4 @@
-"""Background loops: nothing ends them but their owner, and one bad item is set aside alone."""
+"""Only its owner ends a background loop, and one bad item is set aside alone."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from erelong.errors import StorageFull, StoreRefused, StoreUnavailable
 from erelong.telemetry.metrics import Metrics
 
 
-class Digging:
-    """Work that a test gives out: each lap takes what is given, and raises `error` if that is set."""
+class FakeWork:
+    """Work that a test supplies: each lap takes it, and raises `error` if that is set."""
 
-    name = "digging"
+    name = "work"
 
     def __init__(self) -> None:
         self.given = asyncio.Event()
@@ -35,57 +35,57 @@ class Digging:
 
 
 @pytest.fixture
-async def digging() -> Digging:
-    return Digging()
+async def work() -> FakeWork:
+    return FakeWork()
 
 
 @pytest.fixture
-async def duty(digging: Digging) -> AsyncIterator[Duty]:
-    duty = Duty(work=digging, metrics=Metrics())
+async def duty(work: FakeWork) -> AsyncIterator[Duty]:
+    duty = Duty(work=work, metrics=Metrics())
     duty.start()
     yield duty
     await duty.stop()
 
 
-async def test_duty_sleeps_until_there_is_something_to_do(duty: Duty, digging: Digging) -> None:
+async def test_duty_sleeps_until_there_is_something_to_do(duty: Duty, work: FakeWork) -> None:
     await asyncio.sleep(1_000)
-    before = digging.laps
-    digging.given.set()
+    before = work.laps
+    work.given.set()
     await asyncio.sleep(1_000)
 
-    assert (before, digging.laps, duty.status()) == (0, 1, "ok")
+    assert (before, work.laps, duty.status()) == (0, 1, "ok")
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("not now"), RuntimeError("a bug")], ids=repr)
-async def test_failed_lap_is_shown_and_repeated_until_it_works(duty: Duty, digging: Digging, error: Exception) -> None:
-    digging.error = error
-    digging.given.set()
+async def test_failed_lap_is_shown_and_repeated_until_it_works(duty: Duty, work: FakeWork, error: Exception) -> None:
+    work.error = error
+    work.given.set()
     await asyncio.sleep(10)
     failing = duty.status()
-    digging.error = None
+    work.error = None
     await asyncio.sleep(2)
 
     assert failing.startswith("failed 11 times in a row: ")
     assert str(error) in failing
-    assert (digging.laps, duty.status(), digging.given.is_set()) == (12, "ok", False)
+    assert (work.laps, duty.status(), work.given.is_set()) == (12, "ok", False)
 
 
-async def test_full_disk_is_retried_and_no_failure_of_the_duty(duty: Duty, digging: Digging) -> None:
-    digging.error = StorageFull("no room")
-    digging.given.set()
+async def test_full_disk_is_retried_and_does_not_fail_the_duty(duty: Duty, work: FakeWork) -> None:
+    work.error = StorageFull("no room")
+    work.given.set()
     await asyncio.sleep(10)
 
-    assert (digging.laps, duty.status()) == (11, "ok")
+    assert (work.laps, duty.status()) == (11, "ok")
 
 
 async def test_failures_are_logged_once_a_minute_and_once_when_they_are_over(
-    duty: Duty, digging: Digging, caplog: pytest.LogCaptureFixture
+    duty: Duty, work: FakeWork, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    digging.error = ValueError("bad")
-    digging.given.set()
+    work.error = ValueError("bad")
+    work.given.set()
     await asyncio.sleep(130)
-    digging.error = None
+    work.error = None
     await asyncio.sleep(2)
 
     told = [(record.msg, record.__dict__["fields"]["laps"]) for record in caplog.records]
@@ -93,7 +93,7 @@ async def test_failures_are_logged_once_a_minute_and_once_when_they_are_over(
     assert told[0][1] == 1
 
 
-async def test_loop_that_is_killed_turns_red_and_is_restarted(duty: Duty, digging: Digging) -> None:
+async def test_killed_loop_is_reported_and_restarted(duty: Duty, work: FakeWork) -> None:
     await asyncio.sleep(1)
     assert duty._task is not None
     duty._task.cancel()
@@ -101,27 +101,27 @@ async def test_loop_that_is_killed_turns_red_and_is_restarted(duty: Duty, diggin
     killed = duty.status()
     await asyncio.sleep(2)
     restarted = duty.status()
-    digging.given.set()
+    work.given.set()
     await asyncio.sleep(1)
 
     assert killed.startswith("failed 1 times in a row: CancelledError")
-    assert (restarted, digging.laps) == ("ok", 2)
+    assert (restarted, work.laps) == ("ok", 2)
 
 
-async def test_stopped_duty_stays_stopped(digging: Digging) -> None:
-    duty = Duty(work=digging, metrics=Metrics())
+async def test_stopped_duty_stays_stopped(work: FakeWork) -> None:
+    duty = Duty(work=work, metrics=Metrics())
     duty.start()
     await asyncio.sleep(1)
 
     await duty.stop()
-    digging.given.set()
+    work.given.set()
     await asyncio.sleep(10)
 
-    assert (digging.laps, duty.status()) == (0, "stopped")
+    assert (work.laps, duty.status()) == (0, "stopped")
 
 
-async def test_duty_that_is_stopped_between_its_end_and_its_restart_stays_stopped(digging: Digging) -> None:
-    duty = Duty(work=digging, metrics=Metrics())
+async def test_duty_that_is_stopped_between_its_end_and_its_restart_stays_stopped(work: FakeWork) -> None:
+    duty = Duty(work=work, metrics=Metrics())
     duty.start()
     await asyncio.sleep(1)
     assert duty._task is not None
@@ -129,17 +129,17 @@ async def test_duty_that_is_stopped_between_its_end_and_its_restart_stays_stoppe
     await asyncio.sleep(0.1)
 
     await duty.stop()
-    digging.given.set()
+    work.given.set()
     await asyncio.sleep(10)
 
-    assert digging.laps == 0
+    assert work.laps == 0
 
 
 # halves
 
 
 @given(st.integers(1, 200), st.sets(st.integers(0, 199), max_size=5))
-def test_halving_does_all_but_the_bad_items_each_once(number: int, bad: set[int]) -> None:
+def test_halving_processes_each_good_item_once(number: int, bad: set[int]) -> None:
     bad &= set(range(number))
     done: list[int] = []
 
@@ -172,7 +172,7 @@ async def test_error_of_the_store_itself_is_raised_at_once(error: Exception) -> 
     assert calls == 1
 
 
-async def test_nothing_is_set_aside_where_nothing_works(caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_item_is_set_aside_if_all_fail(caplog: pytest.LogCaptureFixture) -> None:
     calls = 0
 
     async def do(_: Sequence[int]) -> None:
@@ -185,15 +185,15 @@ async def test_nothing_is_set_aside_where_nothing_works(caplog: pytest.LogCaptur
     assert calls < 30
 
 
-async def test_no_items_are_no_call() -> None:
+async def test_no_items_make_no_call() -> None:
     async def do(_: Sequence[int]) -> None:
         raise AssertionError
 
     assert await in_halves([], do) == []
 
 
-def test_item_set_aside_is_due_after_growing_pauses_up_to_a_minute() -> None:
-    aside: SetAside[int] = SetAside(name="digging", metrics=Metrics())
+def test_item_set_aside_is_retried_after_growing_pauses_up_to_a_minute() -> None:
+    aside: SetAside[int] = SetAside(name="work", metrics=Metrics())
 
     pauses = [aside.add(7, ValueError("bad")) for _ in range(2_000)]
 

@@ -1,4 +1,4 @@
-"""A signal that is set before, while or after somebody waits ends exactly one wait."""
+"""A signal ends exactly one wait, whether it is set before or during it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def test_wait_ends_when_it_is_set() -> None:
     assert not signal.is_set
 
 
-async def test_what_was_set_before_ends_the_next_wait_and_no_other() -> None:
+async def test_signal_set_before_a_wait_ends_that_wait_only() -> None:
     signal = Signal()
     signal.set()
     await asyncio.wait_for(signal.wait(), 1)
@@ -33,7 +33,7 @@ async def test_what_was_set_before_ends_the_next_wait_and_no_other() -> None:
     second.cancel()
 
 
-async def test_wait_that_is_cancelled_leaves_the_signal_to_the_next() -> None:
+async def test_cancelled_wait_leaves_the_signal_for_the_next() -> None:
     signal = Signal()
     waiting = asyncio.create_task(signal.wait())
     await asyncio.sleep(0)

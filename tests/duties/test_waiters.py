@@ -1,4 +1,4 @@
-"""Who waits for news is woken by it, and takes no room afterwards."""
+"""A held request is woken by its keys and frees its slot afterwards."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def test_waiter_is_woken_by_every_change() -> None:
             waiter.event.clear()
 
 
-async def test_all_who_wait_for_a_job_are_woken_and_nobody_else() -> None:
+async def test_all_requests_for_a_job_are_woken_and_no_others() -> None:
     waiters = make_waiters()
     jobs = waiters.jobs
 
@@ -42,7 +42,7 @@ async def test_all_who_wait_for_a_job_are_woken_and_nobody_else() -> None:
         assert woken == [True, True, False, False]
 
 
-async def test_too_many_waiters_get_no_slot_whatever_they_wait_for() -> None:
+async def test_requests_beyond_the_limit_get_no_slot_on_any_topic() -> None:
     waiters = make_waiters(2)
 
     with (
@@ -55,14 +55,14 @@ async def test_too_many_waiters_get_no_slot_whatever_they_wait_for() -> None:
         assert again.has_slot
 
 
-async def test_nobody_may_wait_when_the_bound_is_zero() -> None:
+async def test_no_request_may_wait_when_the_limit_is_zero() -> None:
     waiters = make_waiters(0)
 
     with waiters.hold(waiters.jobs, (1,)) as waiter:
         assert not waiter.has_slot
 
 
-async def test_waiter_that_fails_gives_its_slot_back() -> None:
+async def test_failed_request_frees_its_slot() -> None:
     waiters = make_waiters(1)
 
     for _ in range(3):
@@ -73,7 +73,7 @@ async def test_waiter_that_fails_gives_its_slot_back() -> None:
         assert waiter.has_slot
 
 
-async def test_one_who_leaves_does_not_take_another_along() -> None:
+async def test_request_stays_held_when_another_for_the_same_key_ends() -> None:
     waiters = make_waiters(2)
 
     with waiters.hold(waiters.jobs, (1,)) as staying:
@@ -84,7 +84,7 @@ async def test_one_who_leaves_does_not_take_another_along() -> None:
         assert staying.event.is_set()
 
 
-async def test_nothing_is_kept_of_those_who_left() -> None:
+async def test_nothing_is_kept_after_requests_end() -> None:
     waiters = make_waiters(1_000)
 
     with ExitStack() as stack:
@@ -95,7 +95,7 @@ async def test_nothing_is_kept_of_those_who_left() -> None:
     assert waiters.jobs.held == {}
 
 
-async def test_one_of_several_topics_wakes_the_one_who_has_waited_longest() -> None:
+async def test_each_of_several_keys_wakes_the_longest_waiting_request() -> None:
     waiters = make_waiters()
     polls = waiters.polls
 
@@ -112,7 +112,7 @@ async def test_one_of_several_topics_wakes_the_one_who_has_waited_longest() -> N
     assert order == [[True, False, False], [True, True, False], [True, True, False]]
 
 
-async def test_drain_lets_everybody_go_and_gives_no_slot_any_more() -> None:
+async def test_drain_wakes_all_requests_and_gives_no_more_slots() -> None:
     lifecycle = Lifecycle()
     waiters = Waiters(limit=10, lifecycle=lifecycle)
 

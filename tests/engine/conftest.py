@@ -1,4 +1,4 @@
-"""What several files of unit tests need."""
+"""Fixtures for the engine tests."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ from tests.support.virtual import VirtualClock
 
 @pytest.fixture
 async def desk(clock: VirtualClock) -> AsyncIterator[Desk]:
-    """A scheduler at work."""
+    """A running scheduler."""
     async with running(Desk(clock=clock)) as desk:
         yield desk

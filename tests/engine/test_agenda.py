@@ -1,4 +1,4 @@
-"""The agenda as its callers see it; against a model it is tested in properties/."""
+"""The public behaviour of the agenda; `properties/` compares it with a model."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_earliest_comes_out_first() -> None:
     assert agenda.next_due() is None
 
 
-def test_pop_takes_what_is_due_now_and_leaves_what_is_due_a_microsecond_later() -> None:
+def test_pop_takes_entries_due_at_now_and_leaves_those_a_microsecond_later() -> None:
     agenda = Agenda()
     agenda.extend([(NOW - 1, 1), (NOW, 2), (NOW + 1, 3)])
 
@@ -75,7 +75,7 @@ def test_same_pair_twice_comes_out_twice() -> None:
     assert agenda.pop(NOW, 10) == [(NOW, 1), (NOW, 1)]
 
 
-def test_late_comer_goes_before_what_was_already_at_the_front() -> None:
+def test_later_entry_that_is_due_first_leaves_first() -> None:
     agenda = Agenda()
     agenda.extend([(NOW + delay, delay) for delay in (10, 20, 30)])
     agenda.pop(NOW + 10, 10)
@@ -87,39 +87,39 @@ def test_late_comer_goes_before_what_was_already_at_the_front() -> None:
     assert [seq for _, seq in agenda.pop(FOR_EVER, 10)] == [1, 20, 25, 30]
 
 
-def test_only_a_new_earliest_is_told() -> None:
-    told: list[int | None] = []
-    agenda = Agenda(earlier=CountingSignal(lambda: told.append(agenda.next_due())))
+def test_signal_is_set_only_for_a_new_earliest_entry() -> None:
+    signalled: list[int | None] = []
+    agenda = Agenda(earlier=CountingSignal(lambda: signalled.append(agenda.next_due())))
 
     for delay in (5, 5, 9, 3, 4, 0):
         agenda.add(NOW + delay, 1)
 
-    assert told == [NOW + 5, NOW + 3, NOW]
+    assert signalled == [NOW + 5, NOW + 3, NOW]
 
 
-def test_first_entry_after_a_drain_is_told() -> None:
-    told: list[int | None] = []
-    agenda = Agenda(earlier=CountingSignal(lambda: told.append(agenda.next_due())))
+def test_signal_is_set_for_the_first_entry_after_a_drain() -> None:
+    signalled: list[int | None] = []
+    agenda = Agenda(earlier=CountingSignal(lambda: signalled.append(agenda.next_due())))
     agenda.add(NOW, 1)
     agenda.pop(NOW, 1)
 
     agenda.add(NOW + DAY, 2)
 
-    assert told == [NOW, NOW + DAY]
+    assert signalled == [NOW, NOW + DAY]
 
 
-def test_batch_tells_of_its_earliest_once_and_only_if_it_is_new() -> None:
-    told: list[int | None] = []
-    agenda = Agenda(earlier=CountingSignal(lambda: told.append(agenda.next_due())))
+def test_batch_sets_the_signal_once_and_only_for_a_new_earliest_entry() -> None:
+    signalled: list[int | None] = []
+    agenda = Agenda(earlier=CountingSignal(lambda: signalled.append(agenda.next_due())))
 
     agenda.extend([])
     agenda.extend([(NOW + 5, 1), (NOW + 3, 2), (NOW + 4, 3)])
     agenda.extend([(NOW + 3, 4), (NOW + 9, 5)])
 
-    assert told == [NOW + 3]
+    assert signalled == [NOW + 3]
 
 
-def test_batch_that_breaks_off_leaves_the_agenda_as_it_was() -> None:
+def test_batch_that_raises_leaves_the_agenda_unchanged() -> None:
     agenda = Agenda()
     agenda.add(NOW, 1)
 
@@ -136,7 +136,7 @@ DISTRIBUTIONS: dict[str, Callable[[Random], int]] = {
     "ten years": lambda random: NOW + random.randrange(3650 * DAY),
     "few instants": lambda random: NOW + random.randrange(3) * DAY,
     "near and ever farther": lambda random: NOW + int(2 ** random.uniform(0, 52)),
-    "one instant but for strays": lambda random: random.choices((NOW, random.randrange(2**53)), (99, 1))[0],
+    "one instant, with a few exceptions": lambda random: random.choices((NOW, random.randrange(2**53)), (99, 1))[0],
 }
 
 
@@ -159,7 +159,7 @@ def test_any_distribution_in_any_order_comes_out_sorted(
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
-def test_pending_entry_takes_under_thirty_bytes_and_gives_them_back(distribution: str) -> None:
+def test_pending_entry_takes_under_thirty_bytes_and_frees_them(distribution: str) -> None:
     random = Random(distribution)
     pairs = [(DISTRIBUTIONS[distribution](random), seq) for seq in range(100_000)]
 
@@ -175,10 +175,10 @@ def test_pending_entry_takes_under_thirty_bytes_and_gives_them_back(distribution
         tracemalloc.stop()
 
     assert filled / len(pairs) < 30
-    assert drained < filled / 10  # the interpreter itself keeps 2,000 tuples, 112 kB, for the next use
+    assert drained < filled / 10  # the interpreter keeps 2,000 tuples (112 kB) for reuse
 
 
-def test_flood_before_the_front_takes_no_more_memory_than_one_behind_it() -> None:
+def test_flood_before_the_front_takes_no_more_memory_than_one_after_it() -> None:
     agenda = Agenda()
     agenda.extend([(NOW, 1), (NOW + DAY, 2)])
     agenda.pop(NOW, 1)
@@ -192,7 +192,7 @@ def test_flood_before_the_front_takes_no_more_memory_than_one_behind_it() -> Non
     finally:
         tracemalloc.stop()
 
-    assert filled / 50_000 < 40  # the front itself, 4,096 pairs at most, is a tenth of all here
+    assert filled / 50_000 < 40  # the front has at most 4,096 pairs, a tenth of all here
 
 
 # the window
@@ -225,7 +225,7 @@ def test_above_its_limit_it_drops_the_latest_and_moves_its_edge_back(span: int) 
     assert len(kept) > 1_000 * 3 // 4
 
 
-def test_it_says_when_it_runs_low() -> None:
+def test_low_signal_is_set_at_the_refill_mark() -> None:
     low = CountingSignal()
     agenda = Agenda(low=low)
     agenda.extend([(NOW, seq) for seq in range(10)])

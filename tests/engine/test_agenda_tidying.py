@@ -1,4 +1,4 @@
-"""A job that is moved for ever does not make the agenda grow for ever."""
+"""The agenda does not grow without limit when a job is moved again and again."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ LATER = 3_600 * SECOND
 
 
 @pytest.fixture(autouse=True)
-def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def low_stale_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("erelong.engine.maintenance.MANY_STALE", 100)
 
 
-async def test_stale_entries_are_dropped_when_they_are_most(clock: VirtualClock) -> None:
+async def test_stale_entries_are_dropped_when_they_are_the_majority(clock: VirtualClock) -> None:
     desk = Desk(clock=clock)
     due = clock.now() + LATER
     jobs = await put(desk.store, *[make_job(now=clock.now(), delay=3_600 + index) for index in range(10)])
@@ -30,7 +30,7 @@ async def test_stale_entries_are_dropped_when_they_are_most(clock: VirtualClock)
     assert desk.agenda.pop(due + LATER, 2_000) == [(job.due_at, job.seq) for job in jobs]
 
 
-async def test_double_entries_are_dropped_as_well(clock: VirtualClock) -> None:
+async def test_duplicate_entries_are_dropped(clock: VirtualClock) -> None:
     desk = Desk(clock=clock)
     due = clock.now() + LATER
     (job,) = await put(desk.store, make_job(now=clock.now(), delay=3_600))
@@ -51,17 +51,17 @@ async def test_agenda_is_left_alone_while_few_are_stale(clock: VirtualClock) -> 
     assert len(desk.agenda) == 100
 
 
-async def test_entry_that_comes_while_others_are_looked_at_stays(clock: VirtualClock) -> None:
+async def test_entry_added_while_others_are_checked_stays(clock: VirtualClock) -> None:
     desk = Desk(clock=clock)
     due = clock.now() + LATER
     for index in range(500):
         desk.agenda.add(due + index, 1)
 
-    async def come_between(seqs: object) -> list[object]:
+    async def add_meanwhile(seqs: object) -> list[object]:
         desk.agenda.add(due, 2)
         return []
 
-    desk.engine.store.peek = come_between  # type: ignore[assignment]  # a row changes just then
+    desk.engine.store.peek = add_meanwhile  # type: ignore[assignment]  # a row changes just then
     await desk.tidying.tidy(clock.now())
 
     assert desk.agenda.pop(due + LATER, 1_000) == [(due, 2)]

@@ -1,4 +1,4 @@
-"""One row that can never be read or written stops nothing but its own job, through an hour."""
+"""A row that can never be read or written stops only its own job."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from tests.support.virtual import VirtualClock
 HOUR = 3_600
 SOUND = 700
 ONE_SLOT = QueueSettings(concurrency=1)
-VICTIM = "v" * 12_000  # some pages of its own
+VICTIM = "v" * 12_000  # fills several pages
 OWN_PAGE = b"v" * 1_000
 PULLED = [make_pull_kind(name="pulled")]
 PULL = LeaseRequest(frozenset({"pulled"}), frozenset(), 1, 2.0)
 
 
-# in virtual time, on a store that refuses the row
+# on virtual time and a store that refuses the row
 
 
 async def test_job_that_cannot_be_read_when_it_expires_delays_no_other(clock: VirtualClock) -> None:
@@ -93,7 +93,7 @@ async def test_outcome_that_can_never_be_saved_keeps_no_other_from_being_saved(c
         assert len(engine.node.engine.completer) == 0
 
 
-async def test_lease_that_cannot_be_ended_gives_its_slot_back(clock: VirtualClock) -> None:
+async def test_lease_that_cannot_be_ended_frees_its_slot(clock: VirtualClock) -> None:
     async with Engine(clock=clock, queue=ONE_SLOT, kinds=PULLED) as engine:
         bad, next_one = await engine.submit_all([{"kind": "pulled"}] * 2)
         await asyncio.sleep(0.1)
@@ -113,7 +113,7 @@ async def test_lease_that_cannot_be_ended_gives_its_slot_back(clock: VirtualCloc
         assert engine.node.engine.lanes._lanes["default"].running == 0
 
 
-async def test_lease_that_cannot_be_stored_is_not_given_out_and_others_are(clock: VirtualClock) -> None:
+async def test_lease_that_cannot_be_saved_is_not_returned_and_others_are(clock: VirtualClock) -> None:
     async with Engine(clock=clock, kinds=PULLED) as engine:
         bad, *sound = await engine.submit_all([{"kind": "pulled"}] * 5)
         await asyncio.sleep(0.1)
@@ -145,7 +145,7 @@ async def test_lost_job_that_can_never_be_saved_keeps_no_other_from_being_recove
         assert (await again.until_final(jobs[0], within=61)).losses == 1
 
 
-async def test_doubt_that_cannot_be_settled_keeps_no_other_from_being_settled(
+async def test_job_that_cannot_be_reconciled_keeps_no_other_from_being_reconciled(
     clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with Engine(clock=clock) as engine:
@@ -217,7 +217,7 @@ ONCE = make_retry(max_attempts=1)
 
 
 def damage(config: Config) -> None:
-    """Change a byte on each page that holds nothing but a part of the victim's params; some were given up since."""
+    """Change a byte on each page with only params of the victim; some of these pages are unused by then."""
     content = config.store.path.read_bytes()
     size = int.from_bytes(content[16:18], "big")
     starts = range(0, len(content), size)
@@ -251,7 +251,7 @@ async def test_damaged_page_of_an_expiring_job_delays_no_other(config: Config) -
 
 @pytest.mark.real_loop
 @pytest.mark.timeout(20)
-async def test_damaged_page_of_a_leased_job_gives_its_slot_back(config: Config) -> None:
+async def test_lease_of_a_job_on_a_damaged_page_frees_its_slot(config: Config) -> None:
     node = await started(config)
     pulled = {"kind": "pulled", "queue": "pulled"}
     await submit(node, {**pulled, "params": {"a": VICTIM}})

@@ -1,4 +1,4 @@
-"""The wall clock is set while jobs wait: none is early, none is lost."""
+"""Steps of the wall clock make no waiting job early and lose none."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def test_step_forward_makes_jobs_due_within_a_second(desk: Desk) -> None:
     assert desk.metrics.clock_jumps.values == {(): 1}
 
 
-async def test_after_a_step_back_what_waits_waits_longer(desk: Desk) -> None:
+async def test_step_back_makes_waiting_jobs_wait_longer(desk: Desk) -> None:
     job = await desk.add(delay=100)
     await asyncio.sleep(50)
 
@@ -41,12 +41,12 @@ async def test_after_a_step_back_what_waits_waits_longer(desk: Desk) -> None:
     assert desk.scheduler.last_jump == pytest.approx(-HOUR, abs=0.01)
 
 
-async def test_step_of_less_than_a_second_is_not_told(desk: Desk) -> None:
+async def test_step_of_less_than_a_second_is_not_reported(desk: Desk) -> None:
     await desk.add(delay=100)
     await asyncio.sleep(1)
 
     desk.clock.step(0.5)
-    desk.timer.stepped()  # a timerfd tells of every step
+    desk.timer.stepped()  # a timerfd reports every step
     await asyncio.sleep(5)
 
     assert (desk.scheduler.last_jump, desk.metrics.clock_jumps.values) == (None, {(): 0})

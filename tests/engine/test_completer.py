@@ -1,4 +1,4 @@
-"""What comes of an attempt, whatever its handler does and however the disk fares."""
+"""Outcomes of attempts for every behaviour of the handler and of the disk."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.engine import ONCE, STEADY, Engine, error_of, outcomes_of
 from tests.support.kinds import FakeRunner, lasting, raising
 from tests.support.virtual import VirtualClock
 
-# how it ends
+# outcomes
 
 
 async def test_result_is_kept(clock: VirtualClock) -> None:
@@ -29,7 +29,7 @@ async def test_result_is_kept(clock: VirtualClock) -> None:
     assert job.finished_at - job.started_at == SECOND
 
 
-async def test_handler_is_told_which_attempt_it_is(clock: VirtualClock) -> None:
+async def test_handler_gets_its_attempt_number(clock: VirtualClock) -> None:
     handler = FakeRunner(raising(ValueError(), None))
 
     async with Engine(clock=clock, handler=handler) as engine:
@@ -41,7 +41,7 @@ async def test_handler_is_told_which_attempt_it_is(clock: VirtualClock) -> None:
     assert first.started_at >= first.due_at
 
 
-async def test_failed_attempts_are_repeated_with_backoff_until_none_are_left(clock: VirtualClock) -> None:
+async def test_failed_attempts_are_retried_with_backoff_until_none_are_left(clock: VirtualClock) -> None:
     handler = FakeRunner(raising(ValueError("bad"), KeyError("worse"), ValueError("worst")))
 
     async with Engine(clock=clock, handler=handler) as engine:
@@ -54,7 +54,7 @@ async def test_failed_attempts_are_repeated_with_backoff_until_none_are_left(clo
     assert error_of(job) == {"type": "exception", "message": "ValueError: worst", "retryable": True}
 
 
-async def test_giving_up_is_not_repeated(clock: VirtualClock) -> None:
+async def test_give_up_is_not_retried(clock: VirtualClock) -> None:
     async with Engine(clock=clock, handler=FakeRunner(raising(GiveUp("gone for good")))) as engine:
         job = await engine.until_final(await engine.submit())
 
@@ -62,7 +62,7 @@ async def test_giving_up_is_not_repeated(clock: VirtualClock) -> None:
     assert error_of(job) == {"type": "give_up", "message": "gone for good", "retryable": False}
 
 
-async def test_handler_says_how_its_attempt_failed_and_when_to_come_again(clock: VirtualClock) -> None:
+async def test_handler_can_set_the_error_and_delay_of_its_failure(clock: VirtualClock) -> None:
     handler = FakeRunner(raising(AttemptFailed("http_status", "503", delay=100), None))
 
     async with Engine(clock=clock, handler=handler) as engine:
@@ -74,7 +74,7 @@ async def test_handler_says_how_its_attempt_failed_and_when_to_come_again(clock:
 
 
 @pytest.mark.parametrize("wait", [0.0, 3.0, 100.0])
-async def test_wait_that_a_handler_asks_for_takes_the_place_of_the_policys(clock: VirtualClock, wait: float) -> None:
+async def test_backoff_set_by_a_handler_replaces_that_of_the_policy(clock: VirtualClock, wait: float) -> None:
     handler = FakeRunner(raising(AttemptFailed("exception", "not yet", backoff=wait), None))
 
     async with Engine(clock=clock, handler=handler) as engine:
@@ -114,13 +114,13 @@ class Mute(Exception):
         (StopAsyncIteration("stop"), "StopAsyncIteration: stop"),
         (BaseExceptionGroup("both", [SystemExit(1), ValueError()]), "BaseExceptionGroup: both (2 sub-exceptions)"),
         (Mute(), "Mute: (its text could not be made: RuntimeError)"),
-        (AttemptFailed(7, None, delay=True, output=b"x"), "None"),  # type: ignore[arg-type]  # what a function may do
+        (AttemptFailed(7, None, delay=True, output=b"x"), "None"),  # type: ignore[arg-type]  # a function may raise this
         (AttemptFailed("\ud800", "half a pair"), "half a pair"),
         (AttemptFailed("x", "y", delay="soon"), "AttemptFailed: (it cannot be read: TypeError)"),  # type: ignore[arg-type]
     ],
     ids=lambda value: type(value).__name__,
 )
-async def test_whatever_a_handler_raises_is_a_failed_attempt(
+async def test_any_exception_of_a_handler_is_a_failed_attempt(
     clock: VirtualClock, error: BaseException, message: str
 ) -> None:
     handler = FakeRunner(raising(error, None))
@@ -134,14 +134,14 @@ async def test_whatever_a_handler_raises_is_a_failed_attempt(
     assert next_one.state is State.SUCCEEDED
 
 
-async def test_handler_that_cancels_its_own_task_fails_and_loses_no_place(clock: VirtualClock) -> None:
-    async def suicide(_: Attempt) -> None:
+async def test_handler_that_cancels_its_own_task_fails_and_costs_no_worker(clock: VirtualClock) -> None:
+    async def cancel_own_task(_: Attempt) -> None:
         task = asyncio.current_task()
         assert task is not None
         task.cancel()
         await asyncio.sleep(100)
 
-    handler = FakeRunner(suicide)
+    handler = FakeRunner(cancel_own_task)
 
     async with Engine(clock=clock, handler=handler, workers=WorkersSection(concurrency=2)) as engine:
         jobs = await engine.submit_many(20, retry=ONCE)
@@ -156,7 +156,7 @@ async def test_handler_that_cancels_its_own_task_fails_and_loses_no_place(clock:
 @pytest.mark.parametrize(
     "result", [b'"' + b"x" * 200 + b'"', b'"x' + "é€😀".encode() * 40 + b'"', b"[" + b'"\\n",' * 50]
 )
-async def test_result_that_is_too_long_is_cut_into_a_json_string(clock: VirtualClock, result: bytes) -> None:
+async def test_result_that_is_too_long_becomes_a_truncated_json_string(clock: VirtualClock, result: bytes) -> None:
     handler = FakeRunner(lasting(0, result))
 
     async with Engine(clock=clock, handler=handler, limits=LimitsSection(max_result=100)) as engine:
@@ -169,7 +169,7 @@ async def test_result_that_is_too_long_is_cut_into_a_json_string(clock: VirtualC
     assert 97 <= len(kept) <= 100
 
 
-async def test_result_that_just_fits_is_kept_as_it_is(clock: VirtualClock) -> None:
+async def test_result_of_exactly_the_limit_is_kept(clock: VirtualClock) -> None:
     result = b'"' + b"x" * 98 + b'"'
 
     handler = FakeRunner(lasting(0, result))
@@ -199,7 +199,7 @@ async def test_full_disk_at_a_claim_loses_nothing(clock: VirtualClock) -> None:
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a bug"), OSError("the disk")], ids=repr)
-async def test_unforeseen_error_at_a_claim_loses_nothing(clock: VirtualClock, error: Exception) -> None:
+async def test_unexpected_error_at_a_claim_loses_nothing(clock: VirtualClock, error: Exception) -> None:
     async with Engine(clock=clock, workers=WorkersSection(concurrency=10)) as engine:
         jobs = await engine.submit_many(50, delay=1.0)
         engine.store.broken["claim"] = error
@@ -212,7 +212,7 @@ async def test_unforeseen_error_at_a_claim_loses_nothing(clock: VirtualClock, er
         engine.assert_all_given_back()
 
 
-async def test_full_disk_is_not_asked_again_and_again(clock: VirtualClock) -> None:
+async def test_full_disk_is_not_retried_in_a_busy_loop(clock: VirtualClock) -> None:
     async with Engine(clock=clock, queue=QueueSettings()) as engine:
         await engine.submit_many(1_000, delay=1.0)
         engine.store.fill_disk()
@@ -237,7 +237,7 @@ async def test_full_disk_at_a_save_loses_no_outcome(clock: VirtualClock) -> None
         assert len(engine.handler.attempts) == 700
 
 
-async def test_outcome_that_comes_while_others_are_saved_is_saved_after_them(clock: VirtualClock) -> None:
+async def test_outcome_added_during_a_save_is_saved_after_it(clock: VirtualClock) -> None:
     async with Engine(clock=clock) as engine:
         go_on = engine.store.hold("finish")
         first = await engine.submit()
@@ -250,7 +250,7 @@ async def test_outcome_that_comes_while_others_are_saved_is_saved_after_them(clo
         assert (await engine.until_final(second, within=2)).state is State.SUCCEEDED
 
 
-async def test_nothing_more_begins_while_too_many_outcomes_wait_for_the_disk(clock: VirtualClock) -> None:
+async def test_no_attempt_starts_while_too_many_outcomes_are_unsaved(clock: VirtualClock) -> None:
     workers = WorkersSection(concurrency=10, max_unsaved=30)
     async with Engine(clock=clock, workers=workers) as engine:
         engine.store.broken["finish"] = RuntimeError("not now")

@@ -1,4 +1,4 @@
-"""Stopping: what runs is waited for, the rest is released, and it ends in time."""
+"""The drain waits for running attempts, releases the rest, and ends in time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.virtual import VirtualClock
 # stopping
 
 
-async def test_drain_lets_what_runs_come_to_its_end(clock: VirtualClock) -> None:
+async def test_drain_lets_running_attempts_finish(clock: VirtualClock) -> None:
     engine = Engine(clock=clock, handler=FakeRunner(lasting(20)), workers=WorkersSection(concurrency=2))
     async with engine:
         first, second, third = await engine.submit_many(3)
@@ -30,7 +30,7 @@ async def test_drain_lets_what_runs_come_to_its_end(clock: VirtualClock) -> None
     assert ((await engine.read(third)).state, len(engine.handler.attempts)) == (State.SCHEDULED, 2)
 
 
-async def test_what_a_drain_cannot_wait_for_is_released_uncounted(clock: VirtualClock) -> None:
+async def test_attempt_that_outlasts_the_drain_is_released_uncounted(clock: VirtualClock) -> None:
     engine = Engine(clock=clock, handler=FakeRunner(for_ever), server=ServerSection(drain_timeout=25.0))
     async with engine:
         job = await engine.submit(timeout=3_600.0)
@@ -80,7 +80,7 @@ async def test_drain_during_a_timeout_keeps_the_reason(clock: VirtualClock) -> N
     assert outcomes_of(await engine.read(job)) == ["timeout"]
 
 
-async def test_drain_without_patience_calls_no_unbegun_job_a_failure(clock: VirtualClock) -> None:
+async def test_drain_with_zero_timeout_fails_no_unstarted_job(clock: VirtualClock) -> None:
     engine = Engine(clock=clock, handler=FakeRunner(for_ever), server=ServerSection(drain_timeout=0.0))
     await engine.node.start()
     jobs = await engine.submit_many(50)
@@ -92,7 +92,7 @@ async def test_drain_without_patience_calls_no_unbegun_job_a_failure(clock: Virt
     assert {(job.state, job.attempt, job.failures) for job in stored} == {(State.SCHEDULED, 0, 0)}
 
 
-async def test_job_whose_claim_ends_during_a_drain_is_released_unbegun(clock: VirtualClock) -> None:
+async def test_job_claimed_during_a_drain_is_released_unstarted(clock: VirtualClock) -> None:
     engine = Engine(clock=clock)
     await engine.node.start()
     claimed = engine.store.hold_answer("claim")
@@ -123,7 +123,7 @@ async def test_drain_does_not_wait_for_a_claim_that_failed(clock: VirtualClock) 
     assert clock.now() - began_at <= SECOND
 
 
-async def test_stop_waits_for_outcomes_no_longer_than_it_must(clock: VirtualClock) -> None:
+async def test_stop_waits_for_outcomes_only_until_they_are_saved(clock: VirtualClock) -> None:
     engine = Engine(clock=clock, handler=FakeRunner(lasting(1)))
     await engine.node.start()
     await engine.submit()
@@ -137,7 +137,7 @@ async def test_stop_waits_for_outcomes_no_longer_than_it_must(clock: VirtualCloc
     assert len(engine.node.engine.completer) == 1
 
 
-async def test_stop_gives_the_disk_a_second_chance(clock: VirtualClock) -> None:
+async def test_stop_retries_a_failed_save(clock: VirtualClock) -> None:
     engine = Engine(clock=clock, handler=FakeRunner(lasting(1)))
     await engine.node.start()
     job = await engine.submit()
@@ -175,7 +175,7 @@ async def test_attempts_are_counted_by_how_they_end(clock: VirtualClock) -> None
     assert metrics.finished.values == {("echo", "failed"): 1, ("echo", "succeeded"): 1}
 
 
-async def test_drained_service_does_not_wake_for_the_rate_of_a_queue(clock: VirtualClock) -> None:
+async def test_drained_service_sets_no_timer_for_a_rate_limit(clock: VirtualClock) -> None:
     engine = Engine(clock=clock, queue=QueueSettings(rate=Rate(per_second=0.001)))
     await engine.node.start()
     await engine.submit_many(3)

@@ -1,4 +1,4 @@
-"""What the log says of jobs: of each failure what to act on, of successes nothing."""
+"""The log reports each failure with what is needed to act on it, and no success."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def lines(caplog: pytest.LogCaptureFixture, event: str) -> list[tuple[str, dict[
     return [(record.levelname, record.__dict__["fields"]) for record in found]
 
 
-async def test_failed_attempt_is_told_with_what_and_when_next(
+async def test_failed_attempt_is_logged_with_its_error_and_next_time(
     clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -61,7 +61,7 @@ async def test_job_that_failed_for_good_is_a_warning(clock: VirtualClock, caplog
     assert lines(caplog, "attempt_failed") == []
 
 
-async def test_job_that_failed_for_good_is_told_with_the_names_its_client_gave_it(
+async def test_job_that_failed_for_good_is_logged_with_its_key_and_labels(
     clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with Engine(clock=clock, handler=FakeRunner(raising(UNLUCKY))) as engine:
@@ -73,7 +73,7 @@ async def test_job_that_failed_for_good_is_told_with_the_names_its_client_gave_i
     assert nameless.keys() == named.keys() - {"key", "labels"}
 
 
-async def test_job_that_expires_between_attempts_says_what_the_last_one_came_to(
+async def test_job_that_expires_between_attempts_is_logged_with_the_last_error(
     clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     handler = FakeRunner(raising(AttemptFailed("http_status", "app.example answered 503")))
@@ -104,7 +104,7 @@ async def test_job_that_expires_between_attempts_says_what_the_last_one_came_to(
     ]
 
 
-async def test_job_that_expires_before_its_first_attempt_says_so(
+async def test_job_that_expires_before_its_first_attempt_is_logged_as_expired(
     clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with Engine(clock=clock) as engine:
@@ -115,7 +115,7 @@ async def test_job_that_expires_before_its_first_attempt_says_so(
     assert (fields["attempt"], fields["message"]) == (0, "it had not begun by its expires_at")
 
 
-async def test_success_is_told_only_to_those_who_debug(clock: VirtualClock, caplog: pytest.LogCaptureFixture) -> None:
+async def test_success_is_logged_only_at_debug(clock: VirtualClock, caplog: pytest.LogCaptureFixture) -> None:
     async with Engine(clock=clock) as engine:
         caplog.set_level("INFO")
         await engine.until_final(await engine.submit())
@@ -128,21 +128,21 @@ async def test_success_is_told_only_to_those_who_debug(clock: VirtualClock, capl
     assert engine.node.metrics.finished.values == {("echo", "succeeded"): 2}
 
 
-@pytest.mark.parametrize(("losses", "told"), [(0, ["attempt_lost"]), (2, ["attempt_lost", "job_failed"])])
-def test_loss_that_is_one_too_many_is_a_failure_of_its_job(
-    losses: int, told: list[str], caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("losses", "events"), [(0, ["attempt_lost"]), (2, ["attempt_lost", "job_failed"])])
+def test_loss_beyond_the_limit_is_logged_as_a_failed_job(
+    losses: int, events: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     running = make_running()._replace(losses=losses)
 
     report_loss(running.finish(Outcome(End.LOST), NOW))
 
-    assert [record.getMessage() for record in caplog.records] == told
+    assert [record.getMessage() for record in caplog.records] == events
     fields = caplog.records[-1].__dict__["fields"]
     assert (fields["job"], fields["attempt"]) == (running.id, 1)
     assert losses == 0 or (fields["error"], "3 times in a row" in fields["message"]) == ("lost", True)
 
 
-async def test_what_follows_on_an_attempt_is_not_told_as_part_of_it(clock: VirtualClock) -> None:
+async def test_log_lines_after_an_attempt_do_not_name_its_job(clock: VirtualClock) -> None:
     seen: list[object] = []
     async with Engine(clock=clock) as engine:
         release = engine.node.engine.lanes.release
@@ -162,7 +162,7 @@ def _of_now() -> str | None:
     return None if job is None else job.id
 
 
-async def test_handler_runs_as_its_attempt(clock: VirtualClock) -> None:
+async def test_log_lines_of_a_handler_name_its_attempt(clock: VirtualClock) -> None:
     seen: list[object] = []
 
     async def note(attempt: Attempt) -> None:

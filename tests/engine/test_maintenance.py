@@ -1,4 +1,4 @@
-"""What has ended is kept for a while, and then forgotten."""
+"""Final jobs and idempotency keys are deleted after their retention."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ALL_ENDS = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED, State.EXPI
     ],
     ids=str,
 )
-async def test_what_has_ended_is_kept_as_long_as_its_queue_says(
+async def test_final_job_is_kept_for_the_retention_of_its_queue(
     clock: VirtualClock, age: int, left: frozenset[State]
 ) -> None:
     desk = Desk(clock=clock, default=KEPT)
@@ -45,14 +45,14 @@ async def test_what_has_ended_is_kept_as_long_as_its_queue_says(
     assert (purged, desk.metrics.purged.values[()]) == (4 - len(left), 4 - len(left))
 
 
-async def test_many_are_forgotten_in_one_sweep(clock: VirtualClock) -> None:
+async def test_many_jobs_are_deleted_in_one_sweep(clock: VirtualClock) -> None:
     desk = Desk(clock=clock, default=KEPT)
     await put(desk.store, *[make_ended(State.SUCCEEDED, retry=RETRY) for _ in range(1_700)])
 
     assert await desk.retention.sweep(clock.now() + 60 * SECOND) == 1_700
 
 
-async def test_idempotency_keys_are_forgotten_after_a_day(clock: VirtualClock) -> None:
+async def test_idempotency_keys_are_deleted_after_a_day(clock: VirtualClock) -> None:
     desk = Desk(clock=clock)
     record = IdempotencyRecord("somebody", "key", b"digest")
     await desk.store.add([NewJob(make_job())], now=clock.now(), record=record)
@@ -65,7 +65,7 @@ async def test_idempotency_keys_are_forgotten_after_a_day(clock: VirtualClock) -
     assert await desk.store.forget_records(now=clock.now() + RECORD_LIFE, limit=10) == 0
 
 
-async def test_many_idempotency_keys_are_forgotten_in_one_sweep(clock: VirtualClock) -> None:
+async def test_many_idempotency_keys_are_deleted_in_one_sweep(clock: VirtualClock) -> None:
     desk = Desk(clock=clock)
     for number in range(1_100):
         await desk.store.add([], now=clock.now(), record=IdempotencyRecord("somebody", str(number), b"digest"))
@@ -115,7 +115,7 @@ async def test_queue_whose_list_cannot_be_read_keeps_no_other_from_being_purged(
             raise StoreRefused("damaged")
         return await ended(queue, *about, **more)
 
-    desk.engine.store.ended = refuse_a  # one page of an index
+    desk.engine.store.ended = refuse_a  # a page of an index
 
     assert await desk.retention.sweep(clock.now() + 60 * SECOND) == 1
     assert [job.queue for job in await desk.store.list(ALL)] == ["a"]

@@ -1,4 +1,4 @@
-"""Jobs of kinds that are not declared any more: they wait, the log says so at the start, and they run afterwards."""
+"""Jobs of undeclared kinds wait, are reported at the start, and run once their kind is declared again."""
 
 from __future__ import annotations
 
@@ -58,6 +58,6 @@ async def test_start_warns_of_each_kind_that_is_missing(clock: VirtualClock, cap
     async with engine:
         pass
 
-    told = [record.__dict__["fields"] for record in caplog.records if record.getMessage() == "kind_missing"]
-    assert {fields["kind"]: fields["jobs"] for fields in told} == {"gone": 2, "lost": 1}
-    assert all("declare the kind in [kinds]" in fields["remedy"] for fields in told)
+    logged = [record.__dict__["fields"] for record in caplog.records if record.getMessage() == "kind_missing"]
+    assert {fields["kind"]: fields["jobs"] for fields in logged} == {"gone": 2, "lost": 1}
+    assert all("declare the kind in [kinds]" in fields["remedy"] for fields in logged)

@@ -1,4 +1,4 @@
-"""Writes that failed and may have been done all the same."""
+"""Jobs and queues are re-read after a write whose result is unknown."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.support.builders import NOW, make_job, make_new_job, make_running, pu
 from tests.support.faults import FaultyStore
 
 
-class Heard:
-    """In place of the parts that are told: what each was told."""
+class RecordedCalls:
+    """Records the calls of the reconciler to the other parts."""
 
     def __init__(self, store: FaultyStore) -> None:
         self.released: list[Job] = []
@@ -43,22 +43,22 @@ class Heard:
         self.reloaded.append(queue)
 
 
-class Ground:
-    """A store, the doubts about it, and what the reconciler has made of them."""
+class Setup:
+    """A faulty store, its unknown writes, and a reconciler with recorded calls."""
 
     def __init__(self) -> None:
         self.store = FaultyStore()
         self.metrics = Metrics()
-        self.heard = Heard(self.store)
+        self.calls = RecordedCalls(self.store)
         self.unknown_writes = UnknownWrites()
-        heard: Any = self.heard
+        calls: Any = self.calls
         self.reconciler = Reconciler(
             store=self.store,
             unknown_writes=self.unknown_writes,
-            completer=heard,
-            changes=heard,
-            leases=heard,
-            overrides=heard,
+            completer=calls,
+            changes=calls,
+            leases=calls,
+            overrides=calls,
             metrics=self.metrics,
             now=lambda: NOW,
         )
@@ -66,148 +66,146 @@ class Ground:
 
 
 @pytest_asyncio.fixture
-async def ground() -> Ground:
-    return Ground()
+async def setup() -> Setup:
+    return Setup()
 
 
-async def test_attempt_that_began_by_the_claim_in_doubt_is_told_of_and_no_other(ground: Ground) -> None:
+async def test_only_the_attempt_of_the_unknown_claim_is_released(setup: Setup) -> None:
     ours, waiting, earlier, lent = await put(
-        ground.store, make_running(), make_job(), make_running(now=NOW - 1), make_running().lease_out("token", NOW)
+        setup.store, make_running(), make_job(), make_running(now=NOW - 1), make_running().lease_out("token", NOW)
     )
-    ground.unknown_writes.note_claim([ours.seq, waiting.seq, earlier.seq, lent.seq], NOW)
+    setup.unknown_writes.note_claim([ours.seq, waiting.seq, earlier.seq, lent.seq], NOW)
 
-    await ground.reconciler.lap()
+    await setup.reconciler.lap()
 
-    assert ground.heard.released == [ours]
-
-
-async def test_job_that_is_gone_is_looked_at_too(ground: Ground) -> None:
-    job = await put_one(ground.store)
-    ground.unknown_writes.note_change([job, job._replace(seq=99)])
-
-    await ground.reconciler.lap()
-
-    assert ground.heard.reread_jobs == {job.seq: job, 99: None}
+    assert setup.calls.released == [ours]
 
 
-async def test_job_whose_end_may_not_be_stored_is_looked_at(ground: Ground) -> None:
-    (running,) = await put(ground.store, make_running())
-    ground.store.broken["finish"] = StoreUnavailable("not now")
+async def test_deleted_job_is_reread(setup: Setup) -> None:
+    job = await put_one(setup.store)
+    setup.unknown_writes.note_change([job, job._replace(seq=99)])
+
+    await setup.reconciler.lap()
+
+    assert setup.calls.reread_jobs == {job.seq: job, 99: None}
+
+
+async def test_job_is_reread_after_a_failed_finish(setup: Setup) -> None:
+    (running,) = await put(setup.store, make_running())
+    setup.store.broken["finish"] = StoreUnavailable("not now")
     with pytest.raises(StoreUnavailable):
-        await ground.recording.finish([Ending(running, Outcome(End.SUCCEEDED), NOW)])
+        await setup.recording.finish([Ending(running, Outcome(End.SUCCEEDED), NOW)])
 
-    await ground.reconciler.lap()
+    await setup.reconciler.lap()
 
-    assert ground.heard.reread_jobs == {running.seq: running}
+    assert setup.calls.reread_jobs == {running.seq: running}
 
 
-async def test_new_jobs_are_found_by_their_numbers_however_many_there_are(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_new_jobs_are_found_by_seq_over_many_pages(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconciler, "PAGE", 3)
-    known = await put(ground.store, *[make_job() for _ in range(5)])
-    new = await put(ground.store, *[make_job() for _ in range(8)])
-    ground.unknown_writes.note_add([make_new_job()], known[-1].seq)
+    known = await put(setup.store, *[make_job() for _ in range(5)])
+    new = await put(setup.store, *[make_job() for _ in range(8)])
+    setup.unknown_writes.note_add([make_new_job()], known[-1].seq)
 
-    await ground.reconciler.lap()
+    await setup.reconciler.lap()
 
-    assert sorted(ground.heard.reread_jobs) == [job.seq for job in new]
-
-
-async def test_holder_of_a_key_in_doubt_is_looked_at_though_it_is_old(ground: Ground) -> None:
-    holder = await put_one(ground.store, key="k")
-    ground.unknown_writes.note_add([make_new_job(key="k")], holder.seq)
-
-    await ground.reconciler.lap()
-
-    assert [*ground.heard.reread_jobs] == [holder.seq]
+    assert sorted(setup.calls.reread_jobs) == [job.seq for job in new]
 
 
-async def test_all_that_waits_is_looked_at_when_too_many_keys_are_in_doubt(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch
+async def test_old_holder_of_a_key_in_doubt_is_reread(setup: Setup) -> None:
+    holder = await put_one(setup.store, key="k")
+    setup.unknown_writes.note_add([make_new_job(key="k")], holder.seq)
+
+    await setup.reconciler.lap()
+
+    assert [*setup.calls.reread_jobs] == [holder.seq]
+
+
+async def test_all_waiting_jobs_are_reread_when_too_many_keys_are_in_doubt(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unknown_writes, "MAX_KEYS", 2)
-    jobs = await put(ground.store, *[make_job(key=str(number)) for number in range(4)])
-    ground.unknown_writes.note_add([make_new_job(key=str(number)) for number in range(3)], jobs[-1].seq)
+    jobs = await put(setup.store, *[make_job(key=str(number)) for number in range(4)])
+    setup.unknown_writes.note_add([make_new_job(key=str(number)) for number in range(3)], jobs[-1].seq)
 
-    await ground.reconciler.lap()
+    await setup.reconciler.lap()
 
-    assert sorted(ground.heard.reread_jobs) == [job.seq for job in jobs]
+    assert sorted(setup.calls.reread_jobs) == [job.seq for job in jobs]
 
 
-async def test_doubts_stay_until_the_store_answers(ground: Ground) -> None:
-    (running,) = await put(ground.store, make_running())
-    ground.unknown_writes.note_claim([running.seq], NOW)
-    ground.unknown_writes.note_change([running])
-    ground.unknown_writes.note_add([make_new_job(key="k")], 0)
-    ground.unknown_writes.note_override("q")
+async def test_doubts_stay_until_the_store_answers(setup: Setup) -> None:
+    (running,) = await put(setup.store, make_running())
+    setup.unknown_writes.note_claim([running.seq], NOW)
+    setup.unknown_writes.note_change([running])
+    setup.unknown_writes.note_add([make_new_job(key="k")], 0)
+    setup.unknown_writes.note_override("q")
     for method in ("get", "list", "overrides"):
-        ground.store.broken[method] = StoreUnavailable("not now")
+        setup.store.broken[method] = StoreUnavailable("not now")
         with pytest.raises(StoreUnavailable):
-            await ground.reconciler.lap()
-        assert ground.heard.reloaded == []
-        del ground.store.broken[method]
+            await setup.reconciler.lap()
+        assert setup.calls.reloaded == []
+        del setup.store.broken[method]
 
-    await ground.reconciler.lap()
+    await setup.reconciler.lap()
 
-    assert ground.heard.released == [running]
-    assert ground.heard.reread_jobs == {running.seq: running}
-    assert ground.heard.reloaded == ["q"]
+    assert setup.calls.released == [running]
+    assert setup.calls.reread_jobs == {running.seq: running}
+    assert setup.calls.reloaded == ["q"]
 
 
-async def test_what_comes_into_doubt_while_the_store_answers_is_asked_for_again(ground: Ground) -> None:
-    holder = await put_one(ground.store, key="k")
-    answer = ground.store.hold("holder")
-    ground.unknown_writes.note_add([make_new_job(key="k")], holder.seq)
-    looking = asyncio.create_task(ground.reconciler.lap())
+async def test_doubt_added_during_a_lap_is_reread_by_the_next(setup: Setup) -> None:
+    holder = await put_one(setup.store, key="k")
+    answer = setup.store.hold("holder")
+    setup.unknown_writes.note_add([make_new_job(key="k")], holder.seq)
+    looking = asyncio.create_task(setup.reconciler.lap())
     await asyncio.sleep(1)
-    ground.unknown_writes.note_add([make_new_job(key="k")], holder.seq)
-    asked = ground.store.calls.count("holder")
+    setup.unknown_writes.note_add([make_new_job(key="k")], holder.seq)
+    asked = setup.store.calls.count("holder")
 
     answer.set()
     await looking
 
-    assert (asked, ground.store.calls.count("holder"), ground.store.calls.count("list")) == (1, 2, 1)
+    assert (asked, setup.store.calls.count("holder"), setup.store.calls.count("list")) == (1, 2, 1)
 
 
-async def test_doubts_are_looked_into_a_moment_after_the_failure_and_again_until_it_works(ground: Ground) -> None:
-    job = await put_one(ground.store)
-    ground.store.broken["get"] = StoreUnavailable("not now")
-    looking = Duty(work=ground.reconciler, metrics=ground.metrics)
+async def test_doubts_are_reread_soon_after_the_failure_and_until_it_works(setup: Setup) -> None:
+    job = await put_one(setup.store)
+    setup.store.broken["get"] = StoreUnavailable("not now")
+    looking = Duty(work=setup.reconciler, metrics=setup.metrics)
     looking.start()
-    ground.unknown_writes.note_change([job])
+    setup.unknown_writes.note_change([job])
     await asyncio.sleep(2)
-    assert ground.metrics.laps_failed.values["reconciler",] >= 2
-    del ground.store.broken["get"]
+    assert setup.metrics.laps_failed.values["reconciler",] >= 2
+    del setup.store.broken["get"]
 
     await asyncio.sleep(1)
 
-    assert ground.heard.reread_jobs == {job.seq: job}
+    assert setup.calls.reread_jobs == {job.seq: job}
     await looking.stop()
 
 
 @pytest.mark.parametrize("error", [StorageFull("no room"), IdempotencyMismatch("another body")], ids=["full", "memo"])
-async def test_refusal_that_is_sure_to_have_changed_nothing_leaves_no_doubt(ground: Ground, error: Exception) -> None:
+async def test_refusal_that_wrote_nothing_leaves_no_doubt(setup: Setup, error: Exception) -> None:
     job = make_running(seq=1)
-    ground.store.broken |= dict.fromkeys(("claim", "save", "finish"), error)
+    setup.store.broken |= dict.fromkeys(("claim", "save", "finish"), error)
     ending = Ending(job, Outcome(End.SUCCEEDED), NOW)
-    for call in (ground.recording.claim([1], now=NOW), ground.recording.save([job]), ground.recording.finish([ending])):
+    for call in (setup.recording.claim([1], now=NOW), setup.recording.save([job]), setup.recording.finish([ending])):
         with pytest.raises(type(error)):
             await call
 
-    await ground.reconciler.lap()
+    await setup.reconciler.lap()
 
-    assert "get" not in ground.store.calls
+    assert "get" not in setup.store.calls
 
 
-async def test_final_state_counts_as_a_look(ground: Ground) -> None:
-    job = await put_one(ground.store)
-    (verdict,) = await ground.store.save([job.cancel(NOW)])
-    ground.unknown_writes.note_change([job])
+async def test_final_state_settles_a_doubt(setup: Setup) -> None:
+    job = await put_one(setup.store)
+    (verdict,) = await setup.store.save([job.cancel(NOW)])
+    setup.unknown_writes.note_change([job])
 
-    await ground.reconciler.lap()
+    await setup.reconciler.lap()
 
-    found = ground.heard.reread_jobs[job.seq]
-    assert found == verdict.job
-    assert found is not None
-    assert found.state is State.CANCELLED
+    reread = setup.calls.reread_jobs[job.seq]
+    assert reread == verdict.job
+    assert reread is not None
+    assert reread.state is State.CANCELLED

@@ -1,4 +1,4 @@
-"""Nothing is lost: not by a lap that fails, not by a stop, not by what ran then."""
+"""Failed laps, stops and lost attempts lose no job."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_stop_in_the_middle_of_a_lap_leaves_the_agenda_whole(clock: Virtua
 # the start
 
 
-async def test_start_takes_over_all_that_waits_in_pages(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_start_loads_all_waiting_jobs_in_pages(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refill, "FIRST_PAGE", 7)
     monkeypatch.setattr(refill, "PAGE", 3)
     monkeypatch.setattr(overdue, "PAGE", 3)
@@ -78,7 +78,7 @@ async def test_start_takes_over_all_that_waits_in_pages(clock: VirtualClock, mon
     assert sorted(desk.seqs) == [job.seq for job in waiting]
 
 
-async def test_what_ran_when_the_service_stopped_is_lost_and_due_again(
+async def test_attempt_that_ran_when_the_service_stopped_is_lost_and_retried(
     clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recovery, "RECOVER_SLICE", 10)
@@ -108,7 +108,7 @@ async def test_job_lost_three_times_in_a_row_fails(clock: VirtualClock) -> None:
     assert desk.metrics.finished.values == {("echo", "failed"): 1}
 
 
-async def test_recovery_that_a_full_disk_prevents_follows_when_there_is_room(clock: VirtualClock) -> None:
+async def test_recovery_postponed_by_a_full_disk_follows_when_there_is_room(clock: VirtualClock) -> None:
     desk = Desk(clock=clock)
     (lost,) = await put(desk.store, make_running())
     (waiting,) = await put(desk.store, make_job())
@@ -126,7 +126,7 @@ async def test_recovery_that_a_full_disk_prevents_follows_when_there_is_room(clo
 
 
 @pytest.mark.parametrize("change", ["cancel", "take over"])
-async def test_recovery_put_off_ends_what_was_changed_meanwhile(clock: VirtualClock, change: str) -> None:
+async def test_postponed_recovery_ends_jobs_that_changed_meanwhile(clock: VirtualClock, change: str) -> None:
     desk = Desk(clock=clock)
     (lost,) = await put(desk.store, make_running(key="k"))
     desk.store.fill_disk()
@@ -160,7 +160,7 @@ async def test_superseded_job_that_ran_when_the_service_stopped_is_not_run_again
     assert desk.metrics.finished.values == {("echo", "cancelled"): 1}
 
 
-async def test_recovery_put_off_leaves_alone_what_has_begun_since(clock: VirtualClock) -> None:
+async def test_postponed_recovery_leaves_newer_attempts_alone(clock: VirtualClock) -> None:
     desk = Desk(clock=clock)
     await put(desk.store, make_running())
     desk.store.fill_disk()

@@ -1,4 +1,4 @@
-"""On the dot: never early, each once, whatever happens to the jobs meanwhile."""
+"""Each job is handed over once, on time and never early, even if it changes meanwhile."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.support.engine import Engine
 from tests.support.kinds import FakeRunner, raising
 from tests.support.virtual import VirtualClock
 
-# on the dot
+# on time
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.000_001, 0.0004, 0.0005, 0.001, 0.9999, 1.0, 59.123_456, 7_200.5])
-async def test_job_is_handed_over_at_its_time_and_never_before(desk: Desk, delay: float) -> None:
+async def test_job_is_handed_over_at_its_due_time_and_never_before(desk: Desk, delay: float) -> None:
     job = await desk.add(delay=delay)
 
     await asyncio.sleep(delay + 1)
@@ -30,7 +30,7 @@ async def test_job_is_handed_over_at_its_time_and_never_before(desk: Desk, delay
     assert 0 <= at - job.due_at < 1_001
 
 
-async def test_ten_thousand_jobs_at_random_instants_are_none_early_and_each_once(desk: Desk) -> None:
+async def test_ten_thousand_jobs_at_random_instants_run_once_and_never_early(desk: Desk) -> None:
     chance = random.Random(7)
     jobs = [
         make_job(delay=chance.random() * 60, retry=RETRY, now=desk.clock.now(), queue=f"q{number % 5}")
@@ -82,7 +82,7 @@ async def test_jobs_in_a_rush_are_handed_over_a_few_at_a_time_and_two_millisecon
     assert desk.laps < 2_000
 
 
-async def test_jobs_that_come_one_by_one_do_not_wait_for_others(desk: Desk) -> None:
+async def test_jobs_due_one_by_one_do_not_wait_for_others(desk: Desk) -> None:
     jobs = await put(
         desk.store, *[make_job(delay=5 + index / 200, retry=RETRY, now=desk.clock.now()) for index in range(400)]
     )
@@ -151,7 +151,7 @@ async def test_cancelled_job_is_dropped(desk: Desk) -> None:
     assert (desk.seqs, len(desk.agenda)) == ([], 0)
 
 
-async def test_forgotten_job_is_dropped(desk: Desk) -> None:
+async def test_deleted_job_is_dropped(desk: Desk) -> None:
     job = await desk.add(delay=5)
     await desk.store.delete(job)
 
@@ -211,7 +211,7 @@ async def test_job_expires_on_time_while_its_queue_is_paused(desk: Desk) -> None
     assert desk.metrics.finished.values == {("echo", "expired"): 1}
 
 
-async def test_job_that_is_due_just_before_its_end_does_not_expire_early(desk: Desk) -> None:
+async def test_job_due_just_before_its_expiry_does_not_expire_early(desk: Desk) -> None:
     job = await desk.add(delay=5, expires_after=0.05)
 
     await asyncio.sleep(5.04)
@@ -245,7 +245,7 @@ async def test_job_that_was_due_and_expired_long_ago_does_not_run(desk: Desk) ->
     assert (desk.seqs, (await desk.read(job)).state) == ([], State.EXPIRED)
 
 
-async def test_job_without_an_end_does_not_expire_at_the_one_it_had(desk: Desk) -> None:
+async def test_job_whose_expiry_was_removed_does_not_expire(desk: Desk) -> None:
     desk.lanes.pause("default", True)
     job = await desk.add(delay=5, expires_after=10.0)
     await asyncio.sleep(6)

@@ -1,4 +1,4 @@
-"""The agenda holds the near future, the store the rest; whatever happens, each job runs at its time."""
+"""The agenda holds the near future and the store the rest; each job runs on time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class SlowStore(FaultyStore):
-    """Takes milliseconds to read, as if jobs were many."""
+    """A store whose reads take milliseconds, as with many jobs."""
 
     async def peek(self, seqs: Sequence[int]) -> Peeks:
         await asyncio.sleep(0.002)
@@ -46,9 +46,9 @@ class SlowStore(FaultyStore):
 
 
 async def stored(store: FaultyStore, clock: VirtualClock, *delays: float, **asked: object) -> list[Job]:
-    """Jobs of before the start."""
+    """Store jobs before the start."""
     now = clock.now()
-    jobs = [make_job(delay=delay, now=now, **asked) for delay in delays]  # type: ignore[arg-type]  # as they are
+    jobs = [make_job(delay=delay, now=now, **asked) for delay in delays]  # type: ignore[arg-type]  # stored unchanged
     return await put(store, *[job._replace(due_at=job.execute_at) for job in jobs])
 
 
@@ -91,7 +91,7 @@ async def test_only_the_first_page_is_read_before_the_service_is_ready(clock: Vi
     assert max(late_by(engine)) < 0.002
 
 
-async def test_agenda_holds_no_more_than_it_may_and_all_run_on_time(clock: VirtualClock) -> None:
+async def test_agenda_stays_within_its_limit_and_all_jobs_run_on_time(clock: VirtualClock) -> None:
     async with Engine(clock=clock, jobs=SMALL) as engine:
         jobs = await engine.submit_all([{"delay": 1 + (number * 37 % 300) / 10} for number in range(300)])
         held = len(engine.node.engine.agenda)
@@ -193,7 +193,7 @@ async def test_step_back_while_overdue_jobs_are_read_starts_none_early(clock: Vi
         assert max(late_by(engine)) < 0.003
 
 
-# bad days
+# failures
 
 
 async def test_read_that_fails_is_repeated_and_readyz_names_the_duty(clock: VirtualClock) -> None:
@@ -201,13 +201,13 @@ async def test_read_that_fails_is_repeated_and_readyz_names_the_duty(clock: Virt
         jobs = await engine.submit_all([{"delay": 100.0 + number} for number in range(50)])
         engine.store.broken["due"] = StoreUnavailable("not now")
         await asyncio.sleep(50)
-        told = engine.node.health.checks()["refill"]
+        status = engine.node.health.checks()["refill"]
         engine.store.broken.clear()
         await asyncio.sleep(2)
         healed = engine.node.health.checks()["refill"]
         await asyncio.sleep(110)
 
-        assert told.startswith("failed ")
+        assert status.startswith("failed ")
         assert healed == "ok"
         assert sorted(begun(engine)) == sorted(job.id for job in jobs)
         assert max(late_by(engine)) < 0.003
@@ -239,7 +239,7 @@ async def test_job_stored_while_its_page_is_read_is_not_lost(clock: VirtualClock
 # overdue jobs
 
 
-async def test_overdue_jobs_keep_no_job_waiting_that_is_due_meanwhile(clock: VirtualClock) -> None:
+async def test_overdue_jobs_delay_no_newly_due_job(clock: VirtualClock) -> None:
     store = SlowStore()
     late = await stored(store, clock, *range(-400, 0))
     fresh = await stored(store, clock, *[0.01 * number for number in range(1, 15)])
@@ -254,7 +254,7 @@ async def test_overdue_jobs_keep_no_job_waiting_that_is_due_meanwhile(clock: Vir
         assert max(begun_at[job.id] - (job.due_at or 0) for job in fresh) < 0.005 * SECOND
 
 
-async def test_walk_that_grows_at_its_last_page_goes_on_to_its_new_end(clock: VirtualClock) -> None:
+async def test_walk_extended_at_its_last_page_continues_to_its_new_end(clock: VirtualClock) -> None:
     store = FaultyStore()
     jobs = await stored(store, clock, *range(-10, 0))
     desk = Desk(clock=clock)
@@ -283,17 +283,17 @@ async def test_overdue_jobs_that_have_expired_do_not_run(clock: VirtualClock) ->
         assert engine.node.metrics.finished.values == {("echo", "expired"): 20}
 
 
-async def test_walk_over_overdue_jobs_goes_on_after_reads_that_failed(clock: VirtualClock) -> None:
+async def test_walk_over_overdue_jobs_continues_after_failed_reads(clock: VirtualClock) -> None:
     store = FaultyStore()
     jobs = await stored(store, clock, *range(-20, 0))
     async with Engine(clock=clock, store=store) as engine:
         store.broken["peek"] = StoreUnavailable("not now")
         await asyncio.sleep(5)
-        told = engine.node.health.checks()["overdue"]
+        status = engine.node.health.checks()["overdue"]
         store.broken.clear()
         await asyncio.sleep(5)
 
-        assert told.startswith("failed ")
+        assert status.startswith("failed ")
         assert sorted(begun(engine)) == sorted(job.id for job in jobs)
 
 
@@ -313,7 +313,7 @@ async def test_overdue_row_that_cannot_be_read_keeps_no_other_from_running(clock
 # full lanes
 
 
-async def test_jobs_that_find_no_room_in_their_lane_run_in_order_when_it_has_drained(
+async def test_spilled_jobs_run_in_order_when_their_lane_has_drained(
     clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lane, "MAX_DUE", 45)
@@ -333,9 +333,7 @@ async def test_jobs_that_find_no_room_in_their_lane_run_in_order_when_it_has_dra
         assert begun(engine) == [job.id for job in jobs]
 
 
-async def test_job_without_room_in_its_lane_expires_on_time(
-    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_spilled_job_expires_on_time(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lane, "MAX_DUE", 45)
     async with Engine(clock=clock) as engine:
         await engine.node.services.queues.pause("default", True)
@@ -349,9 +347,7 @@ async def test_job_without_room_in_its_lane_expires_on_time(
         assert (await engine.node.services.queues.get("default")).counts["due"] == 0
 
 
-async def test_queue_that_is_purged_and_used_again_has_forgotten_what_it_had_no_room_for(
-    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_purged_queue_forgets_its_spilled_jobs(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lane, "MAX_DUE", 45)
     async with Engine(clock=clock) as engine:
         queues = engine.node.services.queues
@@ -370,7 +366,7 @@ async def test_queue_that_is_purged_and_used_again_has_forgotten_what_it_had_no_
         assert sorted(begun(engine)) == sorted(job.id for job in fresh)
 
 
-async def test_jobs_without_room_are_found_again_after_the_clock_was_stepped_back(
+async def test_spilled_jobs_are_found_after_a_step_back_of_the_clock(
     clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lane, "MAX_DUE", 45)

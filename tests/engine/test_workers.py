@@ -1,4 +1,4 @@
-"""The bounded pool: how many run at once, when they are stopped, and that each slot comes back once."""
+"""The worker pool: its limit, its timeouts, and the release of each slot exactly once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_no_more_attempts_run_at_once_than_concurrency_allows(clock: Virtu
         engine.assert_all_given_back()
 
 
-async def test_all_places_are_used_at_once(clock: VirtualClock) -> None:
+async def test_all_workers_are_used_at_once(clock: VirtualClock) -> None:
     handler = FakeRunner(lasting(10))
 
     async with Engine(clock=clock, handler=handler, workers=WorkersSection(concurrency=300)) as engine:
@@ -62,7 +62,7 @@ async def test_burst_of_ten_thousand_jobs_runs_each_once(clock: VirtualClock) ->
         engine.assert_all_given_back()
 
 
-async def test_burst_of_jobs_that_do_not_wait_leaves_time_for_others(clock: VirtualClock) -> None:
+async def test_burst_of_short_jobs_leaves_time_for_other_tasks(clock: VirtualClock) -> None:
     loop = asyncio.get_running_loop()
     in_one_turn = [0]
 
@@ -102,7 +102,7 @@ async def test_each_of_many_attempts_that_begin_and_end_together_is_counted(cloc
         assert (sum(metrics.late._counts["echo"]), sum(metrics.duration._counts["echo"])) == (150, 150)
 
 
-async def test_idle_worker_holds_on_to_no_job(clock: VirtualClock) -> None:
+async def test_idle_worker_keeps_no_reference_to_a_job(clock: VirtualClock) -> None:
     result = orjson.dumps("y" * 1_000)
     alone = sys.getrefcount(result)
     async with Engine(clock=clock, handler=FakeRunner(lasting(1, result))) as engine:
@@ -116,7 +116,7 @@ async def test_idle_worker_holds_on_to_no_job(clock: VirtualClock) -> None:
         assert (sys.getrefcount(params), sys.getrefcount(result)) == (alone, alone)
 
 
-async def test_job_that_cannot_be_read_is_told_of_and_counted_at_its_claim(clock: VirtualClock) -> None:
+async def test_unreadable_job_is_logged_and_counted_at_its_claim(clock: VirtualClock) -> None:
     class SpoilingStore(FaultyStore):
         async def claim(self, seqs: Sequence[int], *, now: Instant) -> Claim:
             unreadable = [
@@ -137,7 +137,7 @@ async def test_job_that_cannot_be_read_is_told_of_and_counted_at_its_claim(clock
         engine.assert_all_given_back()
 
 
-async def test_slots_that_cannot_be_given_back_keep_no_outcome_from_being_stored(
+async def test_failed_release_of_slots_keeps_no_outcome_from_being_saved(
     clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failures: list[dict[str, object]] = []
@@ -184,7 +184,7 @@ async def test_attempt_that_ends_in_time_is_left_alone(clock: VirtualClock) -> N
     assert job.state is State.SUCCEEDED
 
 
-async def test_timed_out_attempt_is_repeated(clock: VirtualClock) -> None:
+async def test_timed_out_attempt_is_retried(clock: VirtualClock) -> None:
     async def slow_at_first(attempt: Attempt) -> None:
         await asyncio.sleep(100 if attempt.number == 1 else 0)
 
@@ -195,7 +195,7 @@ async def test_timed_out_attempt_is_repeated(clock: VirtualClock) -> None:
 
 
 @pytest.mark.parametrize("ending", ["returns", "raises"])
-async def test_what_comes_after_the_timeout_does_not_count(clock: VirtualClock, ending: str) -> None:
+async def test_result_after_the_timeout_does_not_count(clock: VirtualClock, ending: str) -> None:
     async def too_late(_: Attempt) -> bytes:
         try:
             await asyncio.Event().wait()
@@ -224,17 +224,17 @@ async def test_worker_whose_attempt_was_stopped_works_on(clock: VirtualClock) ->
 
 
 @pytest.mark.parametrize("late_by", [0.0, 1.0])
-async def test_worker_that_is_cancelled_by_what_its_handler_left_behind_is_replaced(
+async def test_worker_cancelled_by_leftover_code_of_its_handler_is_replaced(
     clock: VirtualClock, late_by: float
 ) -> None:
-    """Whether it is idle by then, or has just been woken."""
+    """The worker is idle by then, or has just been woken."""
 
-    async def leave_a_cancel_behind(_: Attempt) -> None:
+    async def cancel_worker_later(_: Attempt) -> None:
         task = asyncio.current_task()
         assert task is not None
         asyncio.get_running_loop().call_later(1.0, task.cancel)
 
-    handler = FakeRunner(leave_a_cancel_behind)
+    handler = FakeRunner(cancel_worker_later)
     async with Engine(clock=clock, handler=handler, workers=WorkersSection(concurrency=2)) as engine:
         for _ in range(20):
             (job, *_) = await engine.submit_many(2, retry=ONCE)
@@ -246,9 +246,7 @@ async def test_worker_that_is_cancelled_by_what_its_handler_left_behind_is_repla
         engine.assert_all_given_back()
 
 
-async def test_worker_that_is_cancelled_when_it_was_woken_and_has_not_looked_yet_is_replaced(
-    clock: VirtualClock,
-) -> None:
+async def test_worker_cancelled_between_wake_and_run_is_replaced(clock: VirtualClock) -> None:
     async with Engine(clock=clock, workers=WorkersSection(concurrency=1)) as engine:
         workers = engine.node.engine.workers
         await engine.until_final(await engine.submit(retry=ONCE))
@@ -262,21 +260,21 @@ async def test_worker_that_is_cancelled_when_it_was_woken_and_has_not_looked_yet
                 woken += 1
                 worker.task.cancel()
 
-        workers._wake_some = wake_and_cancel  # type: ignore[method-assign]  # there is no moment between the two
+        workers._wake_some = wake_and_cancel  # type: ignore[method-assign]  # no event lies between the two
         done = await engine.until_final(await engine.submit(retry=ONCE), within=5)
 
         assert (done.state, woken) == (State.SUCCEEDED, 1)
         assert (len(workers._workers), workers._waking) == (1, 0)
 
 
-async def test_attempt_is_measured_by_a_clock_that_is_not_set(clock: VirtualClock) -> None:
-    async def keep_the_loop(_: Attempt) -> None:
+async def test_duration_is_measured_on_the_monotonic_clock(clock: VirtualClock) -> None:
+    async def block_the_loop(_: Attempt) -> None:
         clock.step(-3_600)
         until = time.monotonic() + 0.02
         while time.monotonic() < until:
             pass
 
-    async with Engine(clock=clock, handler=FakeRunner(keep_the_loop)) as engine:
+    async with Engine(clock=clock, handler=FakeRunner(block_the_loop)) as engine:
         await engine.until_final(await engine.submit(retry=ONCE))
 
         assert 0.02 <= engine.node.metrics.duration._sums["echo"] < 5
@@ -310,7 +308,7 @@ async def test_a_thousand_hanging_attempts_are_all_final_within_timeout_and_grac
         engine.assert_all_given_back()
 
 
-async def test_handler_that_kills_keeps_its_own_time(clock: VirtualClock) -> None:
+async def test_handler_with_stop_kill_enforces_its_own_timeout(clock: VirtualClock) -> None:
     handler = FakeRunner(lasting(100, b"1"), stop=Stop.KILL)
 
     async with Engine(clock=clock, handler=handler) as engine:
@@ -320,7 +318,7 @@ async def test_handler_that_kills_keeps_its_own_time(clock: VirtualClock) -> Non
     assert (killed.state, killed.result) == (State.SUCCEEDED, b"1")
 
 
-async def test_handler_that_kills_is_told_of_a_cancel_and_never_given_up_on(clock: VirtualClock) -> None:
+async def test_handler_with_stop_kill_is_cancelled_and_never_abandoned(clock: VirtualClock) -> None:
     async def end_slowly(_: Attempt) -> None:
         try:
             await asyncio.Event().wait()
@@ -342,7 +340,7 @@ async def test_handler_that_kills_is_told_of_a_cancel_and_never_given_up_on(cloc
 # handlers that do not stop
 
 
-async def test_attempt_that_ignores_its_cancellation_is_given_up_after_the_grace(clock: VirtualClock) -> None:
+async def test_attempt_that_ignores_its_cancellation_is_abandoned_after_the_grace(clock: VirtualClock) -> None:
     handler = FakeRunner()
     handler.work = handler.swallow
 
@@ -356,7 +354,7 @@ async def test_attempt_that_ignores_its_cancellation_is_given_up_after_the_grace
         assert (engine.node.engine.workers.abandoned, engine.node.engine.workers.running) == (1, 0)
 
 
-async def test_place_of_an_abandoned_attempt_is_taken_by_another_worker(clock: VirtualClock) -> None:
+async def test_abandoned_worker_is_replaced(clock: VirtualClock) -> None:
     handler = FakeRunner()
     handler.work = handler.swallow
 
@@ -369,7 +367,7 @@ async def test_place_of_an_abandoned_attempt_is_taken_by_another_worker(clock: V
         assert engine.node.engine.workers.abandoned == 1
 
 
-async def test_late_end_of_an_abandoned_attempt_is_counted_down_and_its_result_dropped(clock: VirtualClock) -> None:
+async def test_late_end_of_an_abandoned_attempt_lowers_the_count_and_drops_the_result(clock: VirtualClock) -> None:
     handler = FakeRunner()
     handler.work = handler.swallow
 
@@ -421,7 +419,7 @@ async def test_running_attempt_is_stopped_by_a_cancel(clock: VirtualClock) -> No
     assert error_of(job)["message"] == "not needed"
 
 
-async def test_cancelled_attempt_that_ignores_it_is_given_up_after_the_grace(clock: VirtualClock) -> None:
+async def test_attempt_that_ignores_a_cancel_request_is_abandoned_after_the_grace(clock: VirtualClock) -> None:
     handler = FakeRunner()
     handler.work = handler.swallow
 
@@ -446,7 +444,7 @@ async def test_attempt_of_a_kind_that_cannot_be_stopped_runs_on_after_a_cancel(c
     assert (job.state, job.result) == (State.SUCCEEDED, b"1")
 
 
-async def test_job_cancelled_while_its_claim_is_under_way_never_begins(clock: VirtualClock) -> None:
+async def test_job_cancelled_during_its_claim_never_starts(clock: VirtualClock) -> None:
     async with Engine(clock=clock) as engine:
         claimed = engine.store.hold_answer("claim")
         job, other = await engine.submit_many(2)
@@ -461,7 +459,7 @@ async def test_job_cancelled_while_its_claim_is_under_way_never_begins(clock: Vi
         engine.assert_all_given_back()
 
 
-async def test_job_cancelled_between_its_claim_and_its_begin_never_begins(clock: VirtualClock) -> None:
+async def test_job_cancelled_between_claim_and_start_never_starts(clock: VirtualClock) -> None:
     async with Engine(clock=clock) as engine:
         job = await engine.submit()
         await engine.until(lambda: bool(engine.node.engine.workers._pending), step=0)
@@ -472,9 +470,7 @@ async def test_job_cancelled_between_its_claim_and_its_begin_never_begins(clock:
         engine.assert_all_given_back()
 
 
-async def test_cancel_asked_for_while_the_outcome_waits_for_the_disk_does_not_undo_a_success(
-    clock: VirtualClock,
-) -> None:
+async def test_cancel_requested_while_a_success_is_unsaved_does_not_undo_it(clock: VirtualClock) -> None:
     async with Engine(clock=clock, handler=FakeRunner(lasting(1, b"1"))) as engine:
         job = await engine.submit()
         await engine.until(lambda: engine.handler.running == 1)
@@ -487,7 +483,7 @@ async def test_cancel_asked_for_while_the_outcome_waits_for_the_disk_does_not_un
     assert (asked.state, job.state, job.result) == (State.RUNNING, State.SUCCEEDED, b"1")
 
 
-async def test_cancel_asked_for_while_a_failure_waits_for_the_disk_ends_the_job(clock: VirtualClock) -> None:
+async def test_cancel_requested_while_a_failure_is_unsaved_ends_the_job(clock: VirtualClock) -> None:
     async with Engine(clock=clock, handler=FakeRunner(raising(ValueError()))) as engine:
         engine.store.broken["finish"] = RuntimeError("not now")
         job = await engine.submit(retry=STEADY)
@@ -499,7 +495,7 @@ async def test_cancel_asked_for_while_a_failure_waits_for_the_disk_ends_the_job(
     assert (job.state, job.attempt, outcomes_of(job)) == (State.CANCELLED, 1, ["error"])
 
 
-async def test_cancel_that_came_too_late_does_not_hit_the_next_life_of_the_job(clock: VirtualClock) -> None:
+async def test_late_cancel_does_not_stop_the_job_after_its_retry(clock: VirtualClock) -> None:
     handler = FakeRunner(raising(ValueError(), None))
     async with Engine(clock=clock, handler=handler) as engine:
         handler_of_others = await engine.submit(delay=1)  # something always runs

@@ -1,4 +1,4 @@
-"""Room for waiting jobs: how many a queue takes, and what a submit meets when it is full."""
+"""The bound on waiting jobs in a queue, and each overflow policy when it is reached."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def waiting(engine: Engine) -> int:
     return (await engine.states()).get(State.SCHEDULED, 0)
 
 
-async def test_queue_takes_as_many_as_its_bound_and_refuses_the_next(clock: VirtualClock) -> None:
+async def test_queue_accepts_jobs_up_to_its_bound_and_rejects_the_next(clock: VirtualClock) -> None:
     async with Engine(clock=clock, queue=bounded(3)) as engine:
         await engine.submit_many(3, delay=LATER)
 
@@ -39,7 +39,7 @@ async def test_queue_takes_as_many_as_its_bound_and_refuses_the_next(clock: Virt
         assert await waiting(engine) == 3
 
 
-async def test_bound_of_nothing_is_none(clock: VirtualClock) -> None:
+async def test_bound_of_zero_means_no_bound(clock: VirtualClock) -> None:
     async with Engine(clock=clock, queue=bounded(0)) as engine:
         await engine.submit_many(50, delay=LATER)
 
@@ -54,7 +54,7 @@ async def test_running_and_ended_jobs_take_no_room(clock: VirtualClock) -> None:
         await engine.submit_many(2, delay=LATER)
 
 
-async def test_batch_that_does_not_fit_is_refused_whole(clock: VirtualClock) -> None:
+async def test_batch_that_does_not_fit_is_rejected_whole(clock: VirtualClock) -> None:
     async with Engine(clock=clock, queue=bounded(5)) as engine:
         await engine.submit_many(3, delay=LATER)
 
@@ -75,7 +75,7 @@ async def test_full_queue_does_not_fill_another(clock: VirtualClock) -> None:
             await engine.submit_all([{"delay": LATER}, {"delay": LATER, "queue": "other"}])
 
 
-async def test_submits_under_way_count_against_the_bound(clock: VirtualClock) -> None:
+async def test_submits_in_progress_count_against_the_bound(clock: VirtualClock) -> None:
     async with Engine(clock=clock, queue=bounded(5)) as engine:
         room = engine.node.services.jobs._room
         new_jobs = [NewJob(make_job())]
@@ -104,7 +104,7 @@ async def _refuse(*_: object, **__: object) -> None:
 
 
 @pytest.mark.parametrize("on_conflict", [OnConflict.KEEP, OnConflict.REPLACE, OnConflict.RESCHEDULE])
-async def test_submit_that_meets_its_key_needs_no_room(clock: VirtualClock, on_conflict: OnConflict) -> None:
+async def test_submit_whose_key_is_held_needs_no_room(clock: VirtualClock, on_conflict: OnConflict) -> None:
     async with Engine(clock=clock, queue=bounded(2)) as engine:
         (known, _) = await engine.submit_all([{"key": "k", "delay": LATER}, {"delay": LATER}])
         new_job = NewJob(make_job(key="k", delay=2 * LATER, now=clock.now()), on_conflict)
@@ -145,7 +145,7 @@ async def test_dropped_job_that_was_due_does_not_start(clock: VirtualClock) -> N
         assert [attempt.id for attempt in engine.handler.attempts] == [new.id]
 
 
-async def test_batch_larger_than_the_bound_drops_nobody(clock: VirtualClock) -> None:
+async def test_batch_larger_than_the_bound_drops_no_job(clock: VirtualClock) -> None:
     async with Engine(clock=clock, queue=bounded(3, "drop_oldest")) as engine:
         await engine.submit_many(3, delay=LATER)
 
@@ -155,7 +155,7 @@ async def test_batch_larger_than_the_bound_drops_nobody(clock: VirtualClock) -> 
         assert await engine.states() == {State.SCHEDULED: 3}
 
 
-async def test_lowered_bound_drops_no_more_than_come(clock: VirtualClock) -> None:
+async def test_lowered_bound_drops_no_more_jobs_than_are_added(clock: VirtualClock) -> None:
     async with Engine(clock=clock, queue=bounded(100, "drop_oldest")) as engine:
         await engine.submit_many(50, delay=LATER)
         await engine.node.services.queues.put("default", bounded(10, "drop_oldest"))
@@ -201,7 +201,7 @@ async def test_every_way_out_of_the_queue_makes_room(clock: VirtualClock, leavin
         assert isinstance(await asyncio.wait_for(held, 2), Job)
 
 
-async def test_submit_that_waits_in_vain_is_refused_after_ten_seconds(clock: VirtualClock) -> None:
+async def test_submit_that_gets_no_room_is_rejected_after_ten_seconds(clock: VirtualClock) -> None:
     async with Engine(clock=clock, queue=bounded(1, "wait")) as engine:
         await engine.submit(delay=LATER)
         began_at = clock.now()
@@ -213,7 +213,7 @@ async def test_submit_that_waits_in_vain_is_refused_after_ten_seconds(clock: Vir
         assert engine.node.engine.waiters.rooms.held == {}
 
 
-async def test_one_place_that_becomes_free_is_given_once(clock: VirtualClock) -> None:
+async def test_room_for_one_job_is_given_once(clock: VirtualClock) -> None:
     async with Engine(clock=clock, queue=bounded(1, "wait")) as engine:
         job = await engine.submit(delay=LATER)
         held = [asyncio.create_task(engine.submit(delay=LATER)) for _ in range(5)]
@@ -238,7 +238,7 @@ async def test_submit_larger_than_the_bound_does_not_wait(clock: VirtualClock) -
         assert clock.now() == began_at
 
 
-async def test_drain_lets_those_go_who_wait_for_room(clock: VirtualClock) -> None:
+async def test_drain_rejects_submits_that_wait_for_room(clock: VirtualClock) -> None:
     async with Engine(clock=clock, queue=bounded(1, "wait")) as engine:
         await engine.submit(delay=LATER)
         held = asyncio.create_task(engine.submit(delay=LATER))
@@ -264,7 +264,7 @@ async def test_cancelled_submit_that_waited_leaves_nothing(clock: VirtualClock) 
         assert (engine.node.engine.waiters.rooms.held, engine.node.engine.backlog._incoming) == ({}, {})
 
 
-async def test_raised_bound_lets_those_in_who_wait(clock: VirtualClock) -> None:
+async def test_raised_bound_admits_waiting_submits(clock: VirtualClock) -> None:
     async with Engine(clock=clock, queue=bounded(1, "wait")) as engine:
         await engine.submit(delay=LATER)
         held = asyncio.create_task(engine.submit(delay=LATER))
@@ -287,7 +287,7 @@ async def test_room_that_a_submit_did_not_use_goes_to_the_next(clock: VirtualClo
         assert isinstance(await asyncio.wait_for(held, 0.1), Job)
 
 
-async def test_places_in_several_queues_are_not_promised_twice(clock: VirtualClock) -> None:
+async def test_room_in_several_queues_is_not_reserved_twice(clock: VirtualClock) -> None:
     async with Engine(clock=clock, queue=bounded(1, "wait")) as engine:
         await engine.node.services.queues.put("other", bounded(1, "wait"))
         blocking = await engine.submit(delay=LATER, queue="other")

@@ -1,4 +1,4 @@
-"""A lane holds so many jobs and no more; it knows which it had no room for, and asks for them when it has drained."""
+"""A full lane spills jobs, knows which, and signals when they should be read again."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ def small_lane(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Small:
-    """Lanes of which each holds few jobs."""
+    """Lanes that hold only a few jobs each."""
 
     def __init__(self, settings: QueueSettings = ONE_BY_ONE) -> None:
-        self.told = 0
+        self.signals = 0
         self.lanes = make_lanes(
-            {"default": settings}, low=CountingSignal(self._tell), tick=lambda: 0.0, pull_kinds=["pulled"]
+            {"default": settings}, low=CountingSignal(self._count), tick=lambda: 0.0, pull_kinds=["pulled"]
         )
         self.last_seq = 0
 
-    def _tell(self) -> None:
-        self.told += 1
+    def _count(self) -> None:
+        self.signals += 1
 
-    def put(self, *, tenant: str | None = None, **asked: Any) -> Job:
+    def put(self, *, tenant: str | None = None, **fields: Any) -> Job:
         self.last_seq += 1
         labels = None if tenant is None else {"tenant": tenant}
-        job = make_job(labels=labels, seq=self.last_seq, retry=RETRY, **asked)
+        job = make_job(labels=labels, seq=self.last_seq, retry=RETRY, **fields)
         self.lanes.put(peek_at(job))
         return job
 
-    def put_many(self, number: int, **asked: Any) -> list[Job]:
-        return [self.put(**asked) for _ in range(number)]
+    def put_many(self, number: int, **fields: Any) -> list[Job]:
+        return [self.put(**fields) for _ in range(number)]
 
     @property
     def held(self) -> int:
@@ -57,7 +57,7 @@ class Small:
         return list(slots)
 
 
-def test_lane_holds_a_bounded_number_and_counts_the_others() -> None:
+def test_lane_holds_a_bounded_number_and_counts_the_spilled_jobs() -> None:
     small = Small()
 
     small.put_many(1_000)
@@ -68,13 +68,13 @@ def test_lane_holds_a_bounded_number_and_counts_the_others() -> None:
     assert small.lanes.oldest_due("default") is None
 
 
-def test_lane_that_has_drained_asks_for_what_it_had_no_room_for() -> None:
+def test_drained_lane_asks_for_its_spilled_jobs() -> None:
     small = Small()
     jobs = small.put_many(200)
-    assert small.told == 0
+    assert small.signals == 0
     assert small.lanes.take_spilled() == []
 
-    while not small.told:
+    while not small.signals:
         small.take()
 
     first, last = jobs[80], jobs[-1]
@@ -116,7 +116,7 @@ def test_many_jobs_of_higher_priority_keep_to_the_bound() -> None:
     assert small.held == FULL
 
 
-def test_label_with_many_jobs_leaves_room_for_others() -> None:
+def test_label_with_many_jobs_leaves_room_for_other_labels() -> None:
     small = Small(by_tenant(1))
     small.put_many(500, tenant="a")
 
@@ -126,7 +126,7 @@ def test_label_with_many_jobs_leaves_room_for_others() -> None:
     assert other.seq in begun
 
 
-def test_pull_kind_that_nobody_polls_for_keeps_no_other_kind_from_starting() -> None:
+def test_pull_kind_without_pollers_keeps_no_other_kind_from_starting() -> None:
     small = Small()
     small.put_many(500, kind="pulled")
 
@@ -135,26 +135,26 @@ def test_pull_kind_that_nobody_polls_for_keeps_no_other_kind_from_starting() -> 
     assert small.take() == [other.seq]
 
 
-def test_strand_that_has_drained_asks_although_others_are_full() -> None:
+def test_drained_sublane_asks_although_others_are_full() -> None:
     small = Small(by_tenant(1))
     small.put_many(500, tenant="a")
     small.lanes.take(1)
     small.put_many(500, tenant="b")
 
-    while not small.told:
+    while not small.signals:
         small.take()
 
     assert small.held > FULL * 7 // 9
 
 
-def test_cancelled_jobs_make_room_as_those_that_start_do() -> None:
+def test_cancelled_jobs_make_room_like_started_ones() -> None:
     small = Small()
     jobs = small.put_many(200)
 
     for job in jobs[:40]:
         small.lanes.discard("default", job.seq)
 
-    assert small.told > 0
+    assert small.signals > 0
 
 
 def test_lane_that_has_spilled_jobs_is_not_forgotten() -> None:
@@ -168,10 +168,10 @@ def test_lane_that_has_spilled_jobs_is_not_forgotten() -> None:
     assert small.lanes.take_spilled() != []
 
 
-def test_what_could_not_be_read_again_stays_spilled() -> None:
+def test_range_that_was_not_read_again_stays_spilled() -> None:
     small = Small()
     small.put_many(200)
-    while not small.told:
+    while not small.signals:
         small.take()
     small.lanes.take_spilled()
 
@@ -184,18 +184,18 @@ def test_what_could_not_be_read_again_stays_spilled() -> None:
     assert small.lanes.take_spilled() == [("default", rest)]
 
 
-def test_lane_that_drains_while_its_jobs_are_read_again_asks_when_that_is_over() -> None:
+def test_lane_that_drains_during_a_reread_asks_again_after_it() -> None:
     small = Small()
     small.put_many(200)
-    while not small.told:
+    while not small.signals:
         small.take()
     small.lanes.take_spilled()
     small.put_many(100)
     while small.take():
         pass
-    told = small.told
+    signals = small.signals
 
     small.lanes.end_reread("default")
 
-    assert small.told == told + 1
+    assert small.signals == signals + 1
     assert small.lanes.take_spilled() != []

@@ -1,4 +1,4 @@
-"""How many of a label may run, in turn; and what setting and unsetting that does."""
+"""Label limits: how many jobs of a label run, their turns, and changes of the limit."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_labels_take_turns_and_priority_counts_within_one() -> None:
     assert bench.run_dry() == [a[2].seq, b[0].seq, a[1].seq, b[1].seq, a[0].seq, b[2].seq]
 
 
-def test_label_that_is_full_is_passed_over_until_one_of_its_jobs_ends() -> None:
+def test_full_label_is_skipped_until_one_of_its_jobs_ends() -> None:
     bench = Bench(default=by_tenant(1))
     for tenant in "aabb":
         bench.put(tenant=tenant)
@@ -60,7 +60,7 @@ def put_again(bench: Bench, jobs: list[Job], displaced: list[int]) -> None:
             bench.lanes.put(peek_at(job))
 
 
-def test_labels_that_are_switched_on_sort_the_waiting_anew() -> None:
+def test_label_limit_that_is_set_sorts_waiting_jobs_again() -> None:
     bench = Bench(default=QueueSettings(concurrency=100))
     jobs = [bench.put(tenant="a") for _ in range(5)]
     bench.take(1)
@@ -79,7 +79,7 @@ def test_labels_that_are_switched_on_sort_the_waiting_anew() -> None:
     bench.assert_empty()
 
 
-def test_labels_that_are_switched_off_hold_nobody() -> None:
+def test_label_limit_that_is_removed_holds_no_job() -> None:
     bench = Bench(default=by_tenant(1, concurrency=100))
     jobs = [bench.put(tenant="a") for _ in range(5)]
     bench.take()
@@ -91,14 +91,14 @@ def test_labels_that_are_switched_off_hold_nobody() -> None:
     bench.assert_empty()
 
 
-def test_settings_that_leave_the_labels_alone_displace_nobody() -> None:
+def test_settings_without_a_change_of_labels_displace_no_job() -> None:
     bench = Bench(default=by_tenant(1))
     bench.put(tenant="a")
 
     assert bench.lanes.configure("default", by_tenant(1, concurrency=7)) == []
 
 
-def test_what_leaves_a_blocked_lane_unrun_leaves_nothing_behind() -> None:
+def test_discarded_jobs_of_a_blocked_lane_leave_nothing_behind() -> None:
     bench = Bench(default=by_tenant(1))
     bench.lanes.pause("default", True)
     first = bench.put(tenant="first")
@@ -112,7 +112,7 @@ def test_what_leaves_a_blocked_lane_unrun_leaves_nothing_behind() -> None:
     bench.assert_empty()
 
 
-def test_job_that_is_put_and_discarded_again_and_again_takes_no_room() -> None:
+def test_repeated_put_and_discard_takes_no_memory() -> None:
     bench = Bench()
     bench.lanes.pause("default", True)
     job, _ = bench.put(), bench.put()

@@ -1,4 +1,4 @@
-"""Who may start now, in which order, and why the others may not."""
+"""Which due jobs may start, in which order, and why the others may not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.lanes import RETRY, Bench, at_rate, by_tenant, make_lanes
 # order
 
 
-def test_jobs_start_in_the_order_of_their_times() -> None:
+def test_jobs_start_in_the_order_of_their_due_times() -> None:
     bench = Bench()
 
     jobs = [bench.put(delay=delay) for delay in (3, 1, 2)]
@@ -47,7 +47,7 @@ def test_point_of_priority_is_worth_aging_seconds_of_waiting(waited: float, is_f
     assert bench.run_dry() == ([old.seq, urgent.seq] if is_first else [urgent.seq, old.seq])
 
 
-def test_without_aging_priority_goes_before_any_waiting() -> None:
+def test_without_aging_priority_outweighs_any_waiting() -> None:
     bench = Bench(aging=0)
 
     old = bench.put(priority=-1, now=NOW - 10**9 * SECOND)
@@ -57,7 +57,7 @@ def test_without_aging_priority_goes_before_any_waiting() -> None:
     assert bench.run_dry() == [urgent.seq, young.seq, old.seq]
 
 
-def test_with_the_quickest_aging_priority_means_nothing() -> None:
+def test_with_the_fastest_aging_priority_has_no_effect() -> None:
     bench = Bench(aging=1e-9)
 
     first, urgent = bench.put(), bench.put(priority=100, delay=0.001)
@@ -65,7 +65,7 @@ def test_with_the_quickest_aging_priority_means_nothing() -> None:
     assert bench.run_dry() == [first.seq, urgent.seq]
 
 
-def test_job_that_is_put_again_takes_its_new_rank() -> None:
+def test_job_put_again_takes_its_new_rank() -> None:
     bench = Bench()
     first, second = bench.put(), bench.put(delay=1)
 
@@ -76,7 +76,7 @@ def test_job_that_is_put_again_takes_its_new_rank() -> None:
     bench.assert_empty()
 
 
-def test_lane_knows_when_its_oldest_job_was_due_unless_a_priority_hides_it() -> None:
+def test_lane_knows_its_oldest_due_time_unless_a_priority_hides_it() -> None:
     bench = Bench(default=by_tenant(5))
     told = [bench.lanes.oldest_due("default")]
     later, first = bench.put(delay=2, tenant="a"), bench.put(delay=1, tenant="b")
@@ -92,9 +92,7 @@ def test_lane_knows_when_its_oldest_job_was_due_unless_a_priority_hides_it() -> 
     assert told == [None, first.due_at, later.due_at, None, last.due_at]
 
 
-def test_lane_of_very_many_labels_leaves_it_to_the_store_which_job_is_the_oldest(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_lane_with_very_many_labels_leaves_the_oldest_due_time_to_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lane, "MANY_SUBLANES", 2)
     bench = Bench(default=by_tenant(1))
     job = bench.put(tenant="a")
@@ -141,7 +139,7 @@ def test_discarded_job_does_not_start() -> None:
 # how many
 
 
-def test_no_more_run_than_concurrency_allows() -> None:
+def test_no_more_jobs_run_than_concurrency_allows() -> None:
     bench = Bench(default=QueueSettings(concurrency=3))
     jobs = [bench.put() for _ in range(5)]
 
@@ -152,7 +150,7 @@ def test_no_more_run_than_concurrency_allows() -> None:
     assert bench.lanes.waiting_for(jobs[4]) == "slot"
 
 
-def test_queues_start_in_turn() -> None:
+def test_queues_take_turns() -> None:
     bench = Bench(a=QueueSettings(concurrency=100), b=QueueSettings(concurrency=100))
     for _ in range(50):
         bench.put(queue="a")
@@ -202,7 +200,7 @@ def test_less_concurrency_holds_jobs_until_enough_have_ended() -> None:
     assert begun == [[], [], [5]]
 
 
-def test_pause_starts_nothing_and_resume_goes_on() -> None:
+def test_paused_queue_starts_no_job_until_it_is_resumed() -> None:
     bench = Bench()
     bench.lanes.pause("default", True)
     job = bench.put()
@@ -217,7 +215,7 @@ def test_pause_starts_nothing_and_resume_goes_on() -> None:
     assert bench.take() == [job.seq]
 
 
-def test_pause_holds_what_was_ready_already() -> None:
+def test_pause_holds_jobs_that_were_ready() -> None:
     bench = Bench()
     bench.put()
 
@@ -246,7 +244,7 @@ def hold_by_slot(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("hold", "reason"), [(hold_by_rate, "rate"), (hold_by_label, "label"), (hold_by_slot, "slot")], ids=str
 )
-def test_job_knows_what_it_waits_for(hold: Callable[[Bench], None], reason: str) -> None:
+def test_job_reports_why_it_waits(hold: Callable[[Bench], None], reason: str) -> None:
     bench = Bench()
     hold(bench)
     running, job = bench.put(tenant="a"), bench.put(tenant="a")
@@ -263,11 +261,11 @@ def test_job_knows_what_it_waits_for(hold: Callable[[Bench], None], reason: str)
     assert bench.lanes.waiting_for(job) is None
 
 
-def test_job_of_a_queue_that_nobody_knows_waits_for_nothing() -> None:
+def test_job_of_an_unknown_queue_has_no_reason_to_wait() -> None:
     assert Bench().lanes.waiting_for(make_job(queue="new")) is None
 
 
-def test_asking_for_settings_makes_no_queue() -> None:
+def test_reading_settings_creates_no_queue() -> None:
     bench = Bench(a=QueueSettings(concurrency=7))
 
     assert bench.lanes.settings("a").concurrency == 7
@@ -277,7 +275,7 @@ def test_asking_for_settings_makes_no_queue() -> None:
     assert bench.lanes.all_due() == {}
 
 
-def test_queue_that_nobody_uses_is_forgotten_once_its_lateness_is() -> None:
+def test_idle_queue_is_forgotten_with_its_lateness() -> None:
     bench = Bench()
     bench.put(queue="once")
     bench.run_dry()
@@ -286,7 +284,7 @@ def test_queue_that_nobody_uses_is_forgotten_once_its_lateness_is() -> None:
     bench.lanes.forget_idle()
     assert bench.lanes.all_due() == {"once": 0}
     bench.tick += 301
-    bench.lanes.take(1)  # takes it off those that were ready
+    bench.lanes.take(1)  # removes it from the ready lanes
     bench.lanes.forget_idle()
     assert bench.lanes.all_due() == {}
 
@@ -311,7 +309,7 @@ def test_queue_that_is_used_or_set_is_not_forgotten() -> None:
     bench.release_all()
 
 
-def test_dropped_override_gives_way_to_the_configuration() -> None:
+def test_configuration_applies_after_its_override_is_dropped() -> None:
     bench = Bench(a=QueueSettings(concurrency=7))
     bench.lanes.configure("a", QueueSettings(max_backlog=5))
     assert (bench.lanes.settings("a").concurrency, bench.lanes.settings("a").max_backlog) == (7, 5)
@@ -332,7 +330,7 @@ def test_due_jobs_are_counted_by_queue() -> None:
 
 
 @pytest.mark.parametrize("late_by", [0.0, 0.0001, 0.0005, 0.01, 1.0, 3_600.0, 10.0**8])
-def test_lateness_is_told_within_a_quarter(late_by: float) -> None:
+def test_lateness_is_reported_within_a_quarter(late_by: float) -> None:
     recent = Recent()
     for _ in range(100):
         recent.note(late_by, tick=0.0)
@@ -352,7 +350,7 @@ def test_one_late_start_in_two_hundred_is_not_the_99th_percentile() -> None:
     assert recent.p99(tick=0.0) == pytest.approx(0.001, rel=0.25)
 
 
-def test_starts_that_are_noted_together_count_each() -> None:
+def test_starts_noted_together_each_count() -> None:
     recent = Recent()
 
     recent.note(*[0.001] * 300, 60.0, tick=0.0)
@@ -371,14 +369,14 @@ def test_lateness_is_forgotten_after_five_minutes() -> None:
     assert bench.lanes.late_p99("default") is None
 
 
-def test_room_is_told_to_those_who_ask_though_the_lane_is_still_listed_for_jobs_that_left() -> None:
+def test_pollers_are_woken_for_a_lane_still_listed_for_removed_jobs() -> None:
     waiters = Waiters(limit=10, lifecycle=Lifecycle())
     pollers = Pollers(waiters=waiters, tick=lambda: 0.0)
     lanes = make_lanes({"q": QueueSettings(concurrency=1)}, pull_kinds=["resize"], pollers=pollers)
     echo, resize, running = [
         make_job(kind=kind, queue="q", seq=seq, retry=RETRY) for seq, kind in enumerate(["echo", "resize", "resize"], 1)
     ]
-    lanes.put(peek_at(echo))  # listed; no worker is free to look
+    lanes.put(peek_at(echo))  # announced; no worker is free to take a job
     slot = lanes.occupy(running)
     lanes.put(peek_at(resize))
     lanes.discard("q", echo.seq)

@@ -1,4 +1,4 @@
-"""How many of a queue may start in a second, and when to look again."""
+"""Rate limits: how many jobs of a queue start per second, and when the lane is checked again."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from tests.support.lanes import Bench, at_rate, by_tenant
 
 
 def starts_at(bench: Bench, until: float) -> list[float]:
-    """When jobs start if the service looks again each time it is told to, and as late as it is: by a millisecond."""
-    begun: list[float] = []
+    """Return the start times if the lanes are woken a millisecond after each requested time."""
+    starts: list[float] = []
     while True:
         while slots := bench.lanes.take(200):
-            begun += [bench.tick] * len(slots)
+            starts += [bench.tick] * len(slots)
             bench.lanes.release(*slots.values())
         wait = bench.lanes.token_in()
         if wait is None or bench.tick + wait + 0.001 > until:
-            return begun
+            return starts
         bench.tick += wait + 0.001
         bench.lanes.wake()
 
 
 @pytest.mark.parametrize("burst", [{}, {"burst": 1.0}, {"burst": 1.5}], ids=str)
 @pytest.mark.parametrize("per_second", [0.5, 1, 50, 500])
-def test_rate_is_held_within_two_percent(per_second: float, burst: dict[str, float]) -> None:
+def test_rate_is_kept_within_two_percent(per_second: float, burst: dict[str, float]) -> None:
     bench = Bench(default=at_rate(per_second, **burst))
-    at_once = int(bench.lanes.settings("default").rate.burst)  # type: ignore[union-attr]  # it has a rate
+    at_once = int(bench.lanes.settings("default").rate.burst)  # type: ignore[union-attr]  # the rate is set
     bench.tick = 1_000.0
     for _ in range(round(per_second * 15) + at_once):
         bench.put()
 
-    begun = [at - 1_000 for at in starts_at(bench, 1_010.1)]
+    starts = [at - 1_000 for at in starts_at(bench, 1_010.1)]
 
-    assert begun.count(0.0) == at_once
+    assert starts.count(0.0) == at_once
     expected = at_once + per_second * 10
-    assert sum(at <= 10.05 for at in begun) == pytest.approx(expected, rel=0.02, abs=1)
-    assert_never_faster(begun, per_second, bench.lanes.settings("default").rate.burst)  # type: ignore[union-attr]
+    assert sum(at <= 10.05 for at in starts) == pytest.approx(expected, rel=0.02, abs=1)
+    assert_never_faster(starts, per_second, bench.lanes.settings("default").rate.burst)  # type: ignore[union-attr]
 
 
-def assert_never_faster(begun: list[float], per_second: float, burst: float) -> None:
-    """A bucket that is drained by each start and filled by time never lacks more than what a late timer is owed."""
-    tokens, at = burst, begun[0]
-    for next_at in begun:
+def assert_never_faster(starts: list[float], per_second: float, burst: float) -> None:
+    """Check the starts against a token bucket; a late timer may carry over less than one token."""
+    tokens, at = burst, starts[0]
+    for next_at in starts:
         tokens = min(burst, tokens + (next_at - at) * per_second) - 1
         at = next_at
         assert tokens > -1
@@ -89,7 +89,7 @@ def test_quiet_time_saves_up_no_more_than_the_burst(quiet: str) -> None:
     assert bench.lanes.token_in() == pytest.approx(0.1)
 
 
-def test_waiting_for_a_token_takes_one_look_each() -> None:
+def test_each_wait_for_a_token_takes_one_check() -> None:
     bench = Bench(default=at_rate(0.5))
     for _ in range(5):
         bench.put()
@@ -100,7 +100,7 @@ def test_waiting_for_a_token_takes_one_look_each() -> None:
     assert bench.ready.count - looks <= 10
 
 
-def test_lane_that_its_labels_hold_back_asks_for_no_timer() -> None:
+def test_lane_held_back_by_labels_needs_no_timer() -> None:
     bench = Bench(default=by_tenant(1, rate=Rate(per_second=100)))
     for _ in range(3):
         bench.put(tenant="a")
@@ -109,7 +109,7 @@ def test_lane_that_its_labels_hold_back_asks_for_no_timer() -> None:
     assert bench.lanes.token_in() is None
 
 
-def test_lane_that_is_full_or_paused_or_empty_asks_for_no_timer() -> None:
+def test_full_paused_or_empty_lane_needs_no_timer() -> None:
     bench = Bench(
         full=at_rate(1).model_copy(update={"concurrency": 1}),
         paused=at_rate(1),
@@ -124,7 +124,7 @@ def test_lane_that_is_full_or_paused_or_empty_asks_for_no_timer() -> None:
     assert bench.lanes.token_in() is None
 
 
-def test_rate_that_is_dropped_holds_nobody() -> None:
+def test_rate_that_is_removed_holds_no_job() -> None:
     bench = Bench(default=at_rate(0.1))
     for _ in range(50):
         bench.put()
@@ -165,7 +165,7 @@ def test_clock_that_does_not_move_gives_no_tokens() -> None:
     for _ in range(50):
         bench.put()
 
-    begun = [bench.take() for _ in range(20)]
+    starts = [bench.take() for _ in range(20)]
     bench.lanes.wake()
 
-    assert (begun[0], begun[1:], bench.take()) == ([1], [[]] * 19, [])
+    assert (starts[0], starts[1:], bench.take()) == ([1], [[]] * 19, [])

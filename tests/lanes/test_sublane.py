@@ -1,4 +1,4 @@
-"""A strand with many jobs is one with few, but for how it keeps them."""
+"""A sublane with many jobs behaves like one with few."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from erelong.lanes.sublane import Shards, Sublane
 from erelong.model.ids import MAX_SEQ
 
 
-def test_shards_do_what_a_dictionary_does() -> None:
+def test_shards_behave_like_a_dictionary() -> None:
     chance = random.Random(5)
     plain: dict[int, int] = {}
     shards = Shards(plain)

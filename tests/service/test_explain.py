@@ -1,4 +1,4 @@
-"""`waiting_for`: why a scheduled job does not run, the first reason that holds."""
+"""`waiting_for` gives the first reason why a scheduled job does not run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.served import Serve, Served
 
 
 async def waiting_for(service: Served, id: str) -> str | None:
-    """What the job says a second later, when all that could start has started."""
+    """Return `waiting_for` of the job a second later, when every job that may start has started."""
     job: dict[str, Any] = (await service.get(f"/v1/jobs/{id}?wait=1")).json
     assert job["state"] == "scheduled"
     listed = (await service.get("/v1/jobs?state=scheduled&limit=1000")).json["jobs"]
@@ -56,7 +56,7 @@ async def serve_pulled(serve: Serve, **asked: Any) -> Served:
     return await serve(declared={"resize": KindSettings(pull=True)}, **asked)
 
 
-async def test_pull_job_says_at_once_that_it_waits_for_a_worker(serve: Serve) -> None:
+async def test_pull_job_waits_for_a_worker_at_once(serve: Serve) -> None:
     service = await serve_pulled(serve)
 
     job = await service.submit(kind="resize", queue="new")
@@ -64,7 +64,7 @@ async def test_pull_job_says_at_once_that_it_waits_for_a_worker(serve: Serve) ->
     assert job["waiting_for"] == "worker"
 
 
-async def test_released_job_says_at_once_that_it_waits_for_a_worker(serve: Serve) -> None:
+async def test_released_job_waits_for_a_worker_at_once(serve: Serve) -> None:
     service = await serve_pulled(serve)
     await service.submit(kind="resize")
     (lease,) = (await service.post("/v1/leases", {"kinds": ["resize"]})).json["leases"]
@@ -75,7 +75,7 @@ async def test_released_job_says_at_once_that_it_waits_for_a_worker(serve: Serve
     assert await waiting_for(service, released["id"]) == "worker"
 
 
-async def test_poll_for_another_queue_is_none_for_this_job(serve: Serve) -> None:
+async def test_poll_of_another_queue_does_not_count(serve: Serve) -> None:
     service = await serve_pulled(serve)
     polling = asyncio.create_task(service.post("/v1/leases", {"kinds": ["resize"], "queues": ["other"], "wait": 20}))
     await asyncio.sleep(1)
@@ -84,7 +84,7 @@ async def test_poll_for_another_queue_is_none_for_this_job(serve: Serve) -> None
     assert (await polling).json["leases"] == []
 
 
-async def test_worker_that_comes_back_every_few_seconds_does_not_hide_a_limit(serve: Serve) -> None:
+async def test_worker_that_polls_every_few_seconds_does_not_hide_a_limit(serve: Serve) -> None:
     service = await serve_pulled(serve, queues={"default": QueueSettings(concurrency=1)})
     first, second = [await service.submit(kind="resize") for _ in range(2)]
     (lease,) = (await service.post("/v1/leases", {"kinds": ["resize"]})).json["leases"]
@@ -95,7 +95,7 @@ async def test_worker_that_comes_back_every_few_seconds_does_not_hide_a_limit(se
     assert await waiting_for(service, second["id"]) == "worker"
 
 
-async def test_worker_outside_needs_no_slot_of_the_service(serve: Serve) -> None:
+async def test_pull_worker_needs_no_slot_of_the_service(serve: Serve) -> None:
     service = await serve_pulled(serve, workers=WorkersSection(concurrency=1))
     await service.submit_into("running")
     polling = asyncio.create_task(service.post("/v1/leases", {"kinds": ["resize"], "wait": 20}))
@@ -119,7 +119,7 @@ async def test_slot_of_the_service(serve: Serve) -> None:
     assert await waiting_for(service, (await service.submit())["id"]) == "slot"
 
 
-async def test_the_first_reason_that_holds_is_told(serve: Serve) -> None:
+async def test_first_reason_is_reported(serve: Serve) -> None:
     limits = {"rate": {"per_second": 0.01}, "concurrency": 1, "label_concurrency": {"label": "t", "limit": 1}}
     service = await serve_queue(serve, **limits)
     await service.submit_into("running", labels={"t": "1"})

@@ -1,4 +1,4 @@
-"""A signal that counts how often it was set, and does what a test says each time."""
+"""A signal that counts its sets and runs a callback at each."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from erelong.duties.signal import Signal
 
 
 class CountingSignal(Signal):
-    """`told` is called at each set."""
+    """`on_set` runs at each set."""
 
-    __slots__ = ("count", "told")
+    __slots__ = ("count", "on_set")
 
-    def __init__(self, told: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, on_set: Callable[[], object] = lambda: None) -> None:
         super().__init__()
         self.count = 0
-        self.told = told
+        self.on_set = on_set
 
     def set(self) -> None:
         self.count += 1
-        self.told()
+        self.on_set()
         super().set()
