@@ -88,9 +88,9 @@ async def test_failures_are_logged_once_a_minute_and_once_when_they_are_over(
     work.error = None
     await asyncio.sleep(2)
 
-    told = [(record.msg, record.__dict__["fields"]["laps"]) for record in caplog.records]
-    assert [event for event, _ in told] == ["duty_failed"] * 3 + ["duty_recovered"]
-    assert told[0][1] == 1
+    logged = [(record.msg, record.__dict__["fields"]["laps"]) for record in caplog.records]
+    assert [event for event, _ in logged] == ["duty_failed"] * 3 + ["duty_recovered"]
+    assert logged[0][1] == 1
 
 
 async def test_killed_loop_is_reported_and_restarted(duty: Duty, work: FakeWork) -> None:

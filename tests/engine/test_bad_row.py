@@ -207,9 +207,11 @@ async def started(config: Config) -> Node:
     return node
 
 
-async def submit(node: Node, *asked: dict[str, Any]) -> list[Job]:
+async def submit(node: Node, *submissions: dict[str, Any]) -> list[Job]:
     now = node.engine.now()
-    receipt = await node.services.jobs.add([NewJob(make_job(now=now, retry=ONCE, **one)) for one in asked], now=now)
+    receipt = await node.services.jobs.add(
+        [NewJob(make_job(now=now, retry=ONCE, **fields)) for fields in submissions], now=now
+    )
     return [entry.job for entry in receipt.entries if entry is not None]
 
 
@@ -273,14 +275,14 @@ async def test_lease_of_a_job_on_a_damaged_page_frees_its_slot(config: Config) -
 @pytest.mark.timeout(20)
 async def test_damaged_page_of_a_job_to_be_purged_keeps_no_other_from_being_purged(config: Config) -> None:
     node = await started(config)
-    asked: list[dict[str, Any]] = [
+    submissions: list[dict[str, Any]] = [
         {"queue": "a", "params": {"a": VICTIM}},
         {"queue": "a"},
         {"queue": "a"},
         {"queue": "b"},
         {"queue": "b"},
     ]
-    bad, *sound = await submit(node, *asked)
+    bad, *sound = await submit(node, *submissions)
     for job in (bad, *sound):
         assert (await node.services.jobs.wait(job.id, 10)).state is State.SUCCEEDED
     await node.stop()

@@ -48,8 +48,8 @@ async def test_failed_attempts_are_retried_with_backoff_until_none_are_left(cloc
         job = await engine.until_final(await engine.submit(retry=STEADY))
         assert engine.node.metrics.finished.values == {("echo", "failed"): 1}
 
-    begun = [attempt.started_at - handler.attempts[0].started_at for attempt in handler.attempts]
-    assert begun == pytest.approx([0, 10 * SECOND, 30 * SECOND], abs=10_000)
+    started = [attempt.started_at - handler.attempts[0].started_at for attempt in handler.attempts]
+    assert started == pytest.approx([0, 10 * SECOND, 30 * SECOND], abs=10_000)
     assert (job.state, job.failures, outcomes_of(job)) == (State.FAILED, 3, ["error"] * 3)
     assert error_of(job) == {"type": "exception", "message": "ValueError: worst", "retryable": True}
 
@@ -256,12 +256,12 @@ async def test_no_attempt_starts_while_too_many_outcomes_are_unsaved(clock: Virt
         engine.store.broken["finish"] = RuntimeError("not now")
         jobs = await engine.submit_many(200)
         await asyncio.sleep(10)
-        begun = len(engine.handler.attempts)
+        started = len(engine.handler.attempts)
         assert engine.node.engine.completer.is_full
-        assert engine.node.health.checks()["outcomes"].startswith(f"{begun} wait for the disk")
+        assert engine.node.health.checks()["outcomes"].startswith(f"{started} wait for the disk")
         engine.store.broken.clear()
         for job in jobs:
             await engine.until_final(job, within=2)
 
-        assert 30 <= begun <= 40
+        assert 30 <= started <= 40
         assert len(engine.handler.attempts) == 200

@@ -1,4 +1,4 @@
-"""The log reports each failure with what is needed to act on it, and no success."""
+"""The log reports each failure with the facts to act on it, and no success."""
 
 from __future__ import annotations
 

@@ -160,12 +160,12 @@ async def test_doubt_added_during_a_lap_is_reread_by_the_next(setup: Setup) -> N
     looking = asyncio.create_task(setup.reconciler.lap())
     await asyncio.sleep(1)
     setup.unknown_writes.note_add([make_new_job(key="k")], holder.seq)
-    asked = setup.store.calls.count("holder")
+    lookups = setup.store.calls.count("holder")
 
     answer.set()
     await looking
 
-    assert (asked, setup.store.calls.count("holder"), setup.store.calls.count("list")) == (1, 2, 1)
+    assert (lookups, setup.store.calls.count("holder"), setup.store.calls.count("list")) == (1, 2, 1)
 
 
 async def test_doubts_are_reread_soon_after_the_failure_and_until_it_works(setup: Setup) -> None:

@@ -165,14 +165,14 @@ async def test_postponed_recovery_leaves_newer_attempts_alone(clock: VirtualCloc
     await put(desk.store, make_running())
     desk.store.fill_disk()
     await desk.load()
-    (begun,) = await put(desk.store, make_job())
+    (started,) = await put(desk.store, make_job())
     desk.store.broken.clear()
-    await desk.store.claim([begun.seq], now=clock.now())
+    await desk.store.claim([started.seq], now=clock.now())
 
     async with running(desk):
         await asyncio.sleep(2)
 
-    assert (await desk.read(begun)).state is State.RUNNING
+    assert (await desk.read(started)).state is State.RUNNING
 
 
 # answers that come late

@@ -45,10 +45,10 @@ class SlowStore(FaultyStore):
         return await super().due(after, before, limit)
 
 
-async def stored(store: FaultyStore, clock: VirtualClock, *delays: float, **asked: object) -> list[Job]:
+async def stored(store: FaultyStore, clock: VirtualClock, *delays: float, **fields: object) -> list[Job]:
     """Store jobs before the start."""
     now = clock.now()
-    jobs = [make_job(delay=delay, now=now, **asked) for delay in delays]  # type: ignore[arg-type]  # stored unchanged
+    jobs = [make_job(delay=delay, now=now, **fields) for delay in delays]  # type: ignore[arg-type]  # stored unchanged
     return await put(store, *[job._replace(due_at=job.execute_at) for job in jobs])
 
 
@@ -56,7 +56,7 @@ def late_by(engine: Engine) -> list[float]:
     return [(attempt.started_at - attempt.due_at) / SECOND for attempt in engine.handler.attempts]
 
 
-def begun(engine: Engine) -> list[str]:
+def started_ids(engine: Engine) -> list[str]:
     return [attempt.id for attempt in engine.handler.attempts]
 
 
@@ -71,7 +71,7 @@ async def test_job_beyond_the_window_waits_in_the_store_and_runs_on_time(clock: 
 
         await asyncio.sleep(HOUR)
 
-        assert begun(engine) == [near.id, far.id]
+        assert started_ids(engine) == [near.id, far.id]
         assert max(late_by(engine)) < 0.002
 
 
@@ -87,7 +87,7 @@ async def test_only_the_first_page_is_read_before_the_service_is_ready(clock: Vi
     await engine.node.stop()
 
     assert (at_ready, soon_after) == (7, len(jobs))
-    assert sorted(begun(engine)) == sorted(job.id for job in jobs)
+    assert sorted(started_ids(engine)) == sorted(job.id for job in jobs)
     assert max(late_by(engine)) < 0.002
 
 
@@ -98,7 +98,7 @@ async def test_agenda_stays_within_its_limit_and_all_jobs_run_on_time(clock: Vir
         await asyncio.sleep(40)
 
         assert held <= 40
-        assert sorted(begun(engine)) == sorted(job.id for job in jobs)
+        assert sorted(started_ids(engine)) == sorted(job.id for job in jobs)
         assert max(late_by(engine)) < 0.003
 
 
@@ -108,7 +108,7 @@ async def test_more_jobs_than_the_agenda_may_hold_are_read_in_time_after_a_start
     async with Engine(clock=clock, store=store, jobs=SMALL) as engine:
         await asyncio.sleep(7)
 
-        assert sorted(begun(engine)) == sorted(job.id for job in jobs)
+        assert sorted(started_ids(engine)) == sorted(job.id for job in jobs)
         assert max(late_by(engine)) < 0.005
 
 
@@ -117,7 +117,7 @@ async def test_more_jobs_of_one_instant_than_the_agenda_may_hold_all_run(clock: 
         jobs = await engine.submit_many(300, delay=10)
         await asyncio.sleep(15)
 
-        assert sorted(begun(engine)) == sorted(job.id for job in jobs)
+        assert sorted(started_ids(engine)) == sorted(job.id for job in jobs)
 
 
 async def test_job_moved_out_of_the_window_and_back_runs_once_at_its_last_time(clock: VirtualClock) -> None:
@@ -155,11 +155,11 @@ async def test_step_forward_beyond_the_edge_leaves_no_job_behind(clock: VirtualC
         await asyncio.sleep(5)
         clock.step(505)
         await asyncio.sleep(2)
-        soon = begun(engine)
+        soon = started_ids(engine)
         await asyncio.sleep(500)
 
         assert sorted(soon) == sorted(job.id for job in jobs[:51])
-        assert sorted(begun(engine)) == sorted(job.id for job in jobs)
+        assert sorted(started_ids(engine)) == sorted(job.id for job in jobs)
         assert min(late_by(engine)) >= 0
 
 
@@ -173,7 +173,7 @@ async def test_second_step_forward_while_nothing_can_be_read_leaves_no_job_behin
         engine.store.broken.clear()
         await asyncio.sleep(5)
 
-        assert sorted(begun(engine)) == sorted(job.id for job in jobs)
+        assert sorted(started_ids(engine)) == sorted(job.id for job in jobs)
 
 
 async def test_step_back_while_overdue_jobs_are_read_starts_none_early(clock: VirtualClock) -> None:
@@ -188,7 +188,7 @@ async def test_step_back_while_overdue_jobs_are_read_starts_none_early(clock: Vi
         answer.set()
         await asyncio.sleep(200)
 
-        assert sorted(begun(engine)) == sorted(job.id for job in jobs)
+        assert sorted(started_ids(engine)) == sorted(job.id for job in jobs)
         assert min(late_by(engine)) >= 0
         assert max(late_by(engine)) < 0.003
 
@@ -209,7 +209,7 @@ async def test_read_that_fails_is_repeated_and_readyz_names_the_duty(clock: Virt
 
         assert status.startswith("failed ")
         assert healed == "ok"
-        assert sorted(begun(engine)) == sorted(job.id for job in jobs)
+        assert sorted(started_ids(engine)) == sorted(job.id for job in jobs)
         assert max(late_by(engine)) < 0.003
 
 
@@ -220,7 +220,7 @@ async def test_new_jobs_run_on_time_while_nothing_can_be_read_for_longer_than_a_
         jobs = await engine.submit_all([{"delay": 0.0}, {"delay": 50.0}])
         await asyncio.sleep(MINUTE)
 
-        assert begun(engine) == [job.id for job in jobs]
+        assert started_ids(engine) == [job.id for job in jobs]
         assert max(late_by(engine)) < 0.002
 
 
@@ -233,7 +233,7 @@ async def test_job_stored_while_its_page_is_read_is_not_lost(clock: VirtualClock
         answer.set()
         await asyncio.sleep(60)
 
-        assert begun(engine) == [job.id]
+        assert started_ids(engine) == [job.id]
 
 
 # overdue jobs
@@ -245,11 +245,11 @@ async def test_overdue_jobs_delay_no_newly_due_job(clock: VirtualClock) -> None:
     fresh = await stored(store, clock, *[0.01 * number for number in range(1, 15)])
     async with Engine(clock=clock, store=store) as engine:
         await asyncio.sleep(0.15)
-        waiting = len(late) + len(fresh) - len(begun(engine))
+        waiting = len(late) + len(fresh) - len(started_ids(engine))
         await asyncio.sleep(5)
 
         assert waiting > 50
-        assert sorted(begun(engine)) == sorted(job.id for job in [*late, *fresh])
+        assert sorted(started_ids(engine)) == sorted(job.id for job in [*late, *fresh])
         begun_at = {attempt.id: attempt.started_at for attempt in engine.handler.attempts}
         assert max(begun_at[job.id] - (job.due_at or 0) for job in fresh) < 0.005 * SECOND
 
@@ -279,7 +279,7 @@ async def test_overdue_jobs_that_have_expired_do_not_run(clock: VirtualClock) ->
     async with Engine(clock=clock, store=store) as engine:
         await asyncio.sleep(5)
 
-        assert begun(engine) == []
+        assert started_ids(engine) == []
         assert engine.node.metrics.finished.values == {("echo", "expired"): 20}
 
 
@@ -294,7 +294,7 @@ async def test_walk_over_overdue_jobs_continues_after_failed_reads(clock: Virtua
         await asyncio.sleep(5)
 
         assert status.startswith("failed ")
-        assert sorted(begun(engine)) == sorted(job.id for job in jobs)
+        assert sorted(started_ids(engine)) == sorted(job.id for job in jobs)
 
 
 async def test_overdue_row_that_cannot_be_read_keeps_no_other_from_running(clock: VirtualClock) -> None:
@@ -303,11 +303,11 @@ async def test_overdue_row_that_cannot_be_read_keeps_no_other_from_running(clock
     store.refuse("peek", bad.seq)
     async with Engine(clock=clock, store=store) as engine:
         await asyncio.sleep(5)
-        assert sorted(begun(engine)) == sorted(job.id for job in sound)
+        assert sorted(started_ids(engine)) == sorted(job.id for job in sound)
         store.refused.clear()
         await asyncio.sleep(61)
 
-        assert bad.id in begun(engine)
+        assert bad.id in started_ids(engine)
 
 
 # full lanes
@@ -324,13 +324,13 @@ async def test_spilled_jobs_run_in_order_when_their_lane_has_drained(
         await asyncio.sleep(1)
         (default,) = await engine.node.services.queues.all()
         held = engine.node.engine.lanes._lanes["default"].due
-        at_first = len(begun(engine))
+        at_first = len(started_ids(engine))
         await asyncio.sleep(10)
 
         assert held <= 45
         assert default.counts["due"] == default.counts["scheduled"] == pytest.approx(300 - at_first, abs=2)
         assert default.oldest_due_age == pytest.approx(301 - at_first, abs=3)
-        assert begun(engine) == [job.id for job in jobs]
+        assert started_ids(engine) == [job.id for job in jobs]
 
 
 async def test_spilled_job_expires_on_time(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -363,7 +363,7 @@ async def test_purged_queue_forgets_its_spilled_jobs(clock: VirtualClock, monkey
         await asyncio.sleep(1)
 
         assert due == 3
-        assert sorted(begun(engine)) == sorted(job.id for job in fresh)
+        assert sorted(started_ids(engine)) == sorted(job.id for job in fresh)
 
 
 async def test_spilled_jobs_are_found_after_a_step_back_of_the_clock(
@@ -378,5 +378,5 @@ async def test_spilled_jobs_are_found_after_a_step_back_of_the_clock(
         await engine.node.services.queues.pause("default", False)
         await asyncio.sleep(100)
 
-        assert sorted(begun(engine)) == sorted(job.id for job in jobs)
+        assert sorted(started_ids(engine)) == sorted(job.id for job in jobs)
         assert min(late_by(engine)) >= 0

@@ -168,11 +168,11 @@ async def test_attempt_is_stopped_exactly_at_its_timeout(clock: VirtualClock) ->
         long = await engine.submit(timeout=30.0, retry=ONCE)
         short = await engine.submit(timeout=0.25, retry=ONCE)
         await engine.submit(timeout=0.28, retry=ONCE)
-        begun = clock.now()
+        started_at = clock.now()
         long, short = await engine.until_final(long), await engine.until_final(short)
         engine.assert_all_given_back()
 
-    assert stopped_at == pytest.approx([begun + 250_000, begun + 280_000, begun + 30 * SECOND], abs=2)
+    assert stopped_at == pytest.approx([started_at + 250_000, started_at + 280_000, started_at + 30 * SECOND], abs=2)
     assert outcomes_of(long) == outcomes_of(short) == ["timeout"]
     assert error_of(short) == {"type": "timeout", "message": "it did not end within 0.25 s", "retryable": True}
 
@@ -410,11 +410,11 @@ async def test_running_attempt_is_stopped_by_a_cancel(clock: VirtualClock) -> No
     async with Engine(clock=clock, handler=FakeRunner(for_ever)) as engine:
         job = await engine.submit()
         await engine.until(lambda: engine.handler.running == 1)
-        asked = await engine.node.services.jobs.cancel(job.id, "not needed", None)
+        job_after_cancel = await engine.node.services.jobs.cancel(job.id, "not needed", None)
         job = await engine.until_final(job, within=0.1)
         engine.assert_all_given_back()
 
-    assert asked.state is State.RUNNING
+    assert job_after_cancel.state is State.RUNNING
     assert (job.state, outcomes_of(job)) == (State.CANCELLED, ["cancelled"])
     assert error_of(job)["message"] == "not needed"
 
@@ -449,8 +449,8 @@ async def test_job_cancelled_during_its_claim_never_starts(clock: VirtualClock) 
         claimed = engine.store.hold_answer("claim")
         job, other = await engine.submit_many(2)
         await engine.until(lambda: "claim" in engine.store.calls)
-        asked = await engine.node.services.jobs.cancel(job.id, None, None)
-        assert asked.state is State.RUNNING
+        job_after_cancel = await engine.node.services.jobs.cancel(job.id, None, None)
+        assert job_after_cancel.state is State.RUNNING
         claimed.set()
         job, other = await engine.until_final(job, within=1), await engine.until_final(other, within=1)
 
@@ -477,10 +477,10 @@ async def test_cancel_requested_while_a_success_is_unsaved_does_not_undo_it(cloc
         engine.store.fill_disk()
         await engine.until(lambda: len(engine.node.engine.completer) == 1)
         engine.store.broken.clear()
-        asked = await engine.node.services.jobs.cancel(job.id, None, None)
+        job_after_cancel = await engine.node.services.jobs.cancel(job.id, None, None)
         job = await engine.until_final(job)
 
-    assert (asked.state, job.state, job.result) == (State.RUNNING, State.SUCCEEDED, b"1")
+    assert (job_after_cancel.state, job.state, job.result) == (State.RUNNING, State.SUCCEEDED, b"1")
 
 
 async def test_cancel_requested_while_a_failure_is_unsaved_ends_the_job(clock: VirtualClock) -> None:

@@ -183,13 +183,13 @@ async def test_submit_waits_until_there_is_room(clock: VirtualClock) -> None:
 
 @pytest.mark.parametrize("leaving", ["starts", "expires", "is forgotten"])
 async def test_every_way_out_of_the_queue_makes_room(clock: VirtualClock, leaving: str) -> None:
-    asked = {
+    fields = {
         "starts": {"delay": 5.0},
         "expires": {"delay": 20.0, "expires_after": 0.0},
         "is forgotten": {"delay": LATER},
     }
     async with Engine(clock=clock, queue=bounded(1, "wait")) as engine:
-        job = await engine.submit(**asked[leaving])
+        job = await engine.submit(**fields[leaving])
         if leaving == "expires":
             await asyncio.sleep(15)
         held = asyncio.create_task(engine.submit(delay=LATER))

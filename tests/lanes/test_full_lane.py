@@ -121,9 +121,9 @@ def test_label_with_many_jobs_leaves_room_for_other_labels() -> None:
     small.put_many(500, tenant="a")
 
     other = small.put(tenant="b")
-    begun = [*small.lanes.take(2)]
+    started = [*small.lanes.take(2)]
 
-    assert other.seq in begun
+    assert other.seq in started
 
 
 def test_pull_kind_without_pollers_keeps_no_other_kind_from_starting() -> None:

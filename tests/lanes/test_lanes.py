@@ -78,18 +78,18 @@ def test_job_put_again_takes_its_new_rank() -> None:
 
 def test_lane_knows_its_oldest_due_time_unless_a_priority_hides_it() -> None:
     bench = Bench(default=by_tenant(5))
-    told = [bench.lanes.oldest_due("default")]
+    reported = [bench.lanes.oldest_due("default")]
     later, first = bench.put(delay=2, tenant="a"), bench.put(delay=1, tenant="b")
-    told.append(bench.lanes.oldest_due("default"))
+    reported.append(bench.lanes.oldest_due("default"))
     bench.lanes.discard("default", first.seq)
-    told.append(bench.lanes.oldest_due("default"))
+    reported.append(bench.lanes.oldest_due("default"))
     bench.put(delay=3, priority=1)
-    told.append(bench.lanes.oldest_due("default"))
+    reported.append(bench.lanes.oldest_due("default"))
     bench.take()
     last = bench.put(delay=9)
-    told.append(bench.lanes.oldest_due("default"))
+    reported.append(bench.lanes.oldest_due("default"))
 
-    assert told == [None, first.due_at, later.due_at, None, last.due_at]
+    assert reported == [None, first.due_at, later.due_at, None, last.due_at]
 
 
 def test_lane_with_very_many_labels_leaves_the_oldest_due_time_to_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,11 +97,11 @@ def test_lane_with_very_many_labels_leaves_the_oldest_due_time_to_the_store(monk
     bench = Bench(default=by_tenant(1))
     job = bench.put(tenant="a")
     bench.put(tenant="b")
-    told = [bench.lanes.oldest_due("default")]
+    reported = [bench.lanes.oldest_due("default")]
     bench.put(tenant="c")
-    told.append(bench.lanes.oldest_due("default"))
+    reported.append(bench.lanes.oldest_due("default"))
 
-    assert told == [job.due_at, None]
+    assert reported == [job.due_at, None]
 
 
 def test_job_that_is_put_again_unchanged_starts_once() -> None:
@@ -156,9 +156,9 @@ def test_queues_take_turns() -> None:
         bench.put(queue="a")
     late = [bench.put(queue="b").seq for _ in range(3)]
 
-    begun = bench.take(6)
+    started = bench.take(6)
 
-    assert begun[1::2] == late
+    assert started[1::2] == late
 
 
 def test_queue_that_may_not_start_does_not_hold_up_others() -> None:
@@ -193,11 +193,11 @@ def test_less_concurrency_holds_jobs_until_enough_have_ended() -> None:
 
     bench.lanes.configure("default", QueueSettings(concurrency=2))
 
-    begun = []
+    started = []
     for seq in (1, 2, 3):
         bench.release(seq)
-        begun.append(bench.take())
-    assert begun == [[], [], [5]]
+        started.append(bench.take())
+    assert started == [[], [], [5]]
 
 
 def test_paused_queue_starts_no_job_until_it_is_resumed() -> None:
@@ -335,11 +335,11 @@ def test_lateness_is_reported_within_a_quarter(late_by: float) -> None:
     for _ in range(100):
         recent.note(late_by, tick=0.0)
 
-    told = recent.p99(tick=1.0)
+    reported = recent.p99(tick=1.0)
 
-    assert told is not None
-    assert late_by <= told * 1.000_001
-    assert told <= max(late_by * 1.25, 0.0001) * 1.000_001
+    assert reported is not None
+    assert late_by <= reported * 1.000_001
+    assert reported <= max(late_by * 1.25, 0.0001) * 1.000_001
 
 
 def test_one_late_start_in_two_hundred_is_not_the_99th_percentile() -> None:

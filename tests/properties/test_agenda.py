@@ -1,4 +1,4 @@
-"""The agenda does what a sorted list does, whatever the dues and whatever the order of calls."""
+"""The agenda behaves like a sorted list for any due times and any order of calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EPOCH = 1_790_000_000_000_000
 SECOND = 1_000_000
 LAST = 2**53
 
-# Close together, on the same instants again and again, and at both ends of time: where slots begin, end and split.
+# Close together, often equal, and at both ends of time, to hit the limits and splits of slots.
 INSTANTS = st.one_of(
     st.integers(EPOCH - 5, EPOCH + 5),
     st.integers(-2, 2).map(lambda seconds: EPOCH + seconds * SECOND),
@@ -30,21 +30,21 @@ STEPS = st.sampled_from([0, 1, -1, 7, -7, SECOND, -SECOND])
 
 
 class AgendaAgainstSortedList(RuleBasedStateMachine):
-    """The model is a list sorted by due; as the sort is stable, it also tells the order within one instant.
+    """The model is a list sorted by due; the stable sort keeps the order within one instant.
 
-    No two entries are the same, or it could not tell which of them was dropped.
+    All entries differ, so that the model knows which one was dropped.
     """
 
     @initialize(slot_size=st.sampled_from([2, 3, 4, 8, 4096]))
     def begin(self, slot_size: int) -> None:
-        self.told = 0
-        self.expected_told = 0
-        self.agenda = Agenda(earlier=CountingSignal(self.tell), slot_size=slot_size)
+        self.signals = 0
+        self.expected_signals = 0
+        self.agenda = Agenda(earlier=CountingSignal(self.note_signal), slot_size=slot_size)
         self.model: list[tuple[int, int]] = []
         self.numbers = (number ^ (number % 2 << 39) for number in count(1))  # small ones and large ones
 
-    def tell(self) -> None:
-        self.told += 1
+    def note_signal(self) -> None:
+        self.signals += 1
 
     @rule(due=INSTANTS)
     def add(self, due: int) -> None:
@@ -73,13 +73,13 @@ class AgendaAgainstSortedList(RuleBasedStateMachine):
 
     @rule(after=INSTANTS)
     def retain_half(self, after: int) -> None:
-        """Keep every other entry of what is due later; entries that come meanwhile stay."""
+        """Keep every other entry due later; entries added meanwhile stay."""
         for snapshot in islice(self.agenda.snapshots(after), 3):
             self.add(max(snapshot.entries[0][0] if snapshot.entries else 0, 0))
             kept = snapshot.entries[::2]
             size = len(self.agenda)
             self.agenda.retain(snapshot, kept)
-            if len(self.agenda) < size:  # else it was split by the one that came
+            if len(self.agenda) < size:  # otherwise the new entry split the slot
                 for entry in snapshot.entries[1::2]:
                     self.model.remove(entry)
 
@@ -96,12 +96,12 @@ class AgendaAgainstSortedList(RuleBasedStateMachine):
         assert len(self.agenda) == len(self.model)
 
     @invariant()
-    def every_new_earliest_was_told_and_nothing_else(self) -> None:
-        assert self.told == self.expected_told
+    def every_new_earliest_sets_the_signal_and_nothing_else(self) -> None:
+        assert self.signals == self.expected_signals
 
     def expect(self, pairs: list[tuple[int, int]]) -> None:
         earliest = self.model[0][0] if self.model else LAST + 1
-        self.expected_told += any(due < earliest for due, _ in pairs)
+        self.expected_signals += any(due < earliest for due, _ in pairs)
         self.model.extend(pairs)
         self.model.sort(key=itemgetter(0))
 

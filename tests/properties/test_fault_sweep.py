@@ -1,7 +1,7 @@
-"""Whichever write of the store fails, and whether it was done or not: nothing acknowledged is lost, nothing is stuck.
+"""A failed write, applied or not, loses no acknowledged job and leaves none stuck.
 
-A day in the life of the service touches every write there is. It is lived again and again; each time the next write
-fails, until a day passes in which none was left to fail.
+A day of the service uses every kind of write. It is repeated, and each time the next write fails, until a day has no
+write left to fail.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MOST_WRITES = 200
 
 
 class Patient:
-    """A client that stays until it has its answer."""
+    """A client that stays until it has its response."""
 
     is_gone = False
 
@@ -53,7 +53,7 @@ class Patient:
 
 
 class Run(NamedTuple):
-    """An attempt that a handler has seen, and whether it got to its end."""
+    """An attempt that a handler has seen, and whether it succeeded."""
 
     id: str
     started_at: int
@@ -61,7 +61,7 @@ class Run(NamedTuple):
 
 
 class Life:
-    """One service on one store, and the clients that use it; `promised` is what they have been told, by id."""
+    """One service on one store, and its clients; `promised` has the acknowledged states, by job id."""
 
     def __init__(
         self, *, clock: VirtualClock, store: SweptStore, promised: dict[str, set[State]] | None = None
@@ -81,16 +81,16 @@ class Life:
     def _noted(self, work: Any) -> Any:
         async def noted(attempt: Attempt) -> None:
             self.runs.append(Run(attempt.id, attempt.started_at, False))
-            place = len(self.runs) - 1
+            index = len(self.runs) - 1
             await work(attempt)
-            self.runs[place] = self.runs[place]._replace(has_succeeded=True)
+            self.runs[index] = self.runs[index]._replace(has_succeeded=True)
 
         return noted
 
     async def _fail_once(self, attempt: Attempt) -> None:
         if attempt.id not in self.failures:
             self.failures.add(attempt.id)
-            raise ValueError("the first time it fails")
+            raise ValueError("the first attempt fails")
 
     async def _give_up(self, _: Attempt) -> None:
         raise GiveUp("never")
@@ -98,16 +98,16 @@ class Life:
     # what clients do
 
     async def submit(self, *new_jobs: NewJob, record: IdempotencyRecord | None = None) -> list[Job]:
-        """Jobs that are acknowledged come back, and are promised to be run."""
-        with suppress(Problem):  # a client that is told no goes on with something else
+        """Submit jobs, note the acknowledged ones in `promised` and return them."""
+        with suppress(Problem):  # a refused client continues with other calls
             receipt = await self.node.services.jobs.add(new_jobs, now=self.clock.now(), is_whole=True, record=record)
             jobs = [entry.job for entry in receipt.entries if entry is not None]
             self.promised |= {job.id: set() for job in jobs if job.queue not in FORGETTING | {"small"}}
             return jobs
         return []
 
-    def new_job(self, kind: str = "quick", **asked: Any) -> NewJob:
-        return make_new_job(kind=kind, now=self.clock.now(), retry=RETRY, **asked)
+    def new_job(self, kind: str = "quick", **fields: Any) -> NewJob:
+        return make_new_job(kind=kind, now=self.clock.now(), retry=RETRY, **fields)
 
     async def ask(self, call: Awaitable[Job]) -> Job | None:
         with suppress(Problem):
@@ -129,7 +129,7 @@ class Life:
 
     async def live(self) -> None:
         service = self.node.services.jobs
-        await self._submit_in_every_way()
+        await self._submit_all_variants()
         waiting = [job for delay in range(6) for job in await self.submit(self.new_job(delay=30 + delay))]
         calls: list[Callable[[str], Awaitable[Job]]] = [
             lambda id: service.patch(id, Change(given=frozenset({"delay"}), delay=60), None),
@@ -144,17 +144,17 @@ class Life:
             self.promised.pop(job.id)  # from here on it may be gone
             with suppress(Problem):
                 await service.delete(job.id, None)
-        await self._cancel_what_runs()
-        await self._take_over_what_runs()
-        await self._retry_what_failed()
+        await self._cancel_running_jobs()
+        await self._take_over_running_jobs()
+        await self._retry_failed_jobs()
         await self._set_queues()
-        await self._cancel_what_is_held_back()
-        await self._work_outside()
+        await self._cancel_paused_jobs()
+        await self._use_leases()
         with suppress(Problem):
             await self.node.engine.retention.sweep(self.clock.now())
             await self.node.engine.records.sweep(self.clock.now())
 
-    async def _submit_in_every_way(self) -> None:
+    async def _submit_all_variants(self) -> None:
         await self.submit(self.new_job())
         await self.submit(*[self.new_job(labels={"a": "b"}, delay=delay) for delay in range(3)])
         await self.submit(self.new_job("flaky"))
@@ -168,14 +168,14 @@ class Life:
             await self.submit(self.new_job(queue="small", delay=5))
         await self.submit(self.new_job(queue="short"))
 
-    async def _cancel_what_runs(self) -> None:
+    async def _cancel_running_jobs(self) -> None:
         for job in await self.submit(self.new_job("endless", timeout=1_000.0)):
-            self.promised[job.id] = {State.CANCELLED}  # as somebody will, in the end
+            self.promised[job.id] = {State.CANCELLED}  # as a client does in the end
             await asyncio.sleep(0.7)
             await self.ask(self.node.services.jobs.cancel(job.id, "enough", None))
 
-    async def _take_over_what_runs(self) -> None:
-        """One holder that runs is superseded by a job that is due at once, another by one that is due later."""
+    async def _take_over_running_jobs(self) -> None:
+        """Supersede one running holder by a job that is due at once, another by one that is due later."""
         for delay in (0, 1):
             holders = await self.submit(self.new_job("endless", key="busy", timeout=1_000.0, on_conflict="replace"))
             await asyncio.sleep(0.7)
@@ -185,7 +185,7 @@ class Life:
             self.promised |= {job.id: {State.SUCCEEDED} for job in newer}
             await asyncio.sleep(2)
 
-    async def _retry_what_failed(self) -> None:
+    async def _retry_failed_jobs(self) -> None:
         for job in await self.submit(self.new_job("hopeless")):
             await asyncio.sleep(0.7)
             await self.ask(self.node.services.jobs.retry(job.id, None))
@@ -210,15 +210,15 @@ class Life:
         with suppress(Problem):
             await queues.purge("purged")
 
-    async def _cancel_what_is_held_back(self) -> None:
+    async def _cancel_paused_jobs(self) -> None:
         with suppress(Problem):
             await self.node.services.queues.pause("held", True)
         for job in await self.submit(self.new_job(queue="held")):
             await asyncio.sleep(0.1)
             await self.ask(self.node.services.jobs.cancel(job.id, None, None))
 
-    async def _work_outside(self) -> None:
-        """Each lease ends in another way; the last is forgotten, and runs out."""
+    async def _use_leases(self) -> None:
+        """End each lease in another way; the last one expires."""
         leases = self.node.services.leases
         await self.submit(*[self.new_job("pull") for _ in range(6)])
         calls: list[Callable[[str], Awaitable[object]]] = [
@@ -237,13 +237,13 @@ class Life:
     # the evening
 
     async def settle(self) -> None:
-        """The store is well again: what is left to do is done, and those who run for ever are stopped."""
+        """Heal the store, wait for the remaining jobs, and stop the endless ones."""
         self.store.heal()
         if any(job.queue == "held" and not job.is_final for job in self.store.snapshot().values()):
             await self.node.services.queues.pause("held", False)
         with suppress(QueueNotFound):
             await self.node.services.queues.pause("side", False)
-        await asyncio.sleep(10)  # longer than a lease, and than any pause after a failure
+        await asyncio.sleep(10)  # longer than a lease and any pause after a failure
         for _ in range(60):
             if all(job.is_final for job in self.store.snapshot().values()):
                 return
@@ -264,7 +264,7 @@ class Life:
     def _check_jobs(self) -> None:
         jobs = self.store.snapshot()
         for job in jobs.values():
-            assert job.is_final, f"{job.id}, {job.kind} in {job.queue}, is {job.state.word} for ever"
+            assert job.is_final, f"{job.id}, {job.kind} in {job.queue}, stays {job.state.word}"
         for id, states in self.promised.items():
             assert id in jobs, f"{id} was acknowledged and is lost"
             assert not states or jobs[id].state in states, f"{id} was to be {states} and is {jobs[id].state}"
@@ -274,7 +274,7 @@ class Life:
             assert not job.superseded or (job.key, job.kind) == (None, "endless"), f"{job} is superseded"
 
     def _check_runs(self, *, has_crashed: bool) -> None:
-        """Each run is an attempt on record, and no other follows the one that succeeded."""
+        """Check that each run is an attempt on record, and none follows a success."""
         jobs = self.store.snapshot()
         done: set[str] = set()
         for run in self.runs:
@@ -303,8 +303,8 @@ class Life:
         return override is not None and override.settings is not None
 
 
-async def _live_on(clock: VirtualClock, before: Life) -> Life:
-    """The service is gone without a word, and another starts on what it has left."""
+async def _crash_and_restart(clock: VirtualClock, before: Life) -> Life:
+    """Kill the service and start another on the same store."""
     after = Life(clock=clock, store=before.store.left_by_a_crash())
     after.promised, after.runs, after.failures = before.promised, before.runs, before.failures
     for duty in before.node.engine.duties.values():
@@ -318,7 +318,7 @@ async def _live_on(clock: VirtualClock, before: Life) -> Life:
 
 
 async def _sweep(clock: VirtualClock, fault: Fault, *, is_crashing: bool) -> list[str]:
-    """The writes that were made to fail, in order."""
+    """Fail each write once; return their names in order."""
     failed: list[str] = []
     for nth in range(1, MOST_WRITES):
         life = Life(clock=clock, store=SweptStore(nth=nth, fault=fault))
@@ -326,7 +326,7 @@ async def _sweep(clock: VirtualClock, fault: Fault, *, is_crashing: bool) -> lis
         await life.live()
         name = life.store.failed
         if is_crashing:
-            life = await _live_on(clock, life)
+            life = await _crash_and_restart(clock, life)
         await life.settle()
         try:
             life.check(has_crashed=is_crashing)
@@ -342,7 +342,7 @@ async def _sweep(clock: VirtualClock, fault: Fault, *, is_crashing: bool) -> lis
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("is_crashing", [False, True], ids=["goes on", "restarts"])
 @pytest.mark.parametrize("fault", Fault)
-async def test_no_write_that_fails_loses_or_stops_anything(
+async def test_failed_write_loses_no_job_and_stops_no_duty(
     clock: VirtualClock, fault: Fault, is_crashing: bool
 ) -> None:
     failed = await _sweep(clock, fault, is_crashing=is_crashing)
@@ -352,9 +352,7 @@ async def test_no_write_that_fails_loses_or_stops_anything(
 
 
 @pytest.mark.parametrize("fault", Fault)
-async def test_drain_with_a_store_that_fails_at_any_write_leaves_everything_to_the_next_start(
-    clock: VirtualClock, fault: Fault
-) -> None:
+async def test_drain_with_any_failed_write_leaves_the_rest_to_the_next_start(clock: VirtualClock, fault: Fault) -> None:
     failed = []
     for nth in range(1, MOST_WRITES):
         life = Life(clock=clock, store=SweptStore(nth=nth, fault=fault))
@@ -364,7 +362,7 @@ async def test_drain_with_a_store_that_fails_at_any_write_leaves_everything_to_t
         await life.node.stop()
         name = life.store.failed
 
-        life = await _live_on(clock, life)
+        life = await _crash_and_restart(clock, life)
         await life.settle()
         life._check_jobs()
         await life.node.stop()

@@ -1,4 +1,4 @@
-"""Whatever is sent, the answer is a 2xx that is true or a 4xx that says why; never a 5xx."""
+"""Any input gets a true 2xx or a 4xx with its reason, never a 5xx."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ RETRIES = st.dictionaries(st.sampled_from(["max_attempts", "delay", "factor", "m
 
 
 def bodies(model: type[Any]) -> st.SearchStrategy[Any]:
-    """Objects with names that the model knows, and what those may not be."""
+    """Return bodies with known names and invalid values."""
     known = getattr(model, "model_fields", model.__annotations__)
     names = st.sampled_from([*known, "nonsense"])
     fields = st.dictionaries(names, VALUES, max_size=5)
@@ -52,7 +52,7 @@ def bodies(model: type[Any]) -> st.SearchStrategy[Any]:
 
 @contextmanager
 def serving() -> Iterator[Callable[[Callable[[Served], Awaitable[Any]]], Any]]:
-    """A service for many examples; what is yielded asks it."""
+    """Run one service for many examples; yield a function that sends requests to it."""
 
     async def start() -> Served:
         clock = VirtualClock(loop=asyncio.get_running_loop())  # type: ignore[arg-type]  # the runner's, as below
@@ -68,7 +68,7 @@ def serving() -> Iterator[Callable[[Callable[[Served], Awaitable[Any]]], Any]]:
         runner.run(service.__aexit__())
 
 
-def test_no_body_of_a_submit_is_an_error_of_ours() -> None:
+def test_no_submit_body_causes_a_server_error() -> None:
     with serving() as ask:
 
         @settings(max_examples=examples(200))
@@ -80,7 +80,7 @@ def test_no_body_of_a_submit_is_an_error_of_ours() -> None:
         submit()
 
 
-def test_no_bytes_are_an_error_of_ours() -> None:
+def test_no_bytes_cause_a_server_error() -> None:
     with serving() as ask:
 
         @settings(max_examples=examples(100))
@@ -92,7 +92,7 @@ def test_no_bytes_are_an_error_of_ours() -> None:
         submit()
 
 
-def test_no_change_of_a_job_is_an_error_of_ours() -> None:
+def test_no_change_of_a_job_causes_a_server_error() -> None:
     with serving() as ask:
         job = ask(lambda service: service.submit(delay=1_000))
 
@@ -105,7 +105,7 @@ def test_no_change_of_a_job_is_an_error_of_ours() -> None:
         patch()
 
 
-def test_no_settings_of_a_queue_are_an_error_of_ours() -> None:
+def test_no_queue_settings_cause_a_server_error() -> None:
     with serving() as ask:
 
         @settings(max_examples=examples(100))
@@ -117,7 +117,7 @@ def test_no_settings_of_a_queue_are_an_error_of_ours() -> None:
         put()
 
 
-def test_no_query_is_an_error_of_ours() -> None:
+def test_no_query_causes_a_server_error() -> None:
     names = st.sampled_from([*ListIn.model_fields, "label.tenant", "label.", "nonsense"]) | TEXTS
     pairs = st.lists(st.tuples(names, SCALARS.map(str)), max_size=5)
 

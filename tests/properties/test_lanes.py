@@ -1,4 +1,4 @@
-"""The lanes against a naive model: lists that are searched, whatever happens to jobs and settings meanwhile."""
+"""The lanes behave like a naive model that searches lists, for any changes of jobs and settings."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RATES = st.none() | st.builds(Rate, per_second=st.sampled_from([0.5, 3.0, 100.0]
 
 @dataclass
 class Bucket:
-    """How many tokens there are at least and, counting what a late timer may carry over, at most."""
+    """The lowest possible number of tokens, and the highest, including those that a late timer carries over."""
 
     least: float = math.inf
     most: float = math.inf
@@ -49,15 +49,15 @@ class Bucket:
 
 @dataclass
 class Model:
-    """One queue, without any cleverness."""
+    """One queue, without optimizations."""
 
     settings: QueueSettings
     is_paused: bool = False
     waiting: dict[int, Job] = field(default_factory=dict)
-    had_priority: bool = False  # since nothing waited
+    had_priority: bool = False  # since it was last empty
     running: list[Slot] = field(default_factory=list)
     bucket: Bucket = field(default_factory=Bucket)
-    passed: dict[str, Counter[str]] = field(default_factory=dict)  # starts of others since a label could start
+    passed: dict[str, Counter[str]] = field(default_factory=dict)  # other starts since a label could start
 
     def label_of(self, job: Job) -> str:
         limit = self.settings.label_concurrency
@@ -69,38 +69,40 @@ class Model:
         return limit is None or not label or sum(slot.label == label for slot in self.running) < limit.limit
 
     def startable(self) -> list[Job]:
-        """What nothing but the rate may hold back."""
+        """Return the jobs that only the rate may hold back."""
         if self.is_paused or len(self.running) >= self.settings.concurrency:
             return []
         return [job for job in self.waiting.values() if self.has_room(self.label_of(job))]
 
-    def note_passing(self, begun: str | None = None) -> None:
-        """A label that could start all the while must not be passed over twice by the same other."""
+    def note_passing(self, started: str | None = None) -> None:
+        """Check that no label passes the same startable label twice."""
         able = {self.label_of(job) for job in self.waiting.values() if self.has_room(self.label_of(job))}
         self.passed = {label: self.passed.get(label, Counter()) for label in able}
-        if begun is not None:
-            self.passed.pop(begun, None)
+        if started is not None:
+            self.passed.pop(started, None)
             for passes in self.passed.values():
-                passes[begun] += 1
-                assert passes[begun] <= 1, f"{begun!r} started twice while others waited for their turn: {self.passed}"
+                passes[started] += 1
+                assert passes[started] <= 1, (
+                    f"{started!r} started twice while others waited for their turn: {self.passed}"
+                )
             self.note_passing()
 
 
 class LanesMachine(RuleBasedStateMachine):
-    """What the service does to its lanes, in any order."""
+    """Calls of the service to its lanes, in any order."""
 
     @initialize(aging=st.sampled_from([0.0, 1.0, 60.0]), p=CONCURRENCIES)
     def begin(self, aging: float, p: int) -> None:
         self.tick = 0.0
         self.last_seq = 0
-        self.is_told = False
+        self.is_signalled = False
         self.lift = round(aging * SECOND) or STRICT
         config = {"p": QueueSettings(concurrency=p), "q": QueueSettings(concurrency=3)}
-        self.lanes = make_lanes(config, aging=aging, tick=lambda: self.tick, ready=CountingSignal(self.tell))
+        self.lanes = make_lanes(config, aging=aging, tick=lambda: self.tick, ready=CountingSignal(self.note_signal))
         self.models = {name: Model(settings) for name, settings in config.items()}
 
-    def tell(self) -> None:
-        self.is_told = True
+    def note_signal(self) -> None:
+        self.is_signalled = True
 
     @rule(queue=QUEUES, label=LABELS, priority=st.integers(-2, 2), seconds=st.integers(0, 5))
     def put(self, queue: str, label: str, priority: int, seconds: int) -> None:
@@ -115,12 +117,12 @@ class LanesMachine(RuleBasedStateMachine):
 
     def put_as(self, queue: str, seq: int, label: str, priority: int, seconds: int) -> None:
         labels = {"tenant": label, "region": f"r{label}"} if label else None
-        asked: dict[str, Any] = {"labels": labels, "priority": priority, "delay": seconds, "retry": RETRY}
-        job = make_job(queue=queue, seq=seq, **asked)
+        fields: dict[str, Any] = {"labels": labels, "priority": priority, "delay": seconds, "retry": RETRY}
+        job = make_job(queue=queue, seq=seq, **fields)
         self.lanes.put(peek_at(job))
         model = self.models[queue]
         before = model.waiting.pop(seq, job)
-        if not model.waiting and model.label_of(before) != model.label_of(job):  # it leaves and comes back
+        if not model.waiting and model.label_of(before) != model.label_of(job):  # it is removed and added again
             model.had_priority = False
         model.waiting[seq] = job
 
@@ -132,16 +134,16 @@ class LanesMachine(RuleBasedStateMachine):
         self.models[queue].waiting.pop(seq, None)
 
     @rule(limit=st.integers(1, 3))
-    def take_some(self, limit: int) -> None:
-        """As when few workers are free; when one is free again they look without being told."""
+    def take_few(self, limit: int) -> None:
+        """Take a few jobs, as with few free workers; a freed worker takes more without a signal."""
         taken = self.lanes.take(limit)
         assert len(taken) <= limit
         self.note_starts(taken)
-        self.is_told = True
+        self.is_signalled = True
 
     @rule()
     def take_all(self) -> None:
-        self.is_told = False
+        self.is_signalled = False
         self.note_starts(self.lanes.take(1_000))
         for name, model in self.models.items():
             if model.settings.rate is None:
@@ -152,11 +154,11 @@ class LanesMachine(RuleBasedStateMachine):
     def note_starts(self, taken: dict[int, Slot]) -> None:
         for seq, slot in taken.items():
             model = self.models[slot.queue]
-            begun = model.waiting[seq]
+            started = model.waiting[seq]
             rivals = [job for job in model.startable() if model.label_of(job) == slot.label]
-            assert begun in rivals
-            assert model.label_of(begun) == slot.label
-            assert self.rank(begun) == min(self.rank(job) for job in rivals)
+            assert started in rivals
+            assert model.label_of(started) == slot.label
+            assert self.rank(started) == min(self.rank(job) for job in rivals)
             if model.settings.rate is not None:
                 assert model.bucket.most >= 1 - 1e-6
                 model.bucket.take()
@@ -189,7 +191,7 @@ class LanesMachine(RuleBasedStateMachine):
         displaced = self.lanes.configure(queue, override)
         is_sorted_anew = model.settings.label_concurrency != label_concurrency
         assert sorted(displaced) == (sorted(model.waiting) if is_sorted_anew else [])
-        if is_sorted_anew:  # for a moment nothing waits
+        if is_sorted_anew:  # no job waits at that moment
             model.passed = {}
             model.had_priority = False
         model.settings = override
@@ -199,7 +201,7 @@ class LanesMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.001, 0.1, 1.0, 5.0]))
     def pass_time(self, seconds: float) -> None:
-        """Wake the lanes if they wanted to be meanwhile, as the dispatcher does."""
+        """Wake the lanes if their time has come, as the dispatcher does."""
         wait = self.lanes.token_in()
         self.tick += seconds
         for model in self.models.values():
@@ -210,25 +212,25 @@ class LanesMachine(RuleBasedStateMachine):
 
     @rule()
     @precondition(lambda self: self.lanes.token_in() is not None)
-    def thaw(self) -> None:
-        """Come when the lanes have said: something can start then, or it is a label that holds it and no more asked."""
+    def wake_on_time(self) -> None:
+        """Wake the lanes at the requested time: a job starts, or a label holds it and the time changes."""
         held = [model for model in self.models.values() if model.settings.rate is not None and model.startable()]
         wait = self.lanes.token_in()
         assert wait is not None
         self.pass_time(wait + 0.001)
         before = sum(len(model.running) for model in held)
         self.lanes.wake()
-        assert self.is_told
+        assert self.is_signalled
         self.take_all()
         has_begun = sum(len(model.running) for model in held) > before
         assert has_begun or self.lanes.token_in() != wait
 
     @invariant()
-    def who_may_start_is_told_of(self) -> None:
-        """Only a rate may make a job wait untold, and then there is a time at which to look again."""
+    def startable_jobs_are_signalled(self) -> None:
+        """Check that a startable job without a signal waits for a rate, with a time for the next check."""
         for model in self.models.values():
             model.note_passing()
-            if model.startable() and not self.is_told:
+            if model.startable() and not self.is_signalled:
                 assert model.settings.rate is not None
                 assert self.lanes.token_in() is not None
 
@@ -254,8 +256,8 @@ class LanesMachine(RuleBasedStateMachine):
             if not dues:
                 model.had_priority = False
             model.had_priority = model.had_priority or any(job.priority for job in model.waiting.values())
-            told = self.lanes.oldest_due(name)
-            assert told in ({None} if model.had_priority or not dues else {min(dues)})
+            reported = self.lanes.oldest_due(name)
+            assert reported in ({None} if model.had_priority or not dues else {min(dues)})
 
     @invariant()
     def reasons_agree(self) -> None:

@@ -1,4 +1,4 @@
-"""Jobs that are lent come first in rank over all queues and kinds, as if all were looked at for each."""
+"""Leased jobs are first by rank over all queues and kinds, as if each were taken alone."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ JOBS = st.lists(
 )
 
 
-def make_lanes(asked: list[tuple[str, str, int, str]]) -> Lanes:
+def make_lanes(jobs: list[tuple[str, str, int, str]]) -> Lanes:
     lanes = build_lanes(LIMITED, pull_kinds=KINDS)
-    for seq, (kind, queue, delay, tenant) in enumerate(asked, 1):
+    for seq, (kind, queue, delay, tenant) in enumerate(jobs, 1):
         labels = {"tenant": tenant}
         lanes.put(peek_at(make_job(kind=kind, queue=queue, delay=delay, labels=labels, seq=seq, retry=RETRY)))
     return lanes
 
 
 @given(
-    asked=JOBS,
+    jobs=JOBS,
     kinds=st.sampled_from([("resize",), KINDS]),
     queues=st.sampled_from([(), ("a", "b")]),
     limit=st.integers(1, 30),
 )
-@example(  # the first that starts fills the label of the second, so the third is next
-    asked=[("resize", "a", 0, "x"), ("print", "a", 1, "x"), ("print", "a", 2, "y")], kinds=KINDS, queues=(), limit=30
+@example(  # the first job fills the label of the second, so the third is next
+    jobs=[("resize", "a", 0, "x"), ("print", "a", 1, "x"), ("print", "a", 2, "y")], kinds=KINDS, queues=(), limit=30
 )
-def test_many_at_once_are_those_that_would_be_taken_one_by_one(
-    asked: list[tuple[str, str, int, str]], kinds: tuple[str, ...], queues: tuple[str, ...], limit: int
+def test_jobs_taken_together_are_those_taken_one_by_one(
+    jobs: list[tuple[str, str, int, str]], kinds: tuple[str, ...], queues: tuple[str, ...], limit: int
 ) -> None:
-    together = make_lanes(asked).take_for(kinds, queues, limit)
+    together = make_lanes(jobs).take_for(kinds, queues, limit)
 
-    lanes = make_lanes(asked)
+    lanes = make_lanes(jobs)
     one_by_one = [slot for _ in range(limit) for slot in lanes.take_for(kinds, queues, 1)]
 
     assert list(together) == one_by_one

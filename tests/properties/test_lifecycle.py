@@ -1,4 +1,4 @@
-"""Whatever is done to a job, allowed or not, in whatever order: what must always hold of it does."""
+"""The invariants of a job hold for any order of allowed and refused steps."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OUTCOMES = st.builds(
 
 
 class Lifecycle(RuleBasedStateMachine):
-    """The job is led through its life; beside it a few numbers are counted that it must agree with."""
+    """Runs steps on one job and counts the numbers that it must agree with."""
 
     @initialize(delay=DURATIONS, expires_after=st.none() | DURATIONS, max_attempts=st.integers(1, 4))
     def submit(self, delay: float, expires_after: float | None, max_attempts: int) -> None:
@@ -48,7 +48,7 @@ class Lifecycle(RuleBasedStateMachine):
         self.forget_counts()
 
     def forget_counts(self) -> None:
-        self.begun = self.released = self.failed = self.lost_in_a_row = 0
+        self.starts = self.released = self.failed = self.lost_in_a_row = 0
 
     @rule(seconds=DURATIONS)
     def pass_time(self, seconds: float) -> None:
@@ -57,7 +57,7 @@ class Lifecycle(RuleBasedStateMachine):
     @rule()
     def start(self) -> None:
         if self.take(lambda job: job.start(self.now), WAITING):
-            self.begun += 1
+            self.starts += 1
             assert self.job.state is State.RUNNING
             assert self.job.started_at == self.now
 
@@ -89,7 +89,7 @@ class Lifecycle(RuleBasedStateMachine):
     @rule(outcome=OUTCOMES)
     @precondition(lambda self: self.job.state is State.SCHEDULED)
     def run(self, outcome: Outcome) -> None:
-        """A whole attempt: a row of them is seldom drawn step by step."""
+        """Run a whole attempt, since random single steps rarely form several."""
         self.start()
         self.finish(outcome, 0.0)
 
@@ -172,7 +172,7 @@ class Lifecycle(RuleBasedStateMachine):
             self.forget_counts()
 
     def take(self, step: Callable[[Job], Job], allowed: frozenset[State]) -> bool:
-        """Take a step if it is allowed, see it refused if not."""
+        """Take a step if it is allowed; otherwise check that it is refused."""
         before = self.job
         if before.state not in allowed:
             with pytest.raises(WrongState) as caught:
@@ -186,12 +186,12 @@ class Lifecycle(RuleBasedStateMachine):
         return True
 
     @invariant()
-    def stays_who_it_is(self) -> None:
+    def identity_is_kept(self) -> None:
         assert (self.job.id, self.job.created_at) == (self.first.id, NOW)
         assert self.job.key == "k" or (self.job.key is None and self.has_lost_its_key)
 
     @invariant()
-    def waits_only_as_one_that_is_not_superseded(self) -> None:
+    def superseded_job_does_not_wait(self) -> None:
         if self.job.superseded:
             assert self.job.state is not State.SCHEDULED
             assert self.job.key is None
@@ -203,18 +203,18 @@ class Lifecycle(RuleBasedStateMachine):
         assert (self.job.wakes_at is not None) == (self.job.state is State.SCHEDULED)
 
     @invariant()
-    def expires_only_when_asked_to(self) -> None:
+    def expires_only_if_requested(self) -> None:
         assert (self.job.expires_at is None) == (self.job.expires_after is None)
 
     @invariant()
     def counts_agree(self) -> None:
-        assert self.job.attempt == self.begun - self.released
+        assert self.job.attempt == self.starts - self.released
         assert self.job.failures == self.failed
         assert self.job.losses == self.lost_in_a_row
         assert len(orjson.loads(self.job.history)) <= MAX_ATTEMPTS_KEPT
 
     @invariant()
-    def an_attempt_that_runs_has_begun(self) -> None:
+    def running_attempt_has_a_start(self) -> None:
         if self.job.state is State.RUNNING:
             assert self.job.attempt >= 1
             assert self.job.started_at is not None
@@ -222,13 +222,13 @@ class Lifecycle(RuleBasedStateMachine):
             assert self.job.late_by >= 0
 
     @invariant()
-    def a_bad_end_has_a_reason(self) -> None:
+    def bad_end_has_an_error(self) -> None:
         if self.job.state in ENDED_BADLY:
             assert self.job.error is not None
             assert orjson.loads(self.job.error)["message"]
 
     @invariant()
-    def only_a_running_job_can_be_asked_to_stop(self) -> None:
+    def only_running_jobs_have_a_cancel_request(self) -> None:
         if self.job.state is State.SCHEDULED:
             assert not self.job.cancel_requested
 

@@ -1,4 +1,4 @@
-"""A stream of lines is the same lines, however it is cut into chunks."""
+"""A stream gives the same lines for any chunk boundaries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BODIES = st.lists(st.sampled_from([b"a", b"\n", b"\r\n", b"bcd", b"\n\n", b"x" *
 
 
 class Chunks:
-    """A request whose body comes in the chunks of the test; `content` and itself in one."""
+    """A request, and its `content`, whose body comes in the chunks of the test."""
 
     def __init__(self, chunks: list[bytes]) -> None:
         self.content = self

@@ -1,4 +1,4 @@
-"""A body is read as if it were the first, whatever was read before it."""
+"""The result of parsing a body does not depend on the bodies before it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KINDS = make_kinds(CONFIG)
 LIMITED = Caller(name="mail", scopes=frozenset(Scope), queues=frozenset({"mail"}))
 SECONDS = NOW / 1_000_000
 
-# What is equal to Python and not to us stands side by side, what nobody may send among what they may.
+# Valid and invalid values, with neighbours that are equal in Python but not in JSON.
 VALUES: dict[str, list[Any]] = {
     "kind": ["echo", "http", "nope", None, 1],
     "queue": ["mail", "default", None, "", 1],
@@ -68,7 +68,7 @@ SINGLE = st.sampled_from([(name, value) for name, values in VALUES.items() for v
 
 
 class OnlyFactory:
-    """As much of the services as a parser uses."""
+    """The part of the services that a parser uses."""
 
     def __init__(self, lanes: Lanes) -> None:
         self.factory = JobFactory(lanes=lanes, kinds=KINDS, config=CONFIG)
@@ -82,8 +82,8 @@ def make_lanes() -> Lanes:
     return build_lanes(CONFIG.queues, aging=1)
 
 
-def said(new_jobs: SubmitParser, body: Any, caller: Caller) -> Any:
-    """The offer without its random part, or the words of the refusal."""
+def parsed(new_jobs: SubmitParser, body: Any, caller: Caller) -> Any:
+    """Return the new job without its random part, or the text of the refusal."""
     sent = orjson.dumps(body)
     read = orjson.loads(sent)
     try:
@@ -91,7 +91,7 @@ def said(new_jobs: SubmitParser, body: Any, caller: Caller) -> Any:
     except (Invalid, Forbidden) as problem:
         return repr(problem), problem.detail, str(problem.faults)
     assert orjson.dumps(read) == sent
-    return repr(new_job._replace(job=new_job.job._replace(token="")))  # by its text, as 1 is equal to 1.0 and to True
+    return repr(new_job._replace(job=new_job.job._replace(token="")))  # as text, since 1 equals 1.0 and True
 
 
 @given(st.lists(st.tuples(BODIES | SINGLE, st.sampled_from([ANYBODY, LIMITED])), min_size=2, max_size=12))
@@ -107,16 +107,16 @@ def said(new_jobs: SubmitParser, body: Any, caller: Caller) -> Any:
 @example([({**USUAL, "queue": "default"}, ANYBODY), ({**USUAL, "queue": "default"}, LIMITED)])
 @example([({**USUAL, "expires_after": 60}, ANYBODY), ({**USUAL, "expires_after": 60, "delay": 90}, ANYBODY)])
 @example(2 * [({**USUAL, "key": "k", "on_conflict": "keep"}, ANYBODY)])
-def test_body_is_read_as_if_it_were_the_first(asked: list[tuple[Any, Caller]]) -> None:
+def test_parsing_does_not_depend_on_earlier_bodies(bodies: list[tuple[Any, Caller]]) -> None:
     lanes = make_lanes()
     new_jobs = make_parser(lanes)
 
-    read = [said(new_jobs, body, caller) for body, caller in asked]
+    read = [parsed(new_jobs, body, caller) for body, caller in bodies]
 
-    assert read == [said(make_parser(lanes), body, caller) for body, caller in asked]
+    assert read == [parsed(make_parser(lanes), body, caller) for body, caller in bodies]
 
 
-def test_what_is_set_for_a_queue_holds_for_the_next_body() -> None:
+def test_new_queue_settings_apply_to_the_next_body() -> None:
     lanes = make_lanes()
     new_jobs = make_parser(lanes)
     timeouts = []

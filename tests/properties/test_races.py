@@ -1,4 +1,4 @@
-"""Whatever races with the firing of a job, it runs as often as its record says, and not at all when it was ended."""
+"""In any race with its start, a job runs as often as its record says, and never after its end."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ LABELLED = QueueSettings(label_concurrency=LabelConcurrency(label="tenant", limi
 PLAIN = QueueSettings(label_concurrency=None)
 
 
-class Deed(NamedTuple):
-    """What somebody does to a job, or to all, and when."""
+class Action(NamedTuple):
+    """One action on a job or on all jobs, and its time."""
 
     at: float
     verb: str
@@ -41,8 +41,8 @@ class Deed(NamedTuple):
     by: float
 
 
-DEEDS = st.builds(
-    Deed,
+ACTIONS = st.builds(
+    Action,
     at=st.integers(30, 90).map(lambda ms: ms / 1_000),
     verb=st.sampled_from(
         ["cancel", "cancel", "move", "run", "delete", "retry", "rewrite", "pause", "resume", "purge", "label", "plain"]
@@ -53,7 +53,7 @@ DEEDS = st.builds(
 
 
 class Race:
-    """One run: some jobs, due at about the same time, and all that is done to them meanwhile."""
+    """One run: several jobs due at about the same time, and the actions on them."""
 
     def __init__(self, *, clock: VirtualClock, seed: int, concurrency: int) -> None:
         self.chance = random.Random(seed)
@@ -65,21 +65,21 @@ class Race:
         )
         self.jobs: list[Job] = []
         self.runs: dict[str, list[tuple[str, str]]] = {}
-        self.told_to_stop: set[tuple[str, int]] = set()
+        self.cancel_requested: set[tuple[str, int]] = set()
         self.paused_at: Instant | None = None
         self.retried: set[str] = set()
 
-    async def run(self, deeds: list[Deed]) -> None:
+    async def run(self, actions: list[Action]) -> None:
         async with self.engine:
             for number in range(JOBS):
                 labels = {"tenant": "ab"[number % 2]} if number % 3 else None
                 delay = DUE + self.chance.randrange(3) / 1_000
                 expires_after = 0.02 if number % 4 == 0 else None
-                asked = {"delay": delay, "retry": RETRY, "labels": labels, "expires_after": expires_after}
-                self.jobs.append(await self.engine.submit(**asked))
+                fields = {"delay": delay, "retry": RETRY, "labels": labels, "expires_after": expires_after}
+                self.jobs.append(await self.engine.submit(**fields))
             async with asyncio.TaskGroup() as group:
-                for deed in deeds:
-                    group.create_task(self.do(deed))
+                for action in actions:
+                    group.create_task(self.do(action))
             await self.engine.node.services.queues.pause("default", False)
             await asyncio.sleep(5)
             self.check()
@@ -94,24 +94,24 @@ class Race:
         if not is_good:
             raise ValueError("bad luck")
 
-    async def do(self, deed: Deed) -> None:
-        await asyncio.sleep(max(0.0, deed.at - (self.clock.now() - EPOCH) / SECOND))
+    async def do(self, action: Action) -> None:
+        await asyncio.sleep(max(0.0, action.at - (self.clock.now() - EPOCH) / SECOND))
         try:
-            await self._do(deed, self.jobs[deed.job])
+            await self._do(action, self.jobs[action.job])
         except Problem as problem:
-            assert problem.code in ("wrong_state", "job_not_found")  # noqa: PT017 - others must not come
+            assert problem.code in ("wrong_state", "job_not_found")  # noqa: PT017 - no other is expected
 
-    async def _do(self, deed: Deed, job: Job) -> None:
+    async def _do(self, action: Action, job: Job) -> None:
         service, queues = self.engine.node.services.jobs, self.engine.node.services.queues
-        match deed.verb:
+        match action.verb:
             case "cancel":
-                asked = await service.cancel(job.id, None, None)
-                assert asked.state in (State.CANCELLED, State.RUNNING)
-                if asked.state is State.RUNNING:
-                    self.told_to_stop.add((job.id, asked.started_at or 0))
+                after = await service.cancel(job.id, None, None)
+                assert after.state in (State.CANCELLED, State.RUNNING)
+                if after.state is State.RUNNING:
+                    self.cancel_requested.add((job.id, after.started_at or 0))
             case "move":
                 given = frozenset({"delay"})
-                await service.patch(job.id, Change(given=given, delay=max(0.0, deed.by)), None)
+                await service.patch(job.id, Change(given=given, delay=max(0.0, action.by)), None)
             case "rewrite":
                 change = Change(given=frozenset({"priority", "labels"}), priority=5, labels=b'{"tenant":"b"}')
                 await service.patch(job.id, change, None)
@@ -132,10 +132,10 @@ class Race:
             case "purge":
                 await queues.purge("default")
             case "label" | "plain":
-                await queues.put("default", LABELLED if deed.verb == "label" else PLAIN)
+                await queues.put("default", LABELLED if action.verb == "label" else PLAIN)
 
     def check_start(self, attempt: Attempt) -> None:
-        """What has been claimed, and nothing else, may begin."""
+        """Check that the attempt was claimed."""
         name = parse_id(attempt.id)
         assert name is not None
         stored = self.store.snapshot(name[0])
@@ -144,12 +144,12 @@ class Race:
         assert (stored.attempt, stored.started_at) == (attempt.number, attempt.started_at)
         assert attempt.due_at <= attempt.started_at <= self.clock.now(), "it is early"
         assert stored.expires_at is None or attempt.started_at < stored.expires_at, "it has expired"
-        assert (attempt.id, attempt.started_at) not in self.told_to_stop, "it was told to stop before it began"
+        assert (attempt.id, attempt.started_at) not in self.cancel_requested, "it started after its cancel request"
         is_paused = self.paused_at is not None and self.engine.node.engine.lanes.is_paused("default")
         assert not is_paused or attempt.started_at <= (self.paused_at or 0), "its queue is paused"
 
     def check(self) -> None:
-        """Each job that is left has ended, and its record is what happened."""
+        """Check that each remaining job has ended and its record is true."""
         for job in self.jobs:
             stored = self.store.snapshot(job.seq)
             if stored is not None:
@@ -164,9 +164,9 @@ class Race:
         assert job.is_final, f"{job.id} is still {job.state.word}"
         record = orjson.loads(job.history)
         runs = self.runs.get(job.id, [])
-        begun = [entry for entry in record if entry["outcome"] != "cancelled" or _ran(entry, runs)]
-        assert [entry["started_at"] for entry in begun] == [started_at for started_at, _ in runs]
-        for entry, (_, ending) in zip(begun, runs, strict=True):
+        started = [entry for entry in record if entry["outcome"] != "cancelled" or _ran(entry, runs)]
+        assert [entry["started_at"] for entry in started] == [started_at for started_at, _ in runs]
+        for entry, (_, ending) in zip(started, runs, strict=True):
             assert entry["outcome"] in (ending, "cancelled")
             assert ending != "stopped" or entry["outcome"] == "cancelled"
         if job.id not in self.retried:
@@ -188,14 +188,12 @@ def _ran(entry: dict[str, Any], runs: list[tuple[str, str]]) -> bool:
 
 
 @settings(max_examples=examples(300))
-@given(deeds=st.lists(DEEDS, max_size=25), seed=st.integers(0, 2**32), concurrency=st.sampled_from([1, 2, 100]))
-def test_what_races_with_the_firing_of_a_job_leaves_a_true_record(
-    deeds: list[Deed], seed: int, concurrency: int
-) -> None:
+@given(actions=st.lists(ACTIONS, max_size=25), seed=st.integers(0, 2**32), concurrency=st.sampled_from([1, 2, 100]))
+def test_races_with_the_start_of_a_job_leave_a_true_record(actions: list[Action], seed: int, concurrency: int) -> None:
     async def race() -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
-        await Race(clock=VirtualClock(loop=loop), seed=seed, concurrency=concurrency).run(deeds)
+        await Race(clock=VirtualClock(loop=loop), seed=seed, concurrency=concurrency).run(actions)
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(race())

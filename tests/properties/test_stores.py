@@ -1,4 +1,4 @@
-"""The embedded store answers like the store in memory, whatever is asked of it in whatever order."""
+"""The SQLite store returns the same as the memory store for any sequence of calls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from erelong.stores.sqlite.store import SqliteStore
 from tests.support.builders import ALL, NOW, count_both, make_failure, make_job, make_retry
 from tests.support.examples import examples
 
-# Few of each, so that they meet.
+# Few values of each, so that they collide.
 QUEUES = st.sampled_from("aab")
 KINDS = st.sampled_from("xy")
 KEYS = st.sampled_from([None, "k"])
@@ -39,19 +39,19 @@ RETRY = make_retry(max_attempts=2)
 
 @dataclass
 class Twins:
-    """Two stores that are asked the same, and the time at which they are."""
+    """Two stores that get the same calls, and the time of the calls."""
 
     memory: Store
     sqlite: SqliteStore
     now: int = NOW
-    claimed: list[Job] = field(default_factory=list)  # the very jobs, which the embedded one knows again
+    claimed: list[Job] = field(default_factory=list)  # the same objects, which the SQLite store recognizes
 
-    async def ask(self, question: Callable[[Store], Awaitable[object]]) -> None:
-        expected, answer = await _answer(question, self.memory), await _answer(question, self.sqlite)
+    async def compare(self, call: Callable[[Store], Awaitable[object]]) -> None:
+        expected, answer = await _answer(call, self.memory), await _answer(call, self.sqlite)
         assert answer == expected
 
     async def pick(self, pick: int) -> Job | None:
-        """One of the jobs that there are, the newest first."""
+        """Return one of the stored jobs; 0 is the newest."""
         jobs = await self.memory.list(ALL)
         return jobs[pick % len(jobs)] if jobs else None
 
@@ -67,13 +67,13 @@ def wait(seconds: int) -> Step:
 
 
 class More(NamedTuple):
-    """What a call stores beside its items: documents, and new jobs with the items that they follow."""
+    """Additional writes of a call: documents, and new jobs with the items that they follow."""
 
     documents: list[Document]
     items: list[int]
 
     def arguments(self, number: int, now: int) -> dict[str, Any]:
-        """The arguments of a call with so many items."""
+        """Return the arguments of a call with `number` items."""
         added = [(item % number, make_job(now=now, labels={"env": "1"})) for item in self.items if number]
         return {"beside": self.documents, "also": added}
 
@@ -81,11 +81,11 @@ class More(NamedTuple):
 def add(new_jobs: list[dict[str, Any]], is_whole: bool, record: IdempotencyRecord | None, more: More) -> Step:
     async def step(twins: Twins) -> None:
         made = [
-            NewJob(make_job(now=twins.now, retry=RETRY, **asked), on_conflict)
-            for asked, on_conflict in ((new_job["job"], new_job["on_conflict"]) for new_job in new_jobs)
+            NewJob(make_job(now=twins.now, retry=RETRY, **fields), on_conflict)
+            for fields, on_conflict in ((new_job["job"], new_job["on_conflict"]) for new_job in new_jobs)
         ]
         others = more.arguments(len(made), twins.now)
-        await twins.ask(lambda store: store.add(made, now=twins.now, is_whole=is_whole, record=record, **others))
+        await twins.compare(lambda store: store.add(made, now=twins.now, is_whole=is_whole, record=record, **others))
 
     return step
 
@@ -100,7 +100,7 @@ def claim(picks: list[int]) -> Step:
             twins.claimed += claim.jobs if store is twins.sqlite else []
             return claim
 
-        await twins.ask(take)
+        await twins.compare(take)
 
     return step
 
@@ -116,13 +116,13 @@ OUTCOMES = (
 
 
 def finish(ends: list[tuple[int, Outcome]], more: More) -> Step:
-    """Of attempts that were claimed, the latest first; they may be over, and their jobs changed or gone."""
+    """Finish claimed attempts, the latest first; they may be over, and their jobs changed or deleted."""
 
     async def step(twins: Twins) -> None:
         jobs = twins.claimed[::-1]
         endings = [Ending(jobs[pick % len(jobs)], outcome, twins.now, 1.0) for pick, outcome in ends if jobs]
         others = more.arguments(len(endings), twins.now)
-        await twins.ask(lambda store: _verdicts(store, endings, **others))
+        await twins.compare(lambda store: _verdicts(store, endings, **others))
 
     return step
 
@@ -160,9 +160,9 @@ def save(changes: list[tuple[int, str]], is_repeated: bool, more: More) -> Step:
             except WrongState:
                 continue
         others = more.arguments(len(changed), twins.now)
-        await twins.ask(lambda store: store.save(changed, **others))
+        await twins.compare(lambda store: store.save(changed, **others))
         if is_repeated:
-            await twins.ask(lambda store: store.save(changed))
+            await twins.compare(lambda store: store.save(changed))
 
     return step
 
@@ -173,7 +173,7 @@ def delete(pick: int, is_repeated: bool, more: More) -> Step:
         for _ in range(1 + is_repeated):
             if job is not None:
                 others = more.arguments(1, twins.now)
-                await twins.ask(lambda store, others=others: store.delete(job, **others))  # type: ignore[misc]
+                await twins.compare(lambda store, others=others: store.delete(job, **others))  # type: ignore[misc]
 
     return step
 
@@ -181,7 +181,7 @@ def delete(pick: int, is_repeated: bool, more: More) -> Step:
 def ended(queue: str, state: State, after: tuple[int, int], age: int, limit: int) -> Step:
     async def step(twins: Twins) -> None:
         before = twins.now - age * SECOND
-        await twins.ask(lambda store: store.ended(queue, state, after=after, before=before, limit=limit))
+        await twins.compare(lambda store: store.ended(queue, state, after=after, before=before, limit=limit))
 
     return step
 
@@ -190,42 +190,42 @@ def purge(picks: list[int], age: int) -> Step:
     async def step(twins: Twins) -> None:
         jobs = [await twins.pick(pick) for pick in picks]
         seqs = [job.seq for job in jobs if job] + [1_000]
-        await twins.ask(lambda store: store.purge(seqs, before=twins.now - age * SECOND))
+        await twins.compare(lambda store: store.purge(seqs, before=twins.now - age * SECOND))
 
     return step
 
 
 def forget_records(age: int, limit: int) -> Step:
     async def step(twins: Twins) -> None:
-        await twins.ask(lambda store: store.forget_records(now=twins.now + RECORD_LIFE - age * SECOND, limit=limit))
+        await twins.compare(lambda store: store.forget_records(now=twins.now + RECORD_LIFE - age * SECOND, limit=limit))
 
     return step
 
 
 def override(queue: str, given: Override | None) -> Step:
     async def step(twins: Twins) -> None:
-        await twins.ask(lambda store: store.override(queue, given))
-        await twins.ask(lambda store: store.overrides())
+        await twins.compare(lambda store: store.override(queue, given))
+        await twins.compare(lambda store: store.overrides())
 
     return step
 
 
 def listing(query: Query) -> Step:
     async def step(twins: Twins) -> None:
-        await twins.ask(lambda store: store.list(query))
+        await twins.compare(lambda store: store.list(query))
 
     return step
 
 
 def due(after: tuple[int, int], before: int, limit: int) -> Step:
     async def step(twins: Twins) -> None:
-        await twins.ask(lambda store: store.due(after, before, limit))
+        await twins.compare(lambda store: store.due(after, before, limit))
 
     return step
 
 
 def restart() -> Step:
-    """The embedded store forgets what runs, and finds it as it would after the process was killed."""
+    """Drop the claims that the SQLite store has in memory and load them again, as after a kill."""
 
     async def step(twins: Twins) -> None:
         await twins.sqlite._writer.call(_load, twins.sqlite)
@@ -297,7 +297,7 @@ STEPS = st.one_of(
 
 
 @pytest.mark.parametrize("few_jobs", [20_000, 0], ids=["taken for few", "taken for many"])
-def test_embedded_store_does_what_the_one_in_memory_does(
+def test_sqlite_store_behaves_like_the_memory_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_jobs: int
 ) -> None:
     monkeypatch.setattr(sqlite_listing, "FEW_JOBS", few_jobs)
@@ -316,18 +316,18 @@ def test_embedded_store_does_what_the_one_in_memory_does(
 
 
 async def _walk(sqlite: SqliteStore, steps: list[Step]) -> None:
-    await sqlite._writer.call(_empty, sqlite)  # an open costs more than all else here
+    await sqlite._writer.call(_empty, sqlite)  # opening the store is the slowest part
     twins = Twins(memory=MemoryStore(), sqlite=sqlite)
     for step in steps:
         await step(twins)
-    await twins.ask(lambda store: store.list(ALL))
-    await twins.ask(lambda store: store.list(Query(order=Order.DUE, limit=1_000)))
-    await twins.ask(lambda store: store.list(Query(labels={"env": "1"}, limit=1_000)))
+    await twins.compare(lambda store: store.list(ALL))
+    await twins.compare(lambda store: store.list(Query(order=Order.DUE, limit=1_000)))
+    await twins.compare(lambda store: store.list(Query(labels={"env": "1"}, limit=1_000)))
     for state in State:
-        await twins.ask(lambda store, state=state: store.list(Query(states=frozenset({state}), limit=1_000)))  # type: ignore[misc]
-    await twins.ask(lambda store: store.due((-1, -1), 1 << 62, 1_000))
-    await twins.ask(lambda store: store.documents("s", limit=10))
-    await twins.ask(count_both)
+        await twins.compare(lambda store, state=state: store.list(Query(states=frozenset({state}), limit=1_000)))  # type: ignore[misc]
+    await twins.compare(lambda store: store.due((-1, -1), 1 << 62, 1_000))
+    await twins.compare(lambda store: store.documents("s", limit=10))
+    await twins.compare(count_both)
     counted, stored = await count_both(sqlite)
     assert counted == stored
     running = sqlite._running.all()
@@ -339,7 +339,7 @@ def _empty(store: SqliteStore) -> None:
         store._file.write.execute(f"DELETE FROM {table}")
     store._counters.last_seq = 0
     _load(store)
-    store._running.renew()  # as numbers begin anew
+    store._running.renew()  # as the seqs restart
 
 
 def _load(store: SqliteStore) -> None:
@@ -347,8 +347,8 @@ def _load(store: SqliteStore) -> None:
     store._counters.load(store._file.write, last_seq=store._counters.last_seq)
 
 
-async def _answer(question: Callable[[Store], Awaitable[object]], store: Store) -> object:
+async def _answer(call: Callable[[Store], Awaitable[object]], store: Store) -> object:
     try:
-        return await question(store)
+        return await call(store)
     except (IdempotencyMismatch, DocumentChanged) as problem:
         return problem.detail

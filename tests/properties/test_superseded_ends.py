@@ -1,4 +1,4 @@
-"""Whenever a newer job takes the key of one that runs, and however that ends: it ends once, and the newer one lives."""
+"""A superseded job ends once in every way it can end, and the job that took its key stays live."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.support.virtual import VirtualClock, VirtualLoop
 
 RETRY = make_retry(max_attempts=3, delay=0.01, jitter=0)
 DUE = 0.05
-LASTS = 0.2  # from its due time until the end that is asked for
+LASTS = 0.2  # from its due time until the chosen end
 EARLY = -0.1
 INSIDE = ("success", "error", "give up", "crash", "timeout", "cancel", "cancel that fails", "drain", "kill")
 OUTSIDE = ("finish", "fail", "fail for good", "release", "lease runs out", "cancel of a lease", "drain", "kill")
@@ -55,7 +55,7 @@ EXPECTED = {
 
 
 class Trial:
-    """One job that holds a key and ends in the way that is asked for, and one that comes for the key."""
+    """A job that holds a key and ends in the chosen way, and a newer job that takes the key."""
 
     def __init__(self, *, clock: VirtualClock, end: str, is_lent: bool, seed: int) -> None:
         self.clock = clock
@@ -64,7 +64,7 @@ class Trial:
         self.chance = random.Random(seed)
         self.store = DawdlingStore(chance=self.chance)
         self.engine = self._engine()
-        self.begun: list[int] = []
+        self.starts: list[int] = []
         self.newer: Job | None = None
         self.was_superseded = False
 
@@ -79,7 +79,7 @@ class Trial:
         await self.engine.node.start()
         self.older = await self.engine.submit(key="k", kind=kind, delay=DUE, timeout=timeout, retry=RETRY)
         taking = asyncio.create_task(self.take_over(on_conflict, DUE + LASTS + offset))
-        ending = asyncio.create_task(self.lease_out() if self.is_lent else self.bring_about())
+        ending = asyncio.create_task(self.lease_out() if self.is_lent else self.cause_end())
         await asyncio.gather(taking, ending)
         await asyncio.sleep(2)
         if self.end in ("drain", "kill"):
@@ -97,7 +97,7 @@ class Trial:
         await asyncio.sleep(after)
         now = self.clock.now()
         new_job = NewJob(make_job(key="k", params={"new": 1}, delay=1_000, now=now), on_conflict)
-        with suppress(Problem):  # the service stops, or the key has no room: then nothing is promised
+        with suppress(Problem):  # the service may be stopping: then nothing is promised
             (entry,) = (await self.engine.node.services.jobs.add([new_job], now=now)).entries
             assert entry is not None
             self.newer, self.was_superseded = entry.job, entry.superseded is not None
@@ -105,8 +105,8 @@ class Trial:
     # the ways to end
 
     async def work(self, attempt: Attempt) -> bytes | None:
-        self.begun.append(attempt.started_at)
-        if len(self.begun) > 1 and self.end in ("drain", "kill"):
+        self.starts.append(attempt.started_at)
+        if len(self.starts) > 1 and self.end in ("drain", "kill"):
             await for_ever(attempt)
         match self.end:
             case "timeout" | "cancel" | "drain" | "kill":
@@ -125,8 +125,8 @@ class Trial:
                 raise AttemptFailed("crashed", "it was killed")
         return b"1"
 
-    async def bring_about(self) -> None:
-        """What somebody else does for the end to come."""
+    async def cause_end(self) -> None:
+        """Cause the chosen end from outside the handler."""
         await asyncio.sleep(DUE + LASTS)
         if self.end.startswith("cancel"):
             with suppress(Problem):
@@ -148,9 +148,9 @@ class Trial:
         ask = LeaseRequest(frozenset({"pull"}), frozenset(), 1, seconds)
         leased = await leases.lease(ask, DUE + 1, NEVER_LEAVES)
         if not leased:
-            return  # the newer one came first
+            return  # the newer job came first
         ((token, _, job),) = leased
-        self.begun.append(job.started_at or 0)
+        self.starts.append(job.started_at or 0)
         await asyncio.sleep(LASTS - 0.02)
         with suppress(Problem):
             match self.end:
@@ -166,7 +166,7 @@ class Trial:
                     await leases.fail(token, Error("broken", "stopped"), None)
         await self._stop()
 
-    # what must be
+    # checks
 
     def check(self) -> None:
         jobs = self.store.peek_all()
@@ -175,7 +175,7 @@ class Trial:
         older = self.store.snapshot(self.older.seq)
         assert older is not None
         if self.newer is not None and self.store.snapshot(self.newer.seq) is not None:
-            assert [job.seq for job in live] == [self.newer.seq], "the newer job has not the key, or does not live"
+            assert [job.seq for job in live] == [self.newer.seq], "the newer job does not hold the key, or is not live"
             assert not live[0].superseded
         if older.superseded:
             self.check_superseded(older)
@@ -188,7 +188,7 @@ class Trial:
         assert older.key is None
         assert older.is_final
         outcomes = outcomes_of(older)
-        assert outcomes.count(End.RELEASED) + older.attempt == len(outcomes) == len(self.begun)
+        assert outcomes.count(End.RELEASED) + older.attempt == len(outcomes) == len(self.starts)
         by_outcome = {
             "succeeded": State.SUCCEEDED,
             **dict.fromkeys(("error", "timeout", "crashed"), State.FAILED),
@@ -203,14 +203,14 @@ class Trial:
             assert error_of(older)["type"] == "superseded"
 
     def check_end(self) -> None:
-        """That of a job which was superseded in the middle of its first attempt."""
+        """Check the end of a job that was superseded during its first attempt."""
         older = self.store.snapshot(self.older.seq)
         assert older is not None
         error = error_of(older)["type"] if older.error else None
         assert (older.superseded, older.state, error) == (True, *EXPECTED[self.end])
 
 
-def assert_that_it_ends(end: str, *, is_lent: bool, on_conflict: OnConflict, offset: float, seed: int) -> None:
+def run_trial(end: str, *, is_lent: bool, on_conflict: OnConflict, offset: float, seed: int) -> None:
     async def trial() -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
@@ -225,7 +225,7 @@ def assert_that_it_ends(end: str, *, is_lent: bool, on_conflict: OnConflict, off
 @pytest.mark.parametrize(
     ("end", "is_lent"), [*((end, False) for end in INSIDE), *((end, True) for end in OUTSIDE)], ids=str
 )
-def test_every_end_of_a_superseded_job_is_its_last_and_the_newer_one_lives(end: str, is_lent: bool) -> None:
+def test_superseded_job_ends_once_and_the_newer_job_stays_live(end: str, is_lent: bool) -> None:
     @settings(max_examples=examples(20))
     @given(
         offset=st.just(EARLY) | st.integers(-60, 60).map(lambda ms: ms / 1_000),
@@ -234,6 +234,6 @@ def test_every_end_of_a_superseded_job_is_its_last_and_the_newer_one_lives(end: 
     )
     @example(offset=EARLY, on_conflict=OnConflict.REPLACE, seed=0)
     def check(offset: float, on_conflict: OnConflict, seed: int) -> None:
-        assert_that_it_ends(end, is_lent=is_lent, on_conflict=on_conflict, offset=offset, seed=seed)
+        run_trial(end, is_lent=is_lent, on_conflict=on_conflict, offset=offset, seed=seed)
 
     check()

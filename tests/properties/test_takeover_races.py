@@ -1,6 +1,6 @@
-"""Events that come for a key while its jobs fire and finish: whatever races, the newest event has a live job.
+"""In any race of submits under one key with starts and ends of its jobs, the newest event has a live job.
 
-`ERELONG_EXAMPLES=34` runs more than ten thousand races on virtual time, and as many with the threads of the embedded
+`ERELONG_EXAMPLES=34` runs more than ten thousand races on virtual time, and as many with the threads of the SQLite
 store.
 """
 
@@ -41,7 +41,7 @@ ROUNDS = 300 * TIMES
 
 
 class Event(NamedTuple):
-    """One submit under the key: how long after the one before, when its job is due, how long that takes."""
+    """One submit under the key: seconds after the previous one, the delay of its job and its duration."""
 
     after: float
     delay: float
@@ -54,57 +54,57 @@ EVENTS = st.builds(Event, after=MILLISECONDS, delay=MILLISECONDS, lasts=MILLISEC
 
 
 class WatchedStore(DawdlingStore):
-    """Looks at the key after each write. `newest` is the job of the newest event; it has begun once it was claimed."""
+    """Checks the key after each write. `newest` is the job of the newest event, started once it is claimed."""
 
     def __init__(self, *, chance: random.Random) -> None:
         super().__init__(chance=chance, longest=0.006)
         self.newest = 0
-        self.has_begun = True
+        self.has_started = True
         self.superseded: set[int] = set()
-        self.wrong: list[str] = []  # what was raised in a duty would be caught there
+        self.violations: list[str] = []  # a duty would catch an exception
 
-    async def add(self, new_jobs: Sequence[NewJob], *, now: Instant, **asked: Any) -> Receipt:
+    async def add(self, new_jobs: Sequence[NewJob], *, now: Instant, **options: Any) -> Receipt:
         await self._before("add")
-        receipt = await MemoryStore.add(self, new_jobs, now=now, **asked)
+        receipt = await MemoryStore.add(self, new_jobs, now=now, **options)
         (entry,) = receipt.entries
         assert entry is not None
         assert entry.status in (AddStatus.ADDED, AddStatus.CHANGED), "an event was refused"
-        self.newest, self.has_begun = entry.job.seq, False
+        self.newest, self.has_started = entry.job.seq, False
         if entry.superseded is not None:
             self.superseded.add(entry.superseded.seq)
-        self.look()
+        self.check_key()
         await self._after("add")
         return receipt
 
     async def claim(self, seqs: Sequence[int], *, now: Instant) -> Claim:
         await self._before("claim", seqs)
         claim = await MemoryStore.claim(self, seqs, now=now)
-        begun = {job.seq for job in claim.jobs}
-        if not begun.isdisjoint(self.superseded):
-            self.wrong.append("a superseded job has another attempt")
-        self.has_begun = self.has_begun or self.newest in begun
-        self.look()
+        started = {job.seq for job in claim.jobs}
+        if not started.isdisjoint(self.superseded):
+            self.violations.append("a superseded job has another attempt")
+        self.has_started = self.has_started or self.newest in started
+        self.check_key()
         await self._after("claim")
         return claim
 
     async def finish(self, endings: Sequence[Ending], **others: Any) -> Verdicts:
         verdicts = await super().finish(endings, **others)
-        self.look()
+        self.check_key()
         return verdicts
 
-    def look(self) -> None:
+    def check_key(self) -> None:
         newest = self.snapshot(self.newest)
         live = [job for job in self.peek_all() if not job.is_final]
-        if newest is None or newest.superseded or (newest.is_final and not self.has_begun):
-            self.wrong.append(f"the newest event has neither a live job nor had an attempt: {newest}")
+        if newest is None or newest.superseded or (newest.is_final and not self.has_started):
+            self.violations.append(f"the newest event has neither a live job nor had an attempt: {newest}")
         elif [job for job in live if job.key == "k"] != ([] if newest.is_final else [newest]):
-            self.wrong.append(f"others than {newest} hold the key: {live}")
+            self.violations.append(f"others than {newest} hold the key: {live}")
         if not all(job.superseded and job.state is State.RUNNING for job in live if job.key is None):
-            self.wrong.append(f"a superseded job waits: {live}")
+            self.violations.append(f"a superseded job waits: {live}")
 
 
 class Race:
-    """One run: events that come for one key, and the attempts that they meet."""
+    """One run: events for one key, and the attempts they race with."""
 
     def __init__(self, *, clock: VirtualClock, seed: int, concurrency: int) -> None:
         self.chance = random.Random(seed)
@@ -139,19 +139,19 @@ class Race:
             raise ValueError("bad luck")
 
     def check(self) -> None:
-        """All have ended, the newest as it would have alone, and the others as superseded jobs do."""
-        assert self.store.wrong == []
+        """Check that the newest job has ended normally and the others as superseded jobs."""
+        assert self.store.violations == []
         for job in self.store.peek_all():
             assert job.is_final
             outcomes = outcomes_of(job)
             assert job.state is (State.SUCCEEDED if outcomes[-1] == "succeeded" else State.FAILED)
-            assert job.attempt <= len(outcomes)  # a waiting job that is replaced counts anew
+            assert job.attempt <= len(outcomes)  # a replaced waiting job counts from 0
             if job.state is State.FAILED:
                 assert error_of(job)["message"] == "ValueError: bad luck"
                 assert job.superseded or job.failures == 2
             assert job.superseded == (job.seq in self.store.superseded)
             assert (job.key is None) == job.superseded
-        assert self.store.has_begun
+        assert self.store.has_started
         self.engine.assert_all_given_back()
         metrics = self.engine.node.metrics
         assert metrics.outdated.values[()] == 0
@@ -166,9 +166,7 @@ class Race:
     seed=st.integers(0, 2**32),
     concurrency=st.sampled_from([1, 2, 100]),
 )
-def test_newest_event_for_a_key_has_a_live_job_whatever_it_races_with(
-    events: list[Event], seed: int, concurrency: int
-) -> None:
+def test_newest_event_for_a_key_has_a_live_job_in_every_race(events: list[Event], seed: int, concurrency: int) -> None:
     async def race() -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
@@ -192,7 +190,7 @@ async def _after_some_turns(chance: random.Random, call: Any) -> Any:
 
 
 async def _finish(store: Store, job: Job, outcome: Outcome) -> Job:
-    """End an attempt as the completer does: on top of what came first, as long as the same attempt runs."""
+    """End an attempt as the completer does: on top of an earlier change, while the same attempt runs."""
     while True:
         ending = Ending(job, outcome, NOW)
         (verdict,) = await store.finish([ending])
@@ -204,7 +202,7 @@ async def _finish(store: Store, job: Job, outcome: Outcome) -> Job:
 
 
 async def _race_once(store: Store, chance: random.Random, holder: Job) -> Job:
-    """A claim or the end of an attempt, and one or two events, all at once; the job of the newest event."""
+    """Run a claim or an end and one or two events at once; return the job of the newest event."""
     new_jobs = [
         make_new_job(key="k", params={"n": n}, on_conflict=chance.choice([OnConflict.REPLACE, OnConflict.RESCHEDULE]))
         for n in range(chance.choice([1, 1, 2]))
@@ -233,7 +231,7 @@ async def _race_once(store: Store, chance: random.Random, holder: Job) -> Job:
 
 
 async def _check(store: Store, newest: Job) -> Job | None:
-    """What there is of the newest event's job: live, under the key, unless it has had an attempt and ended."""
+    """Check that the newest job is live under the key, or has had an attempt and ended."""
     job = (await store.get([newest.seq]))[newest.seq]
     assert not job.superseded
     assert await store.holder("default", "k") == (None if job.is_final else job)
@@ -266,6 +264,6 @@ async def _race_on_threads(folder: Path, rounds: int) -> None:
     assert all(statuses[f"{state}, then another"] > rounds / 50 for state in ("scheduled", "running")), statuses
 
 
-def test_newest_event_has_a_live_job_whatever_the_threads_of_the_store_do_at_once(tmp_path: Path) -> None:
+def test_newest_event_has_a_live_job_in_every_race_of_store_threads(tmp_path: Path) -> None:
     with asyncio.Runner() as runner:
         runner.run(_race_on_threads(tmp_path, ROUNDS))

@@ -1,4 +1,4 @@
-"""No stored job is ever without an entry, a lane or a place behind the edge, and each runs once and none early."""
+"""Each waiting job has an entry or a lane or lies beyond the edge, and runs once and never early."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LABELLED = QueueSettings(concurrency=3, label_concurrency=LabelConcurrency(label
 
 
 class SlowStore(FaultyStore):
-    """Takes a while to answer with due times, if it is told to."""
+    """A store that can delay its reads of due times."""
 
     due_takes = 0.0
 
@@ -49,7 +49,7 @@ class SlowStore(FaultyStore):
 
 
 class WindowMachine(RuleBasedStateMachine):
-    """A service whose window, pages and lanes are small, on a store that fails to be read now and then."""
+    """A service with a small window, pages and lanes, on a store whose reads sometimes fail."""
 
     @initialize(
         window_jobs=st.sampled_from([4, 20, 1_000]), room=st.sampled_from([9, 45, 1_000]), is_paused=st.booleans()
@@ -70,7 +70,7 @@ class WindowMachine(RuleBasedStateMachine):
         self.made: SlowStore | None = None
         self.runs: Counter[str] = Counter()
         self.is_labelled = True
-        self.is_calm = True  # until something happens that makes jobs late
+        self.is_calm = True  # until a step makes jobs late
         self.run(self.start())
         if is_paused:
             self.pause("default", True)
@@ -86,7 +86,7 @@ class WindowMachine(RuleBasedStateMachine):
         await self.settle()
 
     async def settle(self) -> None:
-        """Let time stand still until no duty is in the middle of a lap."""
+        """Run the loop without passing time until no duty is in a lap."""
         for _ in range(300):
             await asyncio.sleep(0)
         self.check_attempts()
@@ -114,12 +114,12 @@ class WindowMachine(RuleBasedStateMachine):
         labels=st.booleans(),
     )
     def add(self, number: int, queue: str, delay: float, step: float, labels: bool) -> None:
-        asked = [
+        submissions = [
             {"queue": queue, "delay": delay + step * index, "retry": RETRY}
             | ({"labels": {"tenant": f"t{index % 3}"}} if labels else {})
             for index in range(number)
         ]
-        self.run(self.engine.submit_all(asked))
+        self.run(self.engine.submit_all(submissions))
         self.run(self.settle())
 
     @rule(queue=QUEUES, delay=DELAYS, expires_after=st.sampled_from([0.5, 20.0, 90.0]), priority=st.integers(0, 3))
@@ -138,7 +138,7 @@ class WindowMachine(RuleBasedStateMachine):
         try:
             await self.engine.node.services.jobs.patch(job.id, change, None)
         except Problem as problem:
-            assert problem.code == "wrong_state"  # noqa: PT017 - others must not come
+            assert problem.code == "wrong_state"  # noqa: PT017 - no other is expected
         await self.settle()
 
     @rule(pick=PICKS)
@@ -220,7 +220,7 @@ class WindowMachine(RuleBasedStateMachine):
                 assert job.seq in rechecked, f"job {job.seq} will not expire at {job.expires_at}"
 
     def is_ahead(self, job: Job, at: tuple[int, int]) -> bool:
-        """Whether a walk over overdue jobs will meet it, now or when its lane has drained."""
+        """Return whether a walk over overdue jobs will reach it, at once or when its lane has drained."""
         engine = self.engine.node.engine
         walks = [walk for walk in engine.overdue._walks if walk.queue in (None, job.queue)]
         if any(walk.after < at and at[0] < walk.before for walk in walks):
@@ -238,7 +238,7 @@ class WindowMachine(RuleBasedStateMachine):
                 each.stop()
 
     async def end(self) -> None:
-        """Everything is mended, and time passes: each job has run once, has expired or was cancelled."""
+        """Heal everything and pass time; check that each job has run once, expired or was cancelled."""
         self.heal()
         for queue in ("default", "other"):
             await self.engine.node.engine.overrides.pause(queue, False)

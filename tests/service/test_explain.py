@@ -52,8 +52,8 @@ async def test_label(serve: Serve) -> None:
     await service.until((await service.submit(labels={"tenant": "2"}))["id"], "succeeded")
 
 
-async def serve_pulled(serve: Serve, **asked: Any) -> Served:
-    return await serve(declared={"resize": KindSettings(pull=True)}, **asked)
+async def serve_pulled(serve: Serve, **options: Any) -> Served:
+    return await serve(declared={"resize": KindSettings(pull=True)}, **options)
 
 
 async def test_pull_job_waits_for_a_worker_at_once(serve: Serve) -> None:

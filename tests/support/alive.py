@@ -1,4 +1,4 @@
-"""Processes outside: which of those that wrote themselves down are still there."""
+"""Finds which recorded processes still exist."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def write_down(pids: str | Path) -> None:
-    """Let this process be found; one write, which no kill can cut."""
+    """Record the pid of this process in one write, so that a kill cannot truncate it."""
     descriptor = os.open(pids, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(descriptor, b"%d\n" % os.getpid())
     os.close(descriptor)
@@ -22,7 +22,7 @@ def written(pids: str | Path) -> list[int]:
 
 
 def alive(pids: str | Path) -> list[int]:
-    """Those that are still there, if only as zombies."""
+    """Return the recorded processes that exist, including zombies."""
     return [pid for pid in written(pids) if is_alive(pid)]
 
 
@@ -31,7 +31,7 @@ def is_alive(pid: int) -> bool:
 
 
 def is_running(pid: int) -> bool:
-    """Whether it is there and no zombie: what init inherits, it reaps when it likes."""
+    """Return whether a process exists and is no zombie; init may reap orphans late."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -39,11 +39,11 @@ def is_running(pid: int) -> bool:
 
 
 def descendants(ancestor: int) -> set[int]:
-    """All that came of a process and still has a parent among them."""
+    """Return the descendants of a process."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            with suppress(OSError):  # it has just ended
+            with suppress(OSError):  # the process has just ended
                 parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
     found = {ancestor}
     while more := {pid for pid, parent in parents.items() if parent in found} - found:

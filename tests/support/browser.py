@@ -1,4 +1,4 @@
-"""Chromium without a window, told what to do over its debugging protocol."""
+"""Headless Chromium, controlled over its debugging protocol."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import aiohttp
 
-EVIL = "evil.example"  # a name that its owner made to point at this machine
+EVIL = "evil.example"  # a public name that resolves to this machine
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
@@ -20,7 +20,7 @@ def find_browser() -> str | None:
 
 
 class Browser:
-    """One page; `faults` are the errors, refused loads and uncaught exceptions that its console shows."""
+    """One page; `faults` has the errors, refused loads and uncaught exceptions in its console."""
 
     def __init__(self, *, program: str, folder: Path) -> None:
         self.faults: list[str] = []
@@ -65,7 +65,7 @@ class Browser:
         return await self._answers[number]
 
     async def value(self, script: str) -> Any:
-        """What an expression comes to in the page, awaited if it is a promise."""
+        """Return the value of an expression in the page; await a promise."""
         answer = await self.ask("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")

@@ -1,4 +1,4 @@
-"""Builders of jobs, each of which takes only what a test is about, and the ways to put them into stores."""
+"""Builders of jobs with defaults, and functions that store them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def make_job(
     now: int = NOW,
     seq: int = 0,
 ) -> Job:
-    """A waiting job, submitted at `now` to run `delay` seconds later."""
+    """Return a waiting job, submitted at `now` to run `delay` seconds later."""
     job = jobs.new(
         kind=kind,
         queue=queue,
@@ -64,22 +64,22 @@ def make_job(
     return job._replace(seq=seq)
 
 
-def make_running(*, now: int = NOW, **asked: Any) -> Job:
-    """A job in its first attempt, begun at `now`."""
-    return make_job(now=now, **asked).start(now)
+def make_running(*, now: int = NOW, **fields: Any) -> Job:
+    """Return a job whose first attempt started at `now`."""
+    return make_job(now=now, **fields).start(now)
 
 
-def make_ended(state: State, *, now: int = NOW, **asked: Any) -> Job:
-    """A job that came to a final state at `now`."""
+def make_ended(state: State, *, now: int = NOW, **fields: Any) -> Job:
+    """Return a job that reached a final state at `now`."""
     match state:
         case State.SUCCEEDED:
-            return make_running(now=now, **asked).finish(Outcome(End.SUCCEEDED), now)
+            return make_running(now=now, **fields).finish(Outcome(End.SUCCEEDED), now)
         case State.FAILED:
-            return make_running(now=now, **asked).finish(make_failure(retryable=False), now)
+            return make_running(now=now, **fields).finish(make_failure(retryable=False), now)
         case State.CANCELLED:
-            return make_job(now=now, **asked).cancel(now)
+            return make_job(now=now, **fields).cancel(now)
         case State.EXPIRED:
-            return make_job(now=now, **asked).expire(now)
+            return make_job(now=now, **fields).expire(now)
         case _:
             raise ValueError(f"{state.word} is not a final state")
 
@@ -90,20 +90,20 @@ def make_failure(
     return Outcome(end, error=Error(type, message, retryable), delay=delay)
 
 
-def make_new_job(*, on_conflict: OnConflict = OnConflict.REJECT, **asked: Any) -> NewJob:
-    return NewJob(make_job(**asked), on_conflict)
+def make_new_job(*, on_conflict: OnConflict = OnConflict.REJECT, **fields: Any) -> NewJob:
+    return NewJob(make_job(**fields), on_conflict)
 
 
 async def put(store: Store, *jobs: Job, now: int = NOW) -> list[Job]:
-    """Store jobs as they are, whatever their state, and return them with their `seq`."""
+    """Store jobs in any state, and return them with their `seq`."""
     receipt = await store.add([NewJob(job) for job in jobs], now=now)
     assert set(statuses(receipt)) <= {AddStatus.ADDED}
     return [entry.job for entry in receipt.entries if entry is not None]
 
 
-async def put_one(store: Store, *, now: int = NOW, **asked: Any) -> Job:
+async def put_one(store: Store, *, now: int = NOW, **fields: Any) -> Job:
     """Store a waiting job, submitted at `now`."""
-    (job,) = await put(store, make_job(now=now, **asked), now=now)
+    (job,) = await put(store, make_job(now=now, **fields), now=now)
     return job
 
 
@@ -118,7 +118,7 @@ def statuses(receipt: Receipt) -> list[AddStatus | None]:
 
 
 async def count_both(store: Store) -> tuple[dict[Group, int], dict[Group, int]]:
-    """What a store says that it holds, and what it holds."""
+    """Return the counts that a store reports and the actual ones."""
     counted = {group: jobs for group, jobs in store.counts().items() if jobs}
     stored = Counter(job.group for job in await store.list(ALL))
     waiting = Counter(queue for queue, _, state in stored.elements() if state is State.SCHEDULED)

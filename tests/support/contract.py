@@ -1,4 +1,4 @@
-"""The OpenAPI document as a judge: what of an answer, or of a body that was taken, it does not allow."""
+"""Checks responses and accepted bodies against the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d
 
 
 class Contract:
-    """Knows the subset of JSON Schema that the document uses; a keyword it does not know is an error, not a pass."""
+    """Knows the subset of JSON Schema that the document uses; an unknown keyword is an error."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = document
@@ -52,7 +52,7 @@ class Contract:
             self._check_body(answer["content"][media]["schema"], media, body)
 
     def check_request(self, method: str, path: str, media: str, body: bytes) -> None:
-        """Hold a body that was taken against the document, which must not be stricter than the service."""
+        """Check an accepted body against the document, which must not be stricter than the service."""
         operation = self.operation(method, path)
         if operation is not None and body and "requestBody" in operation:
             self._check_body(operation["requestBody"]["content"][media]["schema"], media, body)
@@ -66,7 +66,7 @@ class Contract:
         return None
 
     def faults(self, value: object, schema: Mapping[str, Any], at: str = "") -> Iterator[str]:
-        """Say where a value is not what a schema allows."""
+        """Yield the places where a value does not match a schema."""
         for keyword, wish in schema.items():
             match keyword:
                 case "$ref":
@@ -163,7 +163,7 @@ def _is_type(value: object, wish: str | list[str]) -> bool:
 
 
 def _is_met(keyword: str, wish: Any, value: Any) -> bool:
-    """Whether a single value meets a keyword; one for another type of value is met."""
+    """Return whether a value meets a keyword; keywords for other types are met."""
     if keyword in _SAYS_NOTHING or keyword in _FOR_OTHERS:
         return True
     number, text = isinstance(value, (int, float)), isinstance(value, str)

@@ -1,4 +1,4 @@
-"""What one request or one job costs, exactly: calls of our Python functions, and statements of the database."""
+"""The exact cost of a request or job: calls of our Python functions, and SQL statements."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OURS = f"{SOURCE}/"
 
 
 class Costs:
-    """Counts while `counted` is open; the calls of all threads that began under `watching`."""
+    """Counts while `counted` is open, in all threads started under `watching`."""
 
     def __init__(self) -> None:
         self.calls: Counter[CodeType] = Counter()
@@ -49,7 +49,7 @@ class Costs:
             self._is_open = False
 
     def begin_again(self) -> None:
-        """Forget what was counted until now."""
+        """Reset the counts."""
         self.calls.clear()
         self.statements.clear()
 
@@ -58,7 +58,7 @@ class Costs:
         return self.calls.total()
 
     def table(self) -> str:
-        """The calls by function, for whoever looks for what has been added."""
+        """Return the calls by function, to find added ones."""
         named = {f"{code.co_filename.removeprefix(OURS)}:{code.co_qualname}": n for code, n in self.calls.items()}
         return "\n".join(f"{number:4} {name}" for name, number in sorted(named.items()))
 

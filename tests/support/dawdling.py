@@ -1,4 +1,4 @@
-"""A store in memory that takes its time, a different one each time, before it does something and before it says so."""
+"""A memory store with random delays before each operation and before its return."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class DawdlingStore(FaultyStore):
         return [*self._jobs.values()]
 
     def copy_from(self, other: DawdlingStore) -> None:
-        """Begin with what is stored there, as a service does after the one before it was killed."""
+        """Take over the contents of another store, as a service does after a kill."""
         self._jobs, self._last_seq = other._jobs.copy(), other._last_seq
         self._recount()
 
-    async def add(self, new_jobs: Sequence[NewJob], *, now: Instant, **asked: Any) -> Receipt:
+    async def add(self, new_jobs: Sequence[NewJob], *, now: Instant, **options: Any) -> Receipt:
         await self._before("add")
-        receipt = await super().add(new_jobs, now=now, **asked)
+        receipt = await super().add(new_jobs, now=now, **options)
         await self._after("add")
         return receipt
 

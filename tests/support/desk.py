@@ -1,4 +1,4 @@
-"""A scheduler and what it works with, on virtual time; nobody takes jobs out of the lanes."""
+"""A scheduler and its neighbours on virtual time; no worker takes jobs from the lanes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RETRY = make_retry()
 
 
 class Desk:
-    """The product's engine, of which only what brings jobs to their lanes is started, and recovery."""
+    """The real engine, with only recovery and the duties that bring jobs to their lanes."""
 
     def __init__(self, *, clock: VirtualClock, jobs: JobsSection | None = None, **settings: QueueSettings) -> None:
         self.clock = clock
@@ -46,7 +46,7 @@ class Desk:
         self.tidying, self.refill, self.overdue = self.engine.tidying, self.engine.refill, self.engine.overdue
         self.rechecks = self.engine.rechecks
         self.duties = [self.engine.duties[name] for name in ("scheduler", "refill", "overdue", "recovery")]
-        self.laps = 0  # of the scheduler that looked at the agenda
+        self.laps = 0  # of the scheduler, with pops of the agenda
         self.handed_over: list[tuple[int, int]] = []
         self._note_laps()
         self._note_handing_over()
@@ -58,7 +58,7 @@ class Desk:
             self.laps += 1
             return pop(now, limit)
 
-        self.agenda.pop = noting  # type: ignore[method-assign]  # seen by the scheduler alone
+        self.agenda.pop = noting  # type: ignore[method-assign]  # only the scheduler calls it
 
     def _note_handing_over(self) -> None:
         put = self.lanes.put
@@ -70,18 +70,18 @@ class Desk:
         self.lanes.put = noting  # type: ignore[method-assign]  # as above
 
     async def load(self) -> None:
-        """Take over what is stored, as the service does when it starts."""
+        """Load the stored jobs, as the service does at its start."""
         await self.recovery.load()
         await self.refill.load()
 
-    async def add(self, **asked: Any) -> Job:
-        job = await put_one(self.store, now=self.clock.now(), retry=RETRY, **asked)
+    async def add(self, **fields: Any) -> Job:
+        job = await put_one(self.store, now=self.clock.now(), retry=RETRY, **fields)
         assert job.wakes_at is not None
         self.agenda.add(job.wakes_at, job.seq)
         return job
 
     async def save(self, job: Job) -> Job:
-        """Store a change, and do what the service does then."""
+        """Store a change and apply it as the service does."""
         before = await self.read(job)
         (verdict,) = await self.store.save([job])
         assert verdict.is_saved

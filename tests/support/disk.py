@@ -1,4 +1,4 @@
-"""A disk that fails on purpose, beneath SQLite: the n-th write or sync, before its work or after it."""
+"""A faulty disk under SQLite: fails the n-th write or sync, before or after its work."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ NAME, USUAL = "faulty", sqlite_file.CHECKSUMS
 
 
 class FaultyDisk(apsw.VFS):
-    """Counts operations; each asks `fault` for an error to raise, with its kind, its file's name and its number.
+    """Counts operations; calls `fault` for each with its kind, file name and number, and raises the error it returns.
 
-    Kinds: "write", "written" (that is: after it), "sync", "synced", "read".
+    Kinds: "write", "written" (after a write), "sync", "synced", "read".
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class FaultyDisk(apsw.VFS):
 
     @contextmanager
     def held(self, kind: str) -> Iterator[threading.Event]:
-        """Keep operations of a kind waiting; what comes back is set when one does."""
+        """Block operations of a kind; return an event that is set when one waits."""
         is_held, may_go = threading.Event(), threading.Event()
 
         def fault(met: str, _: str, __: int) -> None:
@@ -73,10 +73,10 @@ class FaultyFile(apsw.VFSFile):
 
 @contextmanager
 def faulty_disk() -> Iterator[FaultyDisk]:
-    """While it lasts, stores are opened on it."""
+    """Open stores on a faulty disk inside this context."""
     assert sqlite_file.has_checksum_vfs()
     disk = FaultyDisk()
-    sqlite_file.CHECKSUMS = NAME  # a constant to all others
+    sqlite_file.CHECKSUMS = NAME  # a constant for all other code
     try:
         yield disk
     finally:
@@ -85,7 +85,7 @@ def faulty_disk() -> Iterator[FaultyDisk]:
 
 
 def fail_once(disk: FaultyDisk, kind: str, *, nth: int = 1) -> None:
-    """Let the n-th operation of a kind from now on fail, and all others work."""
+    """Fail only the n-th operation of a kind from here on."""
     seen = 0
 
     def fault(met: str, _: str, __: int) -> Exception | None:
@@ -97,7 +97,7 @@ def fail_once(disk: FaultyDisk, kind: str, *, nth: int = 1) -> None:
 
 
 def io_error() -> apsw.IOError:
-    """What SQLite makes of EIO."""
+    """Return the error that SQLite raises for EIO."""
     error = apsw.IOError("disk I/O error")
-    error.extendedresult = apsw.SQLITE_IOERR_WRITE  # type: ignore[attr-defined]  # set by apsw when it is its own
+    error.extendedresult = apsw.SQLITE_IOERR_WRITE  # type: ignore[attr-defined]  # apsw sets it on its own errors
     return error

@@ -1,4 +1,4 @@
-"""The service without its HTTP side, on virtual time, with kinds and a store of the test."""
+"""The service without HTTP, on virtual time, with kinds and a store from the test."""
 
 from __future__ import annotations
 
@@ -59,38 +59,40 @@ class Engine:
         self.store.broken.clear()
         await self.node.stop()
 
-    async def submit(self, **asked: Any) -> Job:
-        (job,) = await self.submit_all([asked])
+    async def submit(self, **fields: Any) -> Job:
+        (job,) = await self.submit_all([fields])
         return job
 
-    async def submit_many(self, number: int, **asked: Any) -> list[Job]:
-        return await self.submit_all([asked] * number)
+    async def submit_many(self, number: int, **fields: Any) -> list[Job]:
+        return await self.submit_all([fields] * number)
 
-    async def submit_all(self, asked: list[dict[str, Any]]) -> list[Job]:
+    async def submit_all(self, submissions: list[dict[str, Any]]) -> list[Job]:
         now = self.clock.now()
-        receipt = await self.node.services.jobs.add([NewJob(make_job(now=now, **one)) for one in asked], now=now)
+        receipt = await self.node.services.jobs.add(
+            [NewJob(make_job(now=now, **fields)) for fields in submissions], now=now
+        )
         return [entry.job for entry in receipt.entries if entry is not None]
 
     async def read(self, job: Job) -> Job:
         return (await self.store.get([job.seq]))[job.seq]
 
     async def states(self) -> dict[State, int]:
-        """How many jobs there are of each state."""
+        """Return the number of jobs per state."""
         jobs = await self.store.list(Query(limit=MANY))
         states = [job.state for job in jobs]
         return {state: states.count(state) for state in sorted(set(states))}
 
     async def until(self, condition: Callable[[], bool], *, within: float = 60.0, step: float = 0.001) -> None:
-        """Let time pass until something holds; in steps of 0 the loop turns and time stands still."""
+        """Let time pass until a condition holds; with a step of 0 the loop turns but time does not advance."""
         async with asyncio.timeout(within):
-            while not condition():  # noqa: ASYNC110 - what is waited for has no event, and the time is virtual
+            while not condition():  # noqa: ASYNC110 - the condition has no event, and the time is virtual
                 await asyncio.sleep(step)
 
     async def until_final(self, job: Job, *, within: float = 100_000.0) -> Job:
         return await self.node.services.jobs.wait(job.id, within)
 
     def assert_all_given_back(self) -> None:
-        """Nobody holds a slot, a worker or a label any more."""
+        """Check that no slot, worker or label is in use."""
         lanes, workers = self.node.engine.lanes._lanes.values(), self.node.engine.workers
         assert [(lane.running, lane.due, lane.sublanes, lane.keys) for lane in lanes] == [(0, 0, {}, {})] * len(lanes)
         assert workers.running == 0

@@ -1,4 +1,4 @@
-"""How many examples property tests try: the usual number, times ERELONG_EXAMPLES of the environment."""
+"""The number of examples in property tests: the default times ERELONG_EXAMPLES from the environment."""
 
 from __future__ import annotations
 

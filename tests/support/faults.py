@@ -1,4 +1,4 @@
-"""A store in memory that can be slow and can fail."""
+"""A memory store that can be slow and can fail."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Hook = Callable[[str], Awaitable[None]]
 
 
 class FaultyStore(MemoryStore):
-    """Calls of a method named in `broken` raise; one in `held` waits before, one in `answers_held` after its work.
+    """Methods named in `broken` raise; those in `held` wait before their work, those in `answers_held` after it.
 
-    A job given to `refuse` is one that the method can never deal with.
+    A method always fails for jobs given to `refuse`.
     """
 
     def __init__(self) -> None:
@@ -33,20 +33,20 @@ class FaultyStore(MemoryStore):
         self.exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
 
     def fill_disk(self) -> None:
-        """From now on nothing can be written."""
+        """Fail all later writes with a full disk."""
         self.broken |= dict.fromkeys(("add", "claim", "save", "finish"), StorageFull("the disk is full"))
 
     def refuse(self, method: str, *seqs: int) -> None:
-        """Let every call of a method fail that is about one of these jobs."""
+        """Fail every call of a method for one of these jobs."""
         self.refused.setdefault(method, set()).update(seqs)
 
     def hold(self, method: str) -> asyncio.Event:
-        """Keep the calls of a method waiting until the event is set."""
+        """Make calls of a method wait until the event is set."""
         self.held[method] = asyncio.Event()
         return self.held[method]
 
     def hold_answer(self, method: str) -> asyncio.Event:
-        """Do the work of a method, and keep its caller waiting until the event is set."""
+        """Do the work of a method, but make its caller wait until the event is set."""
         self.answers_held[method] = asyncio.Event()
         return self.answers_held[method]
 

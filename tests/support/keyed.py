@@ -1,4 +1,4 @@
-"""A service with keys, and clients that each have one."""
+"""A service with API keys, and a client for each."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ PULL = {"resize": KindSettings(pull=True)}
 
 
 class Keys:
-    """Keys by name, in clear as clients have them, and as the settings do."""
+    """API keys by name: in clear for clients, and as settings."""
 
     def __init__(self) -> None:
         self.texts: dict[str, str] = {}
         self._entries: dict[str, ApiKey] = {}
 
     def add(self, name: str, *scopes: Scope, queues: Sequence[str] | None = None, rate: Rate | None = None) -> Keys:
-        """Make a key; without scopes it has all."""
+        """Make a key, by default with all scopes."""
         text = self.texts[name] = new_key()
         self._entries[name] = ApiKey(
             sha256=fingerprint_of(text),
@@ -38,7 +38,7 @@ class Keys:
 
 
 class Keyed:
-    """A running service whose clients have keys."""
+    """A running service whose clients use API keys."""
 
     def __init__(self, *, service: Served, keys: Keys) -> None:
         self.service = service
@@ -46,7 +46,7 @@ class Keyed:
 
     @contextmanager
     def using(self, name: str | None) -> Iterator[Served]:
-        """The service as the client with this key sees it, or (None) one without a key."""
+        """Call the service with this key, or without one (None)."""
         before, self.service.key = self.service.key, None if name is None else self.keys.texts[name]
         try:
             yield self.service
@@ -55,6 +55,6 @@ class Keyed:
 
 
 async def serve_keyed(serve: Serve, keys: Keys, *, allow_anonymous: bool = False, open_metrics: bool = True) -> Keyed:
-    """Start a service with these keys, and with a pull kind."""
+    """Start a service with these keys and a pull kind."""
     settings = keys.settings(allow_anonymous=allow_anonymous, open_metrics=open_metrics)
     return Keyed(service=await serve(auth=settings, declared=PULL), keys=keys)

@@ -1,4 +1,4 @@
-"""A kind of work made of a function of the test, which notes what it was given."""
+"""A kind that runs a function of the test and records its attempts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def lasting(seconds: float, result: bytes | None = None) -> Work:
 
 
 def raising(*errors: BaseException | None) -> Work:
-    """Raise one after another, the last again and again; None: succeed."""
+    """Raise each error in turn and then repeat the last; None succeeds."""
     left = list(errors)
 
     async def work(_: Attempt) -> None:
@@ -44,7 +44,7 @@ def raising(*errors: BaseException | None) -> Work:
 
 
 class FakeRunner:
-    """Calls `work`, and counts; `let_go` ends what `swallow` keeps running. `kind` makes it run a kind."""
+    """Calls `work` and counts; `let_go` ends attempts in `swallow`. `kind` returns a kind that it runs."""
 
     abandoned = 0
 

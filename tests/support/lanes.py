@@ -1,4 +1,4 @@
-"""Lanes to put jobs into and take them out of, by hand."""
+"""Lanes that a test fills and empties itself."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def make_lanes(
     pull_kinds: Collection[str] = (),
     pollers: Pollers | None = None,
 ) -> Lanes:
-    """Lanes as the engine makes them; jobs of the kind echo run here."""
+    """Make lanes as the engine does; jobs of the kind echo run here."""
     waiters = Waiters(limit=100, lifecycle=Lifecycle())
     return Lanes(
         config=queues,
@@ -58,15 +58,15 @@ class Bench:
         self.running: dict[int, Slot] = {}
         self._last_seq = 0
 
-    def put(self, *, delay: float = 0.0, tenant: str | None = None, **asked: Any) -> Job:
+    def put(self, *, delay: float = 0.0, tenant: str | None = None, **fields: Any) -> Job:
         self._last_seq += 1
         labels = None if tenant is None else {"tenant": tenant}
-        job = make_job(delay=delay, labels=labels, seq=self._last_seq, retry=RETRY, **asked)
+        job = make_job(delay=delay, labels=labels, seq=self._last_seq, retry=RETRY, **fields)
         self.lanes.put(peek_at(job))
         return job
 
     def take(self, limit: int = 1_000_000) -> list[int]:
-        """Start what may start; their numbers."""
+        """Start jobs that may start; return their seqs."""
         slots = self.lanes.take(limit)
         self.running |= slots
         return list(slots)
@@ -79,12 +79,12 @@ class Bench:
         self.running.clear()
 
     def run_dry(self) -> list[int]:
-        """Start one after another, each ending before the next starts."""
-        begun: list[int] = []
+        """Run all jobs one after another; return their seqs."""
+        started: list[int] = []
         while slots := self.lanes.take(1):
-            begun += slots
+            started += slots
             self.lanes.release(*slots.values())
-        return begun
+        return started
 
     def assert_empty(self) -> None:
         for lane in self.lanes._lanes.values():

@@ -1,7 +1,7 @@
-"""A program that is erelong with one schema version more: `serve …` as ever, or `open FILE`.
+"""erelong with one more schema version: `serve …` as usual, or `open FILE`.
 
-KILL_AT=n in the environment kills it before the n-th statement of a migration, KILL_WITHIN=n after n thousand steps of
-SQLite within them.
+KILL_AT=n in the environment kills it before the n-th statement of a migration; KILL_WITHIN=n kills it after n thousand
+SQLite steps inside the statements.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ STEPS = 1_000
 
 
 def install() -> None:
-    """Make this process the next version."""
+    """Turn this process into the next version."""
     migrations.MIGRATIONS = (*migrations.MIGRATIONS, migrations.Migration(VERSION, STATEMENTS))
     sql.SCHEMA_VERSION = VERSION
     sql.SCHEMA += ";".join((STATEMENTS[0], STATEMENTS[3], f"PRAGMA user_version = {VERSION}"))
 
 
 def open_database(path: Path) -> None:
-    """Migrate a database, and leave it."""
+    """Migrate a database and exit."""
     file = DatabaseFile(path=path, durability="full", reserve=0)
     file.open()
     file.close()
 
 
 def _arm() -> None:
-    """Kill this process in the middle of a migration, if the environment says so."""
+    """Kill this process during a migration, if the environment says so."""
     apply = migrations._apply
     at, within = int(os.environ.get("KILL_AT", "-1")), int(os.environ.get("KILL_WITHIN", "-1"))
 

@@ -1,4 +1,4 @@
-"""The service as it really runs: a process of its own on a free port, its data, settings and log in one folder."""
+"""The service as a real process on a free port, with its data, settings and log in one folder."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class NotReadyError(Exception):
 
 
 class Ended(NamedTuple):
-    """What is left of a process that is over."""
+    """The result of an ended process."""
 
     code: int
     seconds: float
 
 
 class ServiceProcess:
-    """One folder that services are started on, one after another; `url` is where the last one listens.
+    """A folder for services that start one after another; `url` is the address of the last one.
 
-    `config` is the text of its settings; modules that they name are looked for in the folder. `settings` are laid
-    over them, as by the environment: {"workers.grace": "0.5"}; `environment` is laid over the test's own. The service
-    is that of the checkout `root`; `is_installed`: run from its folder, as where the package is installed. `port` stays
-    the same over restarts; 0 takes a free one at each start.
+    `config` is the text of its settings; modules they name are found in the folder. `settings` override it like
+    environment variables: {"workers.grace": "0.5"}; `environment` extends that of the test. The service runs from the
+    checkout `root`; with `is_installed`, from its folder like an installed package. `port` stays the same over
+    restarts; 0 takes a free one at each start.
     """
 
     def __init__(
@@ -70,13 +70,13 @@ class ServiceProcess:
         self.configure(config)
 
     def configure(self, config: str) -> None:
-        """Write the settings, for the next start or SIGHUP."""
+        """Write the settings for the next start or SIGHUP."""
         self._config.write_text(config)
 
     # life
 
     def start(self) -> float:
-        """Start the service and wait until it answers; how many seconds that took comes back."""
+        """Start the service and wait until it responds; return how many seconds that took."""
         began = time.perf_counter()
         self.launch()
         while (url := self._listens_at()) is None:
@@ -93,7 +93,7 @@ class ServiceProcess:
         return time.perf_counter() - began
 
     def launch(self) -> None:
-        """Start the service and do not wait for it."""
+        """Start the service without waiting for it."""
         self._log_start = self._log.stat().st_size if self._log.exists() else 0
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("ERELONG_")}
         given = {f"ERELONG_{name.upper().replace('.', '__')}": value for name, value in self._settings.items()}
@@ -112,13 +112,13 @@ class ServiceProcess:
         self._running.send_signal(number)
 
     def kill(self) -> None:
-        """End it as a crash would, wherever it stands."""
+        """Kill it, as a crash at any point would."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def stop(self, timeout: float = 30.0) -> Ended:
-        """Ask it to end and wait for that."""
+        """Request a stop and wait for it."""
         self.signal(signal.SIGTERM)
         return self.wait(timeout)
 
@@ -138,7 +138,7 @@ class ServiceProcess:
         return self._process is not None and self._process.poll() is None
 
     def log_text(self) -> str:
-        """What this process, not those before it, has written."""
+        """Return the log of the current process without that of earlier ones."""
         with self._log.open("rb") as log:
             log.seek(self._log_start)
             return log.read().decode(errors="replace")
@@ -168,12 +168,12 @@ class ServiceProcess:
         for line in self.log_text().splitlines():
             try:
                 yield orjson.loads(line)
-            except orjson.JSONDecodeError:  # words for people, or a line half written
+            except orjson.JSONDecodeError:  # plain text, or an incomplete line
                 continue
 
 
 def cpu_seconds(pid: int) -> float:
-    """The CPU time that the threads of a process have used so far; those that have ended may be left out."""
+    """Return the CPU time of the threads of a process; ended threads may be missing."""
     threads = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/schedstat")]
     if threads:
         return sum(int(thread.split()[0]) for thread in threads) / 1e9

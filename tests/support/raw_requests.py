@@ -1,4 +1,4 @@
-"""Requests as no proper client sends them: a corpus to answer, and to mutate."""
+"""A corpus of malformed requests to send and to mutate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BOMB = gzip.compress(b" " * 20_000_000)
 
 
 class RawAnswer(NamedTuple):
-    """One answer as it came over the wire."""
+    """One response as received."""
 
     status: int
     headers: dict[str, str]
@@ -40,7 +40,7 @@ def packed(encoding: bytes, body: bytes, method: bytes = b"POST") -> bytes:
 
 
 CORPUS = {
-    # what is no request at all
+    # not HTTP requests
     "nothing": b"",
     "empty lines": b"\r\n\r\n\n\n",
     "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"x" * 50,
@@ -119,7 +119,7 @@ CORPUS = {
     "unknown Expect of no route": get(b"/nope", b"Expect: nothing\r\n"),
     "no text in Expect": get(b"/livez", b"Expect: \xff\r\n"),
     "Expect": post(b"Expect: 100-continue\r\n", LENGTH),
-    # where a body ends
+    # body lengths
     "length and chunks": post(LENGTH, CHUNKED, body=b"0\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n"),
     "chunks and length": post(CHUNKED, LENGTH, body=b"f\r\n" + JOB + b"\r\n0\r\n\r\n"),
     "two lengths": post(LENGTH, b"Content-Length: 16\r\n"),
@@ -148,7 +148,7 @@ CORPUS = {
     "no body": post(LENGTH, body=b""),
     "body of a GET": get(b"/livez", b"Content-Length: 5\r\n") + b"hello",
     "body of a HEAD": get(b"/livez", b"Content-Length: 5\r\n", method=b"HEAD") + b"hello",
-    # one after another
+    # pipelined requests
     "many at once": get() * 200,
     "noise after a request": get() + b"\0\0\0\r\n\r\n",
     "noise after a body": post(LENGTH) + b"\xff" * 100,
@@ -179,7 +179,7 @@ CORPUS = {
 
 
 def mutated(request: bytes, chance: random.Random) -> bytes:
-    """A request with some of its bytes flipped, cut, doubled, or replaced by parts of others."""
+    """Return a request with some bytes flipped, cut, doubled, or replaced by parts of others."""
     text = bytearray(request[:4_000])
     for _ in range(chance.randint(1, 4)):
         at = chance.randrange(len(text) + 1)
@@ -202,7 +202,7 @@ _CORPUS = [*CORPUS.values()]
 
 
 def answers_in(text: bytes) -> list[RawAnswer]:
-    """The answers that came over one connection; it must hold nothing else, but the last may be cut short."""
+    """Return the responses on one connection. It must have no other bytes, but the last may be truncated."""
     answers = []
     while text:
         head, _, text = text.partition(b"\r\n\r\n")
@@ -210,7 +210,7 @@ def answers_in(text: bytes) -> list[RawAnswer]:
         version, status, _ = first.split(" ", 2)
         assert version in ("HTTP/1.1", "HTTP/1.0", "HTTP/0.9"), first
         headers = dict(line.split(": ", 1) for line in lines)
-        has_body = not text.startswith(b"HTTP/")  # answers to HEAD have a length and none
+        has_body = not text.startswith(b"HTTP/")  # responses to HEAD have a length and no body
         length = int(headers.get("Content-Length", "0")) if has_body else 0
         answers.append(RawAnswer(int(status), headers, text[:length]))
         text = text[length:]
@@ -218,7 +218,7 @@ def answers_in(text: bytes) -> list[RawAnswer]:
 
 
 def check_raw(answer: RawAnswer) -> None:
-    """Hold an answer to a bad request against the contract."""
+    """Check the response to a bad request against the contract."""
     assert answer.status < 500, answer
     if answer.status == 100:
         return

@@ -1,6 +1,6 @@
-"""Makes the database that tests keep of the newest schema version: python -m tests.support.schema_file.
+"""Makes the test database of the newest schema version: python -m tests.support.schema_file.
 
-Run once when a schema version is released, and the file is never changed: later versions must open it for ever.
+Run it once when a schema version is released. The file never changes, since all later versions must open it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OVERRIDE = Override(b'{"concurrency":3}', Pause(NOW, "ops", "deploy"))
 
 
 async def fill(store: SqliteStore) -> None:
-    """Store jobs in every state, and one of everything else."""
+    """Store jobs in every state, and one of each other record."""
     labelled = {"tenant": "t1", "env": "prod"}
     await put(
         store,
@@ -43,7 +43,7 @@ async def fill(store: SqliteStore) -> None:
     claimed = (await store.claim([job.seq for job in jobs], now=NOW)).jobs
     lent = claimed[5].lease_out("token", NOW + 30 * SECOND)
     await store.save([lent, claimed[4].cancel(NOW, "too late")])
-    await store.add([NewJob(make_job(key="k3", delay=3_600), OnConflict.REPLACE)], now=NOW)  # which still runs
+    await store.add([NewJob(make_job(key="k3", delay=3_600), OnConflict.REPLACE)], now=NOW)  # stays running
     await store.finish(
         [
             Ending(claimed[0], Outcome(End.SUCCEEDED, result=b'{"a":1}'), NOW + 1),
@@ -56,8 +56,8 @@ async def fill(store: SqliteStore) -> None:
     await store.override("mail", OVERRIDE)
 
 
-def told(job: Job) -> dict[str, Any]:
-    """A job as it is kept beside the file, in JSON."""
+def described(job: Job) -> dict[str, Any]:
+    """Return a job as JSON for the file next to the database."""
     return {name: value.decode() if isinstance(value, bytes) else value for name, value in job._asdict().items()}
 
 
@@ -69,7 +69,7 @@ async def main() -> None:
         jobs = await store.get(range(1, 100))
         await store.close()
         expected = Path(folder) / "jobs.json"
-        expected.write_bytes(orjson.dumps([told(job) for job in jobs.values()], option=orjson.OPT_INDENT_2))
+        expected.write_bytes(orjson.dumps([described(job) for job in jobs.values()], option=orjson.OPT_INDENT_2))
         FOLDER.mkdir(exist_ok=True)
         with tarfile.open(FOLDER / f"{sql.SCHEMA_VERSION}.tar.gz", "w:gz") as archive:
             for name in ("erelong.db", "erelong.db.mark", "erelong.db.claims", "jobs.json"):

@@ -1,4 +1,4 @@
-"""The real service behind a real socket on virtual time, and a client that holds each answer against the document."""
+"""The service on a real socket and virtual time, and a client that checks each response against the document."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _contracts: dict[bytes, Contract] = {}
 
 
 class Answer(NamedTuple):
-    """What came back."""
+    """One response."""
 
     status: int
     headers: CIMultiDictProxy[str]
@@ -51,18 +51,18 @@ class Answer(NamedTuple):
 
     @property
     def code(self) -> str:
-        """The code of the problem that it tells."""
+        """Return the code of its problem."""
         code: str = self.json["code"]
         return code
 
     @property
     def pointers(self) -> list[str]:
-        """The places that a 422 names."""
+        """Return the pointers of a 422."""
         return [fault["pointer"] for fault in self.json["errors"]]
 
 
 class ServedStore(FaultyStore):
-    """Can fail and be slow in all that the API calls."""
+    """A store that can fail and be slow in every method the API calls."""
 
     async def add(self, new_jobs: Sequence[NewJob], **others: Any) -> Receipt:
         await self._before("add")
@@ -78,10 +78,9 @@ class ServedStore(FaultyStore):
 
 
 class Served:
-    """A running service; `parts` is its inside, `call` the way in that clients have, with `key` if that is set.
+    """A running service; `node` has its parts, and `call` sends requests, with `key` if that is set.
 
-    Kinds: echo, http, endless, which runs until it is stopped, and those that are given as handlers or `declared` as
-    settings do.
+    Kinds: echo, http, endless (runs until stopped), those given as handlers, and those `declared` as in settings.
     """
 
     def __init__(
@@ -122,7 +121,7 @@ class Served:
         return self
 
     async def _get_contract(self) -> Contract:
-        """The document as a judge: to make it takes longer than most tests, so those of the same kinds share it."""
+        """Return the contract; tests with the same kinds share one, since making it is slower than most tests."""
         kinds = orjson.dumps({name: handler.params_schema for name, handler in self.node.kinds.items()})
         kinds += b" %d" % self.node.config.auth.open_metrics
         if kinds not in _contracts:
@@ -148,7 +147,7 @@ class Served:
         type: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Ask for a path as it stands; `json` is sent as JSON, `data` as it is."""
+        """Send a request for an encoded path; `json` is sent as JSON, `data` unchanged."""
         url = URL(f"http://127.0.0.1:{self.port}{path}", encoded=True)
         body = data if json is None else orjson.dumps(json)
         media = type or ("application/json" if isinstance(body, bytes) else None)
@@ -161,31 +160,31 @@ class Served:
             self._contract.check_request(method, path, media, orjson.dumps(json))
         return answer
 
-    async def get(self, path: str, **asked: Any) -> Answer:
-        return await self.call("GET", path, **asked)
+    async def get(self, path: str, **options: Any) -> Answer:
+        return await self.call("GET", path, **options)
 
-    async def post(self, path: str, json: Any = None, **asked: Any) -> Answer:
-        return await self.call("POST", path, json, **asked)
+    async def post(self, path: str, json: Any = None, **options: Any) -> Answer:
+        return await self.call("POST", path, json, **options)
 
-    async def patch(self, path: str, json: Any = None, **asked: Any) -> Answer:
-        return await self.call("PATCH", path, json, **asked)
+    async def patch(self, path: str, json: Any = None, **options: Any) -> Answer:
+        return await self.call("PATCH", path, json, **options)
 
-    async def put(self, path: str, json: Any = None, **asked: Any) -> Answer:
-        return await self.call("PUT", path, json, **asked)
+    async def put(self, path: str, json: Any = None, **options: Any) -> Answer:
+        return await self.call("PUT", path, json, **options)
 
-    async def delete(self, path: str, **asked: Any) -> Answer:
-        return await self.call("DELETE", path, **asked)
+    async def delete(self, path: str, **options: Any) -> Answer:
+        return await self.call("DELETE", path, **options)
 
-    async def stream(self, *lines: Any, **asked: Any) -> Answer:
-        """Send lines as NDJSON: bytes as they are, all else as JSON."""
+    async def stream(self, *lines: Any, **options: Any) -> Answer:
+        """Send lines as NDJSON: bytes unchanged, other values as JSON."""
         texts = [line if isinstance(line, bytes) else orjson.dumps(line) for line in lines]
-        return await self.post("/v1/jobs/batch", data=b"\n".join(texts), type=NDJSON, **asked)
+        return await self.post("/v1/jobs/batch", data=b"\n".join(texts), type=NDJSON, **options)
 
     async def raw(self, request: bytes) -> bytes:
-        """Send bytes that no proper client would; all that comes until the connection is closed."""
+        """Send raw bytes; return all bytes received until the connection is closed."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         answer = b""
-        with suppress(ConnectionError):  # what is closed while we still send is reset
+        with suppress(ConnectionError):  # a connection closed while we send is reset
             writer.write(request)
             while part := await reader.read(65_536):
                 answer += part
@@ -194,7 +193,7 @@ class Served:
         return answer
 
     async def submit(self, **fields: Any) -> dict[str, Any]:
-        """Store a job, of the kind echo if none is given."""
+        """Store a job, by default of the kind echo."""
         answer = await self.post("/v1/jobs", {"kind": "echo", **fields})
         assert answer.status == 201, answer.body
         job: dict[str, Any] = answer.json
@@ -207,7 +206,7 @@ class Served:
         return job
 
     async def until(self, id: str, *states: str) -> dict[str, Any]:
-        """The job as soon as it is in one of the states."""
+        """Return the job as soon as it is in one of the states."""
         job = await self.job(id)
         while job["state"] not in states:
             answer = await self.get(f"/v1/jobs/{id}?wait=60", headers={"If-None-Match": f'"{job["version"]}"'})

@@ -1,4 +1,4 @@
-"""A store in memory of which one write fails: the n-th, before it has done anything or after all is done."""
+"""A memory store whose n-th write fails, before or after its work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Fault(StrEnum):
-    """How a write fails. A full disk is known to have changed nothing, so it has no `after`."""
+    """How a write fails. A full disk changes nothing, so it has no `after`."""
 
     FULL = "full disk"
     BEFORE = "I/O error, not done"
@@ -25,7 +25,7 @@ class Fault(StrEnum):
 
 
 class SweptStore(MemoryStore):
-    """Fails its `nth` write, and no other; `failed` is its name then."""
+    """Fails only its `nth` write; `failed` is the name of that write."""
 
     def __init__(self, *, nth: int, fault: Fault) -> None:
         super().__init__()
@@ -35,11 +35,11 @@ class SweptStore(MemoryStore):
         self.failed = ""
 
     def heal(self) -> None:
-        """Let no more write fail."""
+        """Stop failing writes."""
         self._nth = 0
 
     def left_by_a_crash(self) -> SweptStore:
-        """What the next process finds, whatever this one still does."""
+        """Return a copy for the next process, unaffected by this one."""
         left = SweptStore(nth=0, fault=self._fault)
         left._jobs, left._counts = self._jobs.copy(), self._counts.copy()
         left._overrides, left._records, left._last_seq = self._overrides.copy(), self._records.copy(), self._last_seq
@@ -79,7 +79,7 @@ class SweptStore(MemoryStore):
         if is_it:
             self.failed = name
         if is_it and self._fault is not Fault.AFTER:
-            work.close()  # type: ignore[attr-defined]  # a coroutine, which would complain that nobody awaited it
+            work.close()  # type: ignore[attr-defined]  # a coroutine warns if it is never awaited
             raise StorageFull("no room") if self._fault is Fault.FULL else StoreUnavailable("not written")
         answer = await work
         if is_it:

@@ -1,4 +1,4 @@
-"""Jobs that take the key of a running one, over HTTP."""
+"""Jobs that take over the key of a running job, over HTTP."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NEWER = {"kind": "echo", "key": "k", "on_conflict": "replace", "delay": 1_000}
 
 
 async def begin(service: Served, **fields: Any) -> dict[str, Any]:
-    """The running holder of the key `k`."""
+    """Start a job and return it as the running holder of the key `k`."""
     return await service.submit_into("running", key="k", **fields)
 
 

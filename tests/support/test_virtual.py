@@ -1,4 +1,4 @@
-"""The virtual loop: time costs nothing, I/O and threads are real, and waiting for nothing is an error."""
+"""On the virtual loop waiting is free, I/O and threads are real, and a wait that cannot end is an error."""
 
 import asyncio
 import time
@@ -41,13 +41,13 @@ async def test_timer_a_microsecond_away_is_neither_early_nor_late(clock: Virtual
     for due_at in range(clock.now() + 1, clock.now() + 500):
         reached = loop.create_future()
         loop.call_at((due_at - EPOCH) / 1e6, reached.set_result, None)
-        await asyncio.sleep(0)  # the loop looks at its timers once without a jump: that must not fire this one
+        await asyncio.sleep(0)  # the loop checks its timers once without a jump, which must not fire this one
         await reached
 
         assert clock.now() == due_at
 
 
-async def test_timeout_ends_what_takes_too_long() -> None:
+async def test_timeout_ends_a_slow_task() -> None:
     loop = asyncio.get_running_loop()
 
     with pytest.raises(TimeoutError):
@@ -57,7 +57,7 @@ async def test_timeout_ends_what_takes_too_long() -> None:
     assert loop.time() == pytest.approx(30)
 
 
-async def test_time_stands_still_while_tasks_can_run() -> None:
+async def test_time_does_not_pass_while_tasks_can_run() -> None:
     loop = asyncio.get_running_loop()
     loop.call_later(1e-6, pytest.fail, "a timer fired while tasks were ready")
 
@@ -80,7 +80,7 @@ async def test_step_moves_the_wall_clock_only(clock: VirtualClock) -> None:
     assert loop.time() == 10
 
 
-def test_waiting_for_what_never_comes_is_stuck() -> None:
+def test_wait_that_cannot_end_is_stuck() -> None:
     async def wait_for_nothing() -> None:
         await asyncio.Event().wait()
 
@@ -88,7 +88,7 @@ def test_waiting_for_what_never_comes_is_stuck() -> None:
         runner.run(wait_for_nothing())
 
 
-def test_open_sockets_do_not_hide_that_it_is_stuck() -> None:
+def test_open_sockets_do_not_hide_a_stuck_loop() -> None:
     async def serve_nobody() -> None:
         async with TestServer(web.Application()) as server:
             _, writer = await asyncio.open_connection(server.host, server.port)
@@ -125,7 +125,7 @@ async def test_slow_server_meets_the_client_timeout_in_virtual_time() -> None:
     assert 39 <= loop.time() <= 40
 
 
-async def test_time_stands_still_until_a_thread_is_back() -> None:
+async def test_time_does_not_pass_until_a_thread_returns() -> None:
     loop = asyncio.get_running_loop()
 
     async with asyncio.timeout(1):

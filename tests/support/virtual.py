@@ -1,4 +1,4 @@
-"""Virtual time: an event loop that jumps to its next timer instead of sleeping, and a wall clock on top of it."""
+"""Virtual time: an event loop that jumps to its next timer instead of sleeping, and a wall clock based on it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Ts = TypeVarTuple("_Ts")
 
 
 class Stuck(RuntimeError):
-    """Everything waits, and nothing is left that could end the waiting."""
+    """All tasks wait, and nothing can end the wait."""
 
 
 class VirtualClock:
@@ -30,33 +30,33 @@ class VirtualClock:
         return EPOCH + round(self._loop.time() * 1e6) + self._skew
 
     def step(self, seconds: float) -> None:
-        """Set the wall clock forward, or back if negative; loop.time() does not feel it."""
+        """Step the wall clock forward, or back if negative; loop.time() does not change."""
         self._skew += round(seconds * 1e6)
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop in which waiting takes no time, but work, sockets and threads are real."""
+    """An event loop in which waiting takes no time; work, sockets and threads are real."""
 
     def __init__(self) -> None:
         self._elapsed = 0.0
         self._threads_busy = 0
         super().__init__(_JumpingSelector(loop=self))
-        # It must exceed the rounding error of a float at large virtual times, else a jump ends just short of its
-        # timer for ever; below half a microsecond, the unit of now(), no timer fires before its time.
+        # It must exceed the rounding error of a float at large virtual times; otherwise a jump ends before its
+        # timer and the loop spins. Below half a microsecond (half the unit of now()), no timer fires early.
         self._clock_resolution = 4e-7
 
     def time(self) -> float:
         return self._elapsed
 
     def run_in_executor(self, executor: Executor | None, func: Callable[[*_Ts], _T], *args: *_Ts) -> asyncio.Future[_T]:
-        """Run in a thread; time stands still until it is back, since it would lose any race against a jump."""
+        """Run in a thread; time does not pass until it returns, since it would lose any race against a jump."""
         future = super().run_in_executor(executor, func, *args)
         self._threads_busy += 1
         future.add_done_callback(self._thread_is_back)
         return future
 
     async def shutdown_default_executor(self, *args: float | None) -> None:
-        self._threads_busy += 1  # asyncio joins the threads in a thread it does not count
+        self._threads_busy += 1  # asyncio joins the threads in a thread that is not counted
         try:
             await super().shutdown_default_executor(*args)
         finally:
@@ -66,7 +66,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._threads_busy > 0
 
     def jump(self, seconds: float | None) -> None:
-        """Pass the time until the next timer; None: there is no timer."""
+        """Pass the time until the next timer (None: no timer)."""
         if seconds is None:
             raise Stuck(_describe_waiting(self))
         self._elapsed += seconds
@@ -76,7 +76,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Sockets first; only when none is ready does time pass."""
+    """Selects ready sockets first; time passes only when none is ready."""
 
     def __init__(self, *, loop: VirtualLoop) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ def _describe_waiting(loop: asyncio.AbstractEventLoop) -> str:
     return (
         "nothing is scheduled and no I/O is ready, so nothing can wake "
         + (", ".join(sorted(waiting)) or "the loop")
-        + "; what waits for threads, processes or timerfds needs @pytest.mark.real_loop"
+        + "; tests that wait for threads, processes or timerfds need @pytest.mark.real_loop"
     )
 
 

@@ -210,7 +210,7 @@ async def test_stored_database_of_each_version_is_opened(tmp_path: Path, version
         overrides = await store.overrides()
         counted, stored = await count_both(store)
 
-    told = [schema_file.told(job) for job in jobs.values()]
+    told = [schema_file.described(job) for job in jobs.values()]
     assert [{name: job[name] for name in before} for job, before in zip(told, expected, strict=True)] == expected
     assert {job.state for job in jobs.values()} == {*State}
     assert replay is not None
