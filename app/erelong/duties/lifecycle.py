@@ -1,4 +1,4 @@
-"""The phase of the service: the one state that every part checks before it stops."""
+"""The phase of the service: the single stop state, which every part checks."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ class Workers:
         for worker in list(self._busy.values()):
             self._abandon(worker)
 
-    # questions
+    # queries
 
     @property
     def running(self) -> int:

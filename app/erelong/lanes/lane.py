@@ -99,9 +99,9 @@ class Lane:
         self.turns: dict[str, deque[Sublane]] = {}
         self.keys: dict[int, tuple[str, str]] = {}  # of waiting jobs of pull kinds or with a label
         self.running = 0
-        self.running_by: Counter[str] = Counter()  # label value
+        self.running_by: Counter[str] = Counter()  # by label value
         self.due = 0
-        self.due_for: dict[str, int] = {}  # consumer
+        self.due_for: dict[str, int] = {}  # by consumer
         self.spilled: Spill | None = None
         self.reread: Spill | None = None
         self.is_low = False

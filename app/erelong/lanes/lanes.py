@@ -221,7 +221,7 @@ class Lanes:
             for lanes_of_kind in self._pull_lanes.values():
                 lanes_of_kind.pop(name, None)
 
-    # questions
+    # queries
 
     def due(self, queue: str) -> int:
         lane = self._lanes.get(queue)

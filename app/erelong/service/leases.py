@@ -142,7 +142,7 @@ class Leases:
         self._engine.completer.add(*[Ending(job, Outcome(End.RELEASED), self._now()) for job, _ in claimed])
         self._lanes.release(*[slot for _, slot in claimed])
 
-    # answers
+    # actions of the holder
 
     async def get(self, token: str, caller: Caller = ANYBODY) -> Job:
         """Return the job that a token was given for, if the caller may use its queue."""
