@@ -45,7 +45,7 @@ async def test_attempt_that_outlasts_the_drain_is_released_uncounted(clock: Virt
     assert engine.handler.running == 0
 
 
-async def test_drain_ends_in_time_whatever_handlers_do(clock: VirtualClock) -> None:
+async def test_drain_ends_in_time_for_every_handler(clock: VirtualClock) -> None:
     handler = FakeRunner()
     handler.work = handler.swallow
     engine = Engine(clock=clock, handler=handler, server=ServerSection(drain_timeout=5.0))

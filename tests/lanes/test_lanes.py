@@ -204,7 +204,7 @@ def test_paused_queue_starts_no_job_until_it_is_resumed() -> None:
     bench = Bench()
     bench.lanes.pause("default", True)
     job = bench.put()
-    assert bench.ready.count == 0, "nothing may start, so nobody need look"
+    assert bench.ready.count == 0, "no job may start, so no wake is needed"
     assert bench.take() == []
     assert (bench.lanes.waiting_for(job), bench.lanes.is_paused("default")) == ("pause", True)
     calls = bench.ready.count

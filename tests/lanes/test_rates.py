@@ -56,7 +56,7 @@ def test_rate_allows_a_burst_after_a_quiet_time_and_no_more() -> None:
         bench.put()
     assert len(bench.take()) == 5
     bench.tick += 0.35
-    assert len(bench.take()) == 0, "nobody woke the lane"
+    assert len(bench.take()) == 0, "the lane was not woken"
     bench.lanes.wake()
     assert len(bench.take()) == 3
 

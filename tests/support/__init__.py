@@ -3,7 +3,7 @@
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-"""The root of the repository, whatever the working directory."""
+"""The root of the repository, for any working directory."""
 
 SOURCE = ROOT / "app"
 """The folder that holds the package."""
