@@ -66,7 +66,7 @@ class Writes:
         if beside:
             must_follow(self._write, beside)
         if all(new_job.job.key is None for new_job in new_jobs):
-            entries = self._add_run([new_job.job for new_job in new_jobs])
+            entries = [_MAKE_ADDED((ADDED, job, None)) for job in self._insert([new_job.job for new_job in new_jobs])]
         else:
             entries = [*self._settle(new_jobs, now, is_whole)]
         if record is not None and not any(entry.status is AddStatus.CONFLICT for entry in entries):
@@ -137,8 +137,10 @@ class Writes:
         numbered = [tuple.__new__(Job, (seq, *job[1:])) for seq, job in enumerate(jobs, first)]
         write_jobs(self._write, sql.insert, as_rows(numbered))
         self._counters.deltas.update(map(group_of, numbered))
-        labelled = [job for job in numbered if job.labels is not None]
-        labels = [(name, value, job.seq) for job in labelled for name, value in read_labels(job.labels).items()]
+        labels: list[tuple[str, str, int]] = []
+        for job in numbered:
+            if job.labels is not None:
+                labels += [(name, value, job.seq) for name, value in read_labels(job.labels).items()]
         if labels:
             self._write.executemany(sql.INSERT_LABEL, labels)
         return numbered
