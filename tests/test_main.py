@@ -257,11 +257,11 @@ def test_door_that_is_taken_is_told_with_its_port() -> None:
         port = taken.getsockname()[1]
 
         with pytest.raises(
-            Exit, match=f"cannot listen on 127.0.0.1 port {port}: .*drains, or name another with --port"
+            Exit, match=f"cannot listen on 127.0.0.1 port {port}: .*draining, or choose another port with --port"
         ):
             listen("127.0.0.1", port)
 
 
 def test_door_without_an_address_is_told() -> None:
-    with pytest.raises(Exit, match=r"cannot listen on 203\.0\.113\.7 port 0: [^;]*; name another with --port"):
+    with pytest.raises(Exit, match=r"cannot listen on 203\.0\.113\.7 port 0: [^;]*; choose another port with --port"):
         listen("203.0.113.7", 0)

@@ -26,9 +26,9 @@ from erelong.stores.registry import make_store
 from erelong.telemetry.log import get_logger
 from erelong.telemetry.metrics import Metrics
 from erelong.web.auth import KeyGate
-from erelong.web.fd_limit import Complaints, fitted
+from erelong.web.fd_limit import LoopExceptionHandler, fit_to_fd_limit
 from erelong.web.listener import listen, refuse_open_listener
-from erelong.web.process import heed_signals, run_loop, stop_requested
+from erelong.web.process import handle_signals, run_loop, stop_requested
 from erelong.web.reload import AuthReload
 from erelong.web.router import Router
 from erelong.web.server import Server
@@ -86,7 +86,7 @@ class Node:
             metrics=self.metrics,
             now=now,
         )
-        self.router = Router(faces=[face], metrics=self.metrics, around=tracing)
+        self.router = Router(faces=[face], metrics=self.metrics, wrapper=tracing)
         self._open = AsyncExitStack()
 
     async def start(self) -> None:
@@ -110,7 +110,7 @@ def serve(config: Config, folders: Sequence[Path], config_factory: Callable[[], 
     `config_factory` reads the settings again.
     """
     refuse_open_listener(config)
-    config = fitted(config)
+    config = fit_to_fd_limit(config)
     tracing = make_tracing(os.environ)
     kinds = make_kinds(config, folders=folders)
     try:
@@ -126,9 +126,9 @@ def serve(config: Config, folders: Sequence[Path], config_factory: Callable[[], 
 async def _serve(
     config: Config, config_factory: Callable[[], Config], kinds: Kinds, tracing: Tracing | None
 ) -> Exit | None:
-    metrics, hung_up = Metrics(), Signal()
-    stopping = heed_signals(hung_up)
-    asyncio.get_running_loop().set_exception_handler(Complaints())
+    metrics, hangup = Metrics(), Signal()
+    stopping = handle_signals(hangup)
+    asyncio.get_running_loop().set_exception_handler(LoopExceptionHandler())
     with listen(config.server.host, config.server.port) as listener:  # before anything is started that this may fail
         async with Watchdog(limit=config.log.watchdog, metrics=metrics) as watchdog:
             node = Node(
@@ -140,7 +140,9 @@ async def _serve(
                 tracing=tracing,
             )
             await node.start()
-            reload = Duty(work=AuthReload(gate=node.gate, config_factory=config_factory, told=hung_up), metrics=metrics)
+            reload = Duty(
+                work=AuthReload(gate=node.gate, config_factory=config_factory, requested=hangup), metrics=metrics
+            )
             reload.start()
             try:
                 return await _answer(node, listener, stopping)

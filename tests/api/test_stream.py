@@ -73,7 +73,7 @@ async def test_place_in_a_line_is_not_one_in_the_stream(service: Served) -> None
     details = [line["problem"]["detail"] for line in answer.lines[1:]]
     assert details[0].startswith("the line is not JSON: ")
     assert details[0].endswith(" at column 10")
-    assert details[1] == "the line is nested more than 32 deep"
+    assert details[1] == "the line is nested more than 32 levels deep"
 
 
 async def test_blank_lines_are_ignored_and_the_last_needs_no_end(service: Served) -> None:

@@ -88,7 +88,7 @@ async def test_key_is_read_again_from_the_file_that_a_variable_names(
         ("[auth.keys.b]\nsha256 = 'x'\n", "auth.keys.b.scopes: is needed and not given"),
         ("[auth\n", "is not TOML"),
         ("[server]\nport = 'x'\n", "server.port"),
-        ("", "none is left"),
+        ("", "auth.keys is empty"),
         ("[server]\nhost = '0.0.0.0'\n", "open to others"),
     ],
 )

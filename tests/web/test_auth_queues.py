@@ -39,7 +39,7 @@ async def test_job_for_another_queue_is_refused_with_its_place(keyed: Keyed, fie
 
     assert (answer.status, answer.code, answer.pointers) == (403, "forbidden", ["/queue"])
     queue = fields.get("queue") or "default"
-    assert answer.json["errors"][0]["detail"] == f"{queue!r} is no queue of key 'other', which has other"
+    assert answer.json["errors"][0]["detail"] == f"key 'other' may not use queue {queue!r}; its queues: other"
 
 
 async def test_batch_names_each_job_for_another_queue_and_stores_nothing(keyed: Keyed) -> None:
@@ -196,7 +196,7 @@ async def test_lease_from_another_queue_is_refused_with_its_place(keyed: Keyed) 
         answer = await service.post("/v1/leases", ask)
 
     assert (answer.status, answer.code, answer.pointers) == (403, "forbidden", ["/queues", "/queues"])
-    assert [fault["detail"].split()[0] for fault in answer.json["errors"]] == ["'third'", "'fourth'"]
+    assert [fault["detail"].split()[6] for fault in answer.json["errors"]] == ["'third';", "'fourth';"]
 
 
 async def test_token_of_another_queue_reads_as_one_that_was_never_given(keyed: Keyed) -> None:

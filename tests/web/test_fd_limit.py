@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from erelong.settings.sections import Config, LimitsSection, WebhooksSection
-from erelong.web.fd_limit import RESERVED, Complaints, allowed, fitted
+from erelong.web.fd_limit import RESERVED, LoopExceptionHandler, fit_to_fd_limit, raise_fd_limit
 
 
 @pytest.fixture
@@ -27,16 +27,16 @@ def test_soft_limit_is_raised_to_what_is_wanted() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
 
-    assert allowed(300) == 300
+    assert raise_fd_limit(300) == 300
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == (300, hard)
-    assert allowed(200) == 200
+    assert raise_fd_limit(200) == 200
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == (300, hard)
 
 
 def test_connections_are_as_many_as_asked_where_the_system_allows_them() -> None:
     config = Config(limits=LimitsSection(max_connections=50), webhooks=WebhooksSection(max_connections=10))
 
-    assert fitted(config) == config
+    assert fit_to_fd_limit(config) == config
 
 
 @pytest.mark.parametrize(
@@ -45,9 +45,9 @@ def test_connections_are_as_many_as_asked_where_the_system_allows_them() -> None
 def test_few_descriptors_are_shared_by_clients_and_calls(
     hard: int, clients: int, waiters: int, calls: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("erelong.web.fd_limit.allowed", lambda wanted: min(wanted, hard))
+    monkeypatch.setattr("erelong.web.fd_limit.raise_fd_limit", lambda wanted: min(wanted, hard))
 
-    config = fitted(Config())
+    config = fit_to_fd_limit(Config())
 
     assert (config.limits.max_connections, config.limits.max_waiters) == (clients, waiters)
     assert config.webhooks.max_connections == calls
@@ -56,20 +56,20 @@ def test_few_descriptors_are_shared_by_clients_and_calls(
 
 
 async def test_want_of_descriptors_is_told_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
-    loop, complaints = asyncio.get_running_loop(), Complaints()
+    loop, handle = asyncio.get_running_loop(), LoopExceptionHandler()
     context = {"message": "accept", "exception": OSError(errno.EMFILE, "Too many open files")}
 
     for _ in range(1_000):
-        complaints(loop, context)
+        handle(loop, context)
     await asyncio.sleep(11)
-    complaints(loop, context)
+    handle(loop, context)
 
     assert [record.getMessage() for record in caplog.records] == ["fds_exhausted"] * 2
 
 
 async def test_other_complaints_are_logged_as_ever(caplog: pytest.LogCaptureFixture) -> None:
-    complaints = Complaints()
+    handle = LoopExceptionHandler()
 
-    complaints(asyncio.get_running_loop(), {"message": "a task failed", "exception": ValueError("boom")})
+    handle(asyncio.get_running_loop(), {"message": "a task failed", "exception": ValueError("boom")})
 
     assert [record.levelno for record in caplog.records] == [logging.ERROR]

@@ -76,8 +76,8 @@ async def test_refused_page_is_told_why_and_what_to_do(service: Served) -> None:
     by_site = await service.get("/v1/jobs", headers={"Sec-Fetch-Site": "cross-site"})
 
     assert by_origin.json["detail"] == (
-        "a page of elsewhere asks (Origin: 'https://evil.example'), and only pages of this service may; use /docs, "
-        "type the address in, or leave the header out if this is no browser"
+        "cross-origin request refused (Origin: 'https://evil.example'); use /docs, type the address into the browser, "
+        "or leave the header out if the client is not a browser"
     )
     assert "Sec-Fetch-Site: 'cross-site'" in by_site.json["detail"]
 
@@ -161,9 +161,10 @@ async def test_refused_name_is_told_why_and_what_to_do(serve: Serve) -> None:
     _, here = await ask(await serve(), "evil.example:80")
     _, beyond = await ask(await serve(server=BEYOND, auth=ANONYMOUS), "evil.example:80")
 
-    assert b"without a key only localhost and addresses are answered, not Host: 'evil.example:80'" in here
-    assert b"only addresses, names without a dot, *.local and *.internal are answered" in beyond
-    assert b"ask by address, have the proxy in front send that as Host, or make a key with new-key" in here
+    assert b"refused Host: 'evil.example:80', which a web page may have made to point here" in here
+    assert b"without a key only localhost and addresses are allowed" in here
+    assert b"only addresses, names without a dot, *.local and *.internal are allowed" in beyond
+    assert b"use the address, have the proxy send it as Host, or make a key with new-key" in here
 
 
 async def test_page_under_a_name_made_to_point_here_is_of_no_origin_of_ours(service: Served) -> None:

@@ -29,10 +29,10 @@ class Door:
     """Admits nobody but who says please."""
 
     async def admit(self, request: web.Request, route: Route) -> None:
-        if not self.knows(request, route):
+        if not self.admits(request, route):
             raise Forbidden("say please")
 
-    def knows(self, request: web.Request, _: Route) -> bool:
+    def admits(self, request: web.Request, _: Route) -> bool:
         return "please" in request.headers
 
 

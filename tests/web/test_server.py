@@ -14,7 +14,7 @@ import pytest_asyncio
 from erelong.settings.kinds import KindSettings
 from erelong.settings.queues import QueueSettings
 from erelong.settings.sections import LimitsSection
-from erelong.web.server import MAX_DOORSTEP
+from erelong.web.server import MAX_OVERFLOW
 from tests.support.served import Serve, Served
 
 LIVEZ = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -151,7 +151,7 @@ async def test_probes_are_answered_when_all_are_busy(serve: Serve, connect: Conn
     service = await serve(limits=LimitsSection(max_connections=2))
     for _ in range(2):
         await connect(service, SLOW_BODY)
-    silent = [await connect(service) for _ in range(MAX_DOORSTEP + 10)]
+    silent = [await connect(service) for _ in range(MAX_OVERFLOW + 10)]
 
     line = await connect(service)
     status, body = await line.ask(LIVEZ)

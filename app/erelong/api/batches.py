@@ -20,7 +20,7 @@ from erelong.model.caller import Scope
 from erelong.model.ids import write_id
 from erelong.model.submission import ADDED, CONFLICT, AddResult, NewJob
 from erelong.web.auth import caller_of
-from erelong.web.body import JSON, MAX_NARROW, NDJSON, refuse_wide
+from erelong.web.body import JSON, MAX_NARROW, NDJSON, refuse_many_names
 from erelong.web.connection import client_of
 from erelong.web.problems import REQUEST_ID, STREAM, invalid, problem_line
 from erelong.web.response import AnyReply, json_reply
@@ -143,7 +143,7 @@ class BatchRoutes:
         if size > limit:
             raise Invalid("the job cannot be taken", faults=[Fault("", f"{size} bytes; at most {limit} are taken")])
         if size > MAX_NARROW:
-            refuse_wide(item)
+            refuse_many_names(item)
 
     # streams
 
@@ -160,7 +160,7 @@ class BatchRoutes:
             request.transport.set_write_buffer_limits(high=MAX_UNREAD)
         async for texts in self._bodies.lines(request):
             for start in range(0, len(texts), MAX_GROUP):
-                caller = self._gate.confirm(request, Scope.SUBMIT)  # a stream may outlive its key
+                caller = self._gate.recheck(request, Scope.SUBMIT)  # a stream may outlive its key
                 new_jobs, told = await self._read(texts[start : start + MAX_GROUP], caller, tell)
                 answers = await self._take(new_jobs, told, tell, client_of(request))
                 await self._write(request, response, b"".join(answers))

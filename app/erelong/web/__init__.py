@@ -1,1 +1,1 @@
-"""What every face stands on: connections, routing, auth, bodies, problems."""
+"""The HTTP layer under every face: connections, routing, auth, bodies, problems."""

@@ -1,4 +1,4 @@
-"""The gate: who asks and whether they may, settled before a body is read or a query looked at."""
+"""API keys: authenticates and authorizes callers before the query and the body are read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from erelong.service.jobs import BY_KEY, name_by_key
 from erelong.settings.api_keys import Keyring
 from erelong.telemetry.log import get_logger
 from erelong.web.listener import is_loopback
-from erelong.web.origins import refuse_name, refuse_page
+from erelong.web.origins import refuse_foreign_page, refuse_ownable_host
 from erelong.web.problems import REQUEST_ID
 from erelong.web.router import name_in
 
@@ -32,21 +32,21 @@ log = get_logger(__name__)
 
 
 class KeyGate:
-    """Lets in who may ask. Without keys that is everybody but pages of elsewhere; `allow_anonymous` lets in those
-    without a key beside those with one. `tick` is the monotonic clock.
+    """Admits callers by key. Without keys it admits everyone except foreign web pages; with `allow_anonymous` it also
+    admits callers without a key. `tick` is the monotonic clock.
     """
 
     def __init__(self, *, services: Services, config: Config, tick: Tick) -> None:
         self._services = services
         self._is_local = is_loopback(config.server.host)  # only this machine reaches the service
         self._tick = tick
-        # Strangers must not fill the log; keys of 256 bits need no other defence.
-        self._lines = Bucket(per_second=10 / 60, burst=10)
+        # Strangers must not fill the log. Keys of 256 bits need no other defence.
+        self._log_bucket = Bucket(per_second=10 / 60, burst=10)
         self._unlogged = 0
-        self.take(config.auth)
+        self.apply(config.auth)
 
-    def take(self, settings: AuthSection) -> None:
-        """Admit by these settings from now on."""
+    def apply(self, settings: AuthSection) -> None:
+        """Apply new settings."""
         self.settings = settings
         self._has_keys = bool(settings.keys)
         self._needs_key = self._has_keys and not settings.allow_anonymous
@@ -58,35 +58,35 @@ class KeyGate:
         }
 
     async def admit(self, request: web.Request, route: Route) -> None:
-        """Let in only those whose key has the scope, and only to what is in queues of theirs."""
+        """Raise a problem unless the key has the scope and may use the queue of the request."""
         assert route.scope is not None
         caller = request[CALLER] = self._admit(request, route.scope)
         if caller.queues:
-            await self._confine(request, route.path, caller)
+            await self._refuse_foreign_target(request, route.path, caller)
 
-    def knows(self, request: web.Request, route: Route) -> bool:
-        """Return whether a request would be let in; nobody is refused or counted."""
+    def admits(self, request: web.Request, route: Route) -> bool:
+        """Return whether a request would be admitted, without refusing or counting it."""
         return route.scope is None or self.has_scope(request, route.scope)
 
     def has_scope(self, request: web.Request, scope: Scope) -> bool:
-        """Return whether a request comes with a key, or from somebody, that has a scope."""
+        """Return whether the caller has a scope."""
         try:
-            self.confirm(request, scope)
+            self.recheck(request, scope)
         except (Forbidden, Unauthenticated):
             return False
         return True
 
-    def confirm(self, request: web.Request, scope: Scope) -> Caller:
-        """Return who asks, as it is known by now; refuse a key that is not known any more or lacks the scope."""
-        header = self._meet(request)
+    def recheck(self, request: web.Request, scope: Scope) -> Caller:
+        """Return the caller by the current settings. Refuse a key that is no longer known or lacks the scope."""
+        header = self._authorization(request)
         caller = ANYBODY if header is None else self._keyring.find(_key_of(header))
         if caller is None or scope not in caller.scopes:
-            raise Unauthenticated(f"this key is not good for {scope} any more; {SEND} that is")
+            raise Unauthenticated(f"this key no longer has the scope {scope}; {SEND} with one that has")
         return caller
 
     def _admit(self, request: web.Request, scope: Scope) -> Caller:
         try:
-            header = self._meet(request)
+            header = self._authorization(request)
         except Unauthenticated:
             self._note_failure(request, "no key")
             raise
@@ -97,30 +97,30 @@ class KeyGate:
         if caller is None:
             known = self._keyring.name_of(key)
             self._note_failure(request, f"not the key {known}" if known else "unknown key")
-            raise Unauthenticated(f"this is not a key that is known here; {SEND}, as new-key printed it")
+            raise Unauthenticated(f"unknown key; {SEND} with a key as `new-key` printed it")
         bucket = self._buckets.get(caller.name)
         wait = bucket.take(self._tick()) if bucket is not None else 0.0
         if wait > 0:
             raise RateLimited(
-                f"key {caller.name!r} asks more often than its rate; wait as Retry-After says", retry_after=wait
+                f"key {caller.name!r} is over its request rate; wait as Retry-After says", retry_after=wait
             )
         if scope not in caller.scopes:
             has = ", ".join(sorted(caller.scopes))
-            raise Forbidden(f"this needs the scope {scope}; key {caller.name!r} has {has}")
+            raise Forbidden(f"this call needs the scope {scope}; key {caller.name!r} has {has}")
         return caller
 
-    def _meet(self, request: web.Request) -> str | None:
-        """What holds a key, or None if none is needed."""
-        refuse_page(request)
+    def _authorization(self, request: web.Request) -> str | None:
+        """Return the header with the key, or None if no key is needed."""
+        refuse_foreign_page(request)
         header = request.headers.get(hdrs.AUTHORIZATION) if self._has_keys else None
         if header is None:
             if self._needs_key:
-                raise Unauthenticated(f"this needs a key; {SEND}")
-            refuse_name(request, is_local=self._is_local)
+                raise Unauthenticated(f"this call needs a key; {SEND}")
+            refuse_ownable_host(request, is_local=self._is_local)
         return header
 
-    async def _confine(self, request: web.Request, path: str, caller: Caller) -> None:
-        """What is of another queue does not exist for a key that is limited to some."""
+    async def _refuse_foreign_target(self, request: web.Request, path: str, caller: Caller) -> None:
+        """Refuse jobs, leases and queues outside the key's queues as if they did not exist."""
         if "{id}" in path:
             name = name_in(request)
             is_key = name.startswith(BY_KEY)
@@ -131,7 +131,7 @@ class KeyGate:
             self._services.queues.refuse_foreign(name_in(request), caller)
 
     def _note_failure(self, request: web.Request, reason: str) -> None:
-        if self._lines.take(self._tick()) > 0:
+        if self._log_bucket.take(self._tick()) > 0:
             self._unlogged += 1
             return
         unlogged, self._unlogged = self._unlogged, 0
@@ -144,12 +144,14 @@ def caller_of(request: web.Request) -> Caller:
 
 
 def refuse_foreign(caller: Caller, pointer: str, *queues: str) -> None:
-    """Refuse work for queues, named at the pointer, that are not the caller's."""
+    """Refuse the queues that the caller may not use; `pointer` is where the request names them."""
     foreign = caller.foreign(queues)
     if foreign:
         has = ", ".join(sorted(caller.queues))
-        faults = [Fault(pointer, f"{queue!r} is no queue of key {caller.name!r}, which has {has}") for queue in foreign]
-        raise Forbidden("the key is not good for this queue", faults=faults)
+        faults = [
+            Fault(pointer, f"key {caller.name!r} may not use queue {queue!r}; its queues: {has}") for queue in foreign
+        ]
+        raise Forbidden("the key may not use this queue", faults=faults)
 
 
 def _key_of(header: str) -> str:

@@ -1,4 +1,4 @@
-"""Reading what clients send: bounded in size, depth and time, and strictly JSON."""
+"""Reads request bodies: strict JSON, bounded in size, depth and time."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 NDJSON = "application/x-ndjson"
-ENCODINGS = "the Content-Encoding is not taken here; send the body plain, or as gzip or deflate"
-LEAST_RATE = 16_384  # bytes a second of a body that is slow
-MAX_WHOLE = 16  # times `max_batch_body` is what all bodies that are not whole yet may take
-MAX_VALUES = 300_000  # in one body: to parse more would keep all others waiting
-MAX_NARROW = 8_192  # bytes in which the names are too few to matter
-MAX_NAMES = 100  # of an object whose names are known; each that is not costs ten times what it took to parse it
+ENCODINGS = "unsupported Content-Encoding; send the body uncompressed, or as gzip or deflate"
+LEAST_RATE = 16_384  # bytes a second that a slow body must reach
+MAX_WHOLE = 16  # incomplete bodies together may take this many times `max_batch_body`
+MAX_VALUES = 300_000  # in one body: parsing more would block the loop for too long
+MAX_NARROW = 8_192  # bytes: a smaller body has too few names to matter
+MAX_NAMES = 100  # of an object with known names: reporting an unknown name costs far more than parsing it
 FREE = frozenset({"params", "result"})  # objects that may have any names
 CLOSE = {"Connection": "close"}
 UNREADABLE = (BadHttpMessage, web.RequestPayloadError)
@@ -36,56 +36,56 @@ class Bodies:
     def __init__(self, *, limits: LimitsSection, timeout: float) -> None:
         self._limits = limits
         self._timeout = timeout
-        self._max_body, self._max_depth = limits.max_body, limits.max_depth  # a model is slow to ask
-        self._held = 0  # bytes of bodies that are not whole yet
+        self._max_body, self._max_depth = limits.max_body, limits.max_depth  # attributes of a model are slow
+        self._held = 0  # bytes of incomplete bodies
 
     async def json(
         self, request: web.Request, *, max_size: int | None = None, types: tuple[str, ...] = (JSON,), wrapped: int = 0
     ) -> Any:
-        """The body as JSON; its outer `wrapped` levels do not count as depth."""
+        """Return the body as JSON. Its outer `wrapped` levels do not count as depth."""
         if not request.body_exists:
-            raise MalformedJson("there is no body; send a JSON object")
+            raise MalformedJson("the request has no body; send a JSON object")
         _check_type(request, types)
         limit = max_size or self._max_body
-        whole = request.content.is_eof()  # all of it is here: the usual case needs no timer
+        whole = request.content.is_eof()  # the usual case, which needs no timer
         return self.parse(_take(request, limit) if whole else await self._gather(request, limit), wrapped)
 
     async def json_if_any(self, request: web.Request, *, max_size: int | None = None) -> Any:
-        """The body as JSON; none as an empty object."""
+        """Return the body as JSON, or an empty object if there is none."""
         return await self.json(request, max_size=max_size) if request.body_exists else {}
 
     def parse(self, body: bytes, wrapped: int = 0, what: str = "body") -> Any:
-        """A body or a `what`, as JSON."""
+        """Return text as JSON; `what` names it in errors."""
         if len(body) > MAX_VALUES and body.count(b",") > MAX_VALUES:
-            raise TooLarge(f"the {what} has more than {MAX_VALUES} commas, and so values; send it in parts")
+            raise TooLarge(f"the {what} has more than {MAX_VALUES} commas, so too many values; send it in parts")
         try:
             value = orjson.loads(body)
         except orjson.JSONDecodeError as error:
-            raise MalformedJson(f"the {what} is not JSON: {error.msg} at {_place(error)}") from None
+            raise MalformedJson(f"the {what} is not JSON: {error.msg} at {_position(error)}") from None
         limit = self._max_depth + wrapped
         if body.count(b"{") + body.count(b"[") > limit and _is_deeper(value, limit):
-            raise MalformedJson(f"the {what} is nested more than {limit} deep")
+            raise MalformedJson(f"the {what} is nested more than {limit} levels deep")
         if len(body) > MAX_NARROW:
-            refuse_wide(value)
+            refuse_many_names(value)
         return value
 
     async def lines(self, request: web.Request) -> AsyncIterator[list[bytes | None]]:
-        """The lines of a stream, as many as have come together; None stands for one that is too long."""
+        """Yield the lines of a stream in groups as they arrive. None stands for a line that is too long."""
         limit = self._max_body
         rest = b""
         is_skipping = False
         async for chunk in self._chunks(request):
             *lines, rest = (rest + chunk).split(b"\n")
-            found: list[bytes | None] = [line if len(line) <= limit else None for line in lines]
-            if is_skipping and found:
-                found[0] = None
+            complete: list[bytes | None] = [line if len(line) <= limit else None for line in lines]
+            if is_skipping and complete:
+                complete[0] = None
                 is_skipping = False
             if len(rest) > limit:
                 is_skipping, rest = True, b"x"
             elif is_skipping:
                 rest = b"x"
-            if found:
-                yield found
+            if complete:
+                yield complete
         if rest.strip() or is_skipping:
             yield [None if is_skipping else rest]
 
@@ -105,44 +105,46 @@ class Bodies:
             self._held -= len(parts)
 
     def _refuse_too_much(self) -> None:
-        most = MAX_WHOLE * self._limits.max_batch_body
-        if self._held > most:
-            raise Overloaded(f"{most} bytes of bodies are being read; send this one again", headers=CLOSE)
+        limit = MAX_WHOLE * self._limits.max_batch_body
+        if self._held > limit:
+            raise Overloaded(
+                f"the service is reading {limit} bytes of request bodies; send this request again", headers=CLOSE
+            )
 
     async def _chunks(self, request: web.Request, least_rate: int = 0) -> AsyncIterator[bytes]:
-        """What comes, as it comes: never nothing for `body_timeout`, and at `least_rate` after that time."""
-        patience, tick = self._timeout, asyncio.get_running_loop().time
-        late_at = tick() + patience
+        """Yield chunks as they arrive. Raise `BodyTimeout` after `body_timeout` without a byte or below the rate."""
+        timeout, tick = self._timeout, asyncio.get_running_loop().time
+        late_at = tick() + timeout
         while not request.content.at_eof():
             try:
-                async with asyncio.timeout(min(patience, late_at - tick()) if least_rate else patience):
+                async with asyncio.timeout(min(timeout, late_at - tick()) if least_rate else timeout):
                     chunk = await request.content.readany()
                 if least_rate:
                     late_at += len(chunk) / least_rate
             except TimeoutError:
                 pace = f", or less than {least_rate} bytes a second" if least_rate else ""
-                raise BodyTimeout(f"no byte of the body came for {patience:g} s{pace}", headers=CLOSE) from None
+                raise BodyTimeout(f"no byte of the body came for {timeout:g} s{pace}", headers=CLOSE) from None
             except UNREADABLE as error:
                 raise _unreadable(request, error) from None
             yield chunk
 
 
-def refuse_wide(value: Any) -> None:
-    """Refuse an object of very many names before each of them is looked at."""
+def refuse_many_names(value: Any) -> None:
+    """Refuse an object with very many names before each name is checked."""
     if not isinstance(value, dict):
         return
     parts = {f"/{name}": part for name, part in value.items() if name not in FREE} if len(value) <= MAX_NAMES else {}
     for pointer, part in {"": value, **parts}.items():
         if isinstance(part, dict) and len(part) > MAX_NAMES:
-            faults = [Fault(pointer, f"{len(part)} names; none of what is taken here has more than {MAX_NAMES}")]
-            raise Invalid("the request cannot be taken", faults=faults)
+            faults = [Fault(pointer, f"{len(part)} names; an object here has at most {MAX_NAMES}")]
+            raise Invalid("invalid request", faults=faults)
 
 
 def _check_type(request: web.Request, types: tuple[str, ...]) -> None:
     given = request.headers.get(hdrs.CONTENT_TYPE)
     if given is not None and given not in types and request.content_type not in types:
-        raise UnsupportedMediaType(f"Content-Type {given!r} is not taken here; send {' or '.join(types)}")
-    encoding = request.headers.get(hdrs.CONTENT_ENCODING)  # those that the library does not know it leaves as they are
+        raise UnsupportedMediaType(f"unsupported Content-Type {given!r}; send {' or '.join(types)}")
+    encoding = request.headers.get(hdrs.CONTENT_ENCODING)  # aiohttp passes on unknown ones undecoded
     if encoding is not None and encoding.lower() not in ("gzip", "deflate", "identity"):
         raise UnsupportedMediaType(ENCODINGS)
 
@@ -162,13 +164,13 @@ def _too_large(limit: int) -> TooLarge:
 
 
 def _unreadable(request: web.Request, error: Exception) -> MalformedJson:
-    request.content.feed_eof()  # or the library reads on after the answer, meets the error again and logs it
-    detail = f"the body cannot be read: {type(error).__name__}; is its encoding what the headers say?"
+    request.content.feed_eof()  # otherwise aiohttp reads on after the response, hits the error again and logs it
+    detail = f"the body cannot be read: {type(error).__name__}; check that its encoding matches the headers"
     return MalformedJson(detail, headers=CLOSE)
 
 
-def _place(error: orjson.JSONDecodeError) -> str:
-    """Where the parser stopped. In one line by its column alone: a line of a stream is not the first of that."""
+def _position(error: orjson.JSONDecodeError) -> str:
+    """Return where the parser stopped. One line gets only a column: in a stream its number would be wrong."""
     column = f"column {error.colno}"
     return column if error.lineno == 1 else f"line {error.lineno}, {column}"
 

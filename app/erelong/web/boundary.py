@@ -1,4 +1,4 @@
-"""The boundary that every request passes: an id, leave, and an answer, whatever happens."""
+"""The boundary around every route: gives a request its id, checks access, and turns any exception into a response."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from erelong.telemetry.metrics import Metrics
     from erelong.web.face import Answer, Face, Route
 
-CLIENT_GONE = 499  # nobody reads it; the metrics show it
+CLIENT_GONE = 499  # only the metrics show it
 
 log = get_logger(__name__)
 
 
 def bounded(route: Route, face: Face, metrics: Metrics) -> Answer:
-    """Put the boundary around the answer of a route."""
+    """Return the handler of a route with the boundary around it."""
     requests, path = metrics.requests.values, route.path
 
     async def answer(request: web.Request) -> AnyReply:
@@ -33,11 +33,11 @@ def bounded(route: Route, face: Face, metrics: Metrics) -> Answer:
                 await face.gate.admit(request, route)
             if not route.takes_query and request.query_string:
                 faults = [Fault.at([name], unknown(())) for name in dict.fromkeys(request.query)]
-                raise Invalid("this takes no query", faults=faults)
+                raise Invalid("this route takes no query", faults=faults)
             reply = await route.answer(request)
-        except Exception as error:  # noqa: BLE001 - told apart, answered and logged there
+        except Exception as error:  # noqa: BLE001 - sorted, answered and logged there
             reply = await _refuse(request, error, face)
-        if isinstance(reply, Reply):  # else a stream has begun
+        if isinstance(reply, Reply):  # otherwise a stream has begun
             stamp(reply, request_id)
         requests[request.method, path, str(reply.status)] += 1
         if log.has_debug:
@@ -48,12 +48,12 @@ def bounded(route: Route, face: Face, metrics: Metrics) -> Answer:
     return answer
 
 
-async def meet_expectation(request: web.Request, route: Route, face: Face) -> None:
-    """Answer `Expect: 100-continue`, unless the caller will be refused and need not send the body."""
-    is_asked = request.version == HttpVersion11 and request.headers[hdrs.EXPECT].lower() == "100-continue"
-    if is_asked and (route.scope is None or face.gate.knows(request, route)):
+async def answer_expect(request: web.Request, route: Route, face: Face) -> None:
+    """Answer `Expect: 100-continue` unless the caller will be refused and need not send the body."""
+    is_expected = request.version == HttpVersion11 and request.headers[hdrs.EXPECT].lower() == "100-continue"
+    if is_expected and (route.scope is None or face.gate.admits(request, route)):
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        request.writer.output_size = 0  # or the answer would seem to have begun
+        request.writer.output_size = 0  # otherwise the response would seem to have begun
 
 
 async def _refuse(request: web.Request, error: Exception, face: Face) -> AnyReply:
@@ -66,7 +66,7 @@ async def _refuse(request: web.Request, error: Exception, face: Face) -> AnyRepl
         case _:
             fields = {"request": request_id, "method": request.method, "path": request.path}
             log.error("request_failed", exc_info=error, **fields)
-            problem = Internal(f"something failed; the log has it as {request_id}")
+            problem = Internal(f"an internal error occurred; find it in the log under request {request_id}")
     stream: web.StreamResponse | None = request.get(STREAM)
     if stream is None:
         return face.renderer.reply(problem, request_id)

@@ -1,4 +1,4 @@
-"""One client's connection: what it may keep us waiting for, and problems for what never becomes a request."""
+"""One client connection: its timeouts and bounds, and problems for input that never becomes a request."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 
 NOWHERE = URL("/")
 VERSIONS = (HttpVersion10, HttpVersion11)
-LEAST_RATE = 16_384  # bytes a second that a client must read of an answer, if it is slow
-MAX_HEADERS = 100  # lines of a request
-LINGER = 2.0  # seconds in which what still comes of a refused body is read, so that the answer is not lost
-HEADS = 4  # times `max_header` is what all headers of a request may take
+LEAST_RATE = 16_384  # bytes a second of a response that a slow client must read
+MAX_HEADERS = 100  # header lines of a request
+LINGER = 2.0  # seconds to go on reading a refused body, so that the response is not lost
+HEAD_FACTOR = 4  # all headers of a request may take this many times `max_header`
 
 log = get_logger(__name__)
 
 
 class Connection(web.RequestHandler):
-    """What the library reads and answers, bounded where it knows no bounds.
+    """An aiohttp connection with the bounds that aiohttp lacks.
 
-    * The head of a request is there `header_timeout` after its first byte, and is no longer than four of the longest
-      headers. A head that comes in one piece, as nearly all do, costs no timer.
-    * An answer is read at `LEAST_RATE`, or the connection is cut; the next request waits for it.
-    * Whoever leaves wakes what waits on its behalf.
+    * The head of a request must arrive within `header_timeout` of its first byte and `HEAD_FACTOR` times `max_header`.
+      A head that arrives in one piece costs no timer.
+    * The client must read a response at `LEAST_RATE`, otherwise the connection is cut.
+    * A client that disconnects wakes the waits made for it.
     """
 
     __slots__ = (
@@ -56,7 +56,7 @@ class Connection(web.RequestHandler):
         super().__init__(
             server,
             loop=asyncio.get_running_loop(),
-            access_log=None,  # type: ignore[arg-type]  # the library takes it so itself, to log nothing
+            access_log=None,  # type: ignore[arg-type]  # aiohttp's own value for no access log
             keepalive_timeout=timeouts.idle_timeout,
             max_line_size=limits.max_header,
             max_field_size=limits.max_header,
@@ -75,7 +75,9 @@ class Connection(web.RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         assert self.transport is not None
-        self.transport.set_write_buffer_limits(high=0)  # so answers wait for, and we hear of, every byte not taken
+        self.transport.set_write_buffer_limits(
+            high=0
+        )  # so a write waits until every byte is sent, and each unsent byte is noticed
         self._connections.admit(self)
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -87,7 +89,7 @@ class Connection(web.RequestHandler):
             event.set()
 
     def reject(self) -> None:
-        """Answer the one request that is taken as `Server` answers those who are too many."""
+        """Answer the only request of this connection with `Server.reject`."""
         self._request_handler = self._connections.reject  # type: ignore[assignment]  # as in `handle_error`
 
     def abort(self) -> None:
@@ -96,10 +98,10 @@ class Connection(web.RequestHandler):
 
     @property
     def is_idle(self) -> bool:
-        """Whether it is between two requests."""
+        """Whether the connection is between two requests."""
         return self._waiter is not None and not self._waiter.done()
 
-    # whoever waits for an answer
+    # waiting clients
 
     @property
     def is_gone(self) -> bool:
@@ -117,7 +119,7 @@ class Connection(web.RequestHandler):
     # heads
 
     def resume_reading(self, resume_parser: bool = True) -> None:
-        """Nearly always nothing has been paused; the library would have its parser look at nothing each time."""
+        """Skip aiohttp's empty parser run in the usual case that nothing was paused."""
         if self._reading_paused:
             super().resume_reading(resume_parser)
 
@@ -130,12 +132,12 @@ class Connection(web.RequestHandler):
             self._begin_head(len(data))
 
     def _begin_head(self, size: int) -> None:
-        """Only a part of a head is here."""
+        """Start the timer of an incomplete head, and bound its size."""
         self._head_size += size
         if self._head_timer is None:
             self._head_timer = self._loop.call_later(self._timeouts.header_timeout, self._give_up_head)
-        if self._head_size > HEADS * self._limits.max_header:
-            limit = HEADS * self._limits.max_header
+        if self._head_size > HEAD_FACTOR * self._limits.max_header:
+            limit = HEAD_FACTOR * self._limits.max_header
             self._refuse(BadHeader(f"the headers are longer than {limit} bytes; send fewer, or shorter ones"))
 
     def _end_head(self) -> None:
@@ -149,7 +151,7 @@ class Connection(web.RequestHandler):
         self._refuse(HeaderTimeout(f"the headers were not complete within {limit:g} s; send them in one piece"))
 
     def _refuse(self, problem: Problem) -> None:
-        """Answer what is no request yet, and end the connection."""
+        """Answer input that is not yet a request, and close the connection."""
         self._end_head()
         if self.transport is None or not self.is_idle:
             return
@@ -163,7 +165,7 @@ class Connection(web.RequestHandler):
         self._connections.note_refused(problem, request_id)
         self.force_close()
 
-    # answers that are not read
+    # slow readers
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -194,30 +196,30 @@ class Connection(web.RequestHandler):
             self._unread_timer.cancel()
             self._unread_timer = None
 
-    # what the library answers by itself
+    # errors found by aiohttp
 
     def _read_target(self, message: RawRequestMessage, *rest: Any) -> BaseRequest:
-        """Make the request; `CONNECT` may come without a target, on which the library would trip, and a version that
-        nobody speaks here would be repeated in the answer.
+        """Make the request. aiohttp would fail on a `CONNECT` without a target, and would repeat an unknown HTTP
+        version in the response.
         """
-        target: URL | None = message.url  # whatever the library says of it
+        target: URL | None = message.url  # aiohttp's annotation leaves out None
         if target is None:
             message = message._replace(url=NOWHERE)
         if message.version not in VERSIONS:
             message = message._replace(version=HttpVersion11, should_close=True)
         return self._make_request(message, *rest)
 
-    def handle_error(  # type: ignore[override]  # of an answer the library asks no more than ours can do
+    def handle_error(  # type: ignore[override]  # aiohttp needs only the methods that Reply has
         self, request: BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> Reply:
-        """Say in our words what the library could not read; anything else that comes here is a fault of ours."""
+        """Return a problem for input that aiohttp could not parse. Any other error here is a bug of ours."""
         if request.writer.output_size > 0:
-            raise ConnectionError("the answer has begun already")
-        if isinstance(exc, UnicodeEncodeError):  # the library repeats an Expect that is no text
-            return self._problem_reply(BadHeader("Expect: this is not text; send 100-continue, or leave it out"))
+            raise ConnectionError("the response has already begun")
+        if isinstance(exc, UnicodeEncodeError):  # aiohttp repeats an Expect that is not text
+            return self._problem_reply(BadHeader("Expect is not text; send 100-continue, or leave the header out"))
         if status != 400:
             log.error("connection_failed", exc_info=exc or False, status=status)
-            return self._problem_reply(Internal("something failed; the log has more"))
+            return self._problem_reply(Internal("an internal error occurred; the log has the details"))
         return self._problem_reply(_refusal(exc, message or ""))
 
     def _problem_reply(self, problem: Problem) -> Reply:
@@ -228,7 +230,7 @@ class Connection(web.RequestHandler):
         return reply
 
     def log_exception(self, *args: Any, **kw: Any) -> None:
-        """What ends a connection; a body that cannot be unpacked, found after the answer, is not our fault."""
+        """Log why a connection ended. A body that cannot be decompressed after the response is the client's fault."""
         error = kw.get("exc_info")
         if isinstance(error, UNREADABLE):
             log.debug("connection_ended", reason=repr(error))
@@ -237,7 +239,7 @@ class Connection(web.RequestHandler):
 
 
 def client_of(request: BaseRequest) -> Connection:
-    """The connection that a request came by."""
+    """Return the connection of a request."""
     connection = request.protocol
     assert isinstance(connection, Connection)
     return connection
@@ -246,9 +248,9 @@ def client_of(request: BaseRequest) -> Connection:
 def _refusal(error: BaseException | None, message: str) -> Problem:
     first = message.strip().partition("\n")[0].rstrip(":")
     if isinstance(error, LineTooLong):
-        return BadHeader(f"a header, or the request line, is too long: {first}")
+        return BadHeader(f"a header or the request line is too long: {first}")
     if isinstance(error, InvalidHeader):
         return BadHeader(f"a header cannot be read: {first}")
     if isinstance(error, ContentEncodingError):
         return UnsupportedMediaType(ENCODINGS)
-    return BadRequest(f"this is not a request of HTTP/1.1: {first}")
+    return BadRequest(f"not an HTTP/1.1 request: {first}")

@@ -18,8 +18,8 @@ Answer = Callable[[web.Request], Awaitable[AnyReply]]
 
 
 class Route(NamedTuple):
-    """One thing that can be asked. `path` may hold names: `/jobs/{id}/cancel`, `/tasks/{task}:run`, and at its end
-    `{rest...}` for a raw tail with the query. `scope` is what a key needs; None: no key is needed.
+    """A method and a path. The path may hold names: `/jobs/{id}/cancel`, `/tasks/{task}:run`, and at its end
+    `{rest...}` for a raw tail with the query. `scope` is the scope that a key needs; None means no key is needed.
     """
 
     method: str
@@ -30,30 +30,30 @@ class Route(NamedTuple):
 
 
 class Gate(Protocol):
-    """Decides who may ask."""
+    """Decides which callers are admitted."""
 
     async def admit(self, request: web.Request, route: Route) -> None:
-        """Let the caller in, or raise the problem with which it is refused."""
+        """Admit the caller, or raise the problem that refuses it."""
         ...
 
-    def knows(self, request: web.Request, route: Route) -> bool:
-        """Return whether a caller would be let in; nobody is refused or counted."""
+    def admits(self, request: web.Request, route: Route) -> bool:
+        """Return whether a caller would be admitted, without refusing or counting it."""
         ...
 
 
 class Renderer(Protocol):
-    """Shows problems in the words of the face."""
+    """Renders problems in the format of the face."""
 
     def reply(self, problem: Problem, request_id: str) -> Reply: ...
 
     def line(self, problem: Problem, request_id: str) -> bytes:
-        """Show a problem as the last line of a stream that has begun."""
+        """Render a problem as the last line of a stream that has begun."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Face:
-    """What the router serves under a prefix; "" is the face that answers for all paths of no other."""
+    """The routes that are served under a prefix. The face with the prefix "" answers all other paths."""
 
     prefix: str
     routes: Sequence[Route]

@@ -1,4 +1,4 @@
-"""Open files and sockets: how many the process may have, and few words in the log when it has no more."""
+"""The file descriptor limit: raises it, fits the settings to it, and logs its exhaustion sparingly."""
 
 from __future__ import annotations
 
@@ -15,46 +15,46 @@ if sys.platform != "win32":
 if TYPE_CHECKING:
     from erelong.settings.sections import Config
 
-RESERVED = 128  # for the store, the log, processes, and clients that are told that they are too many
-LEAST = 8
-QUIET = 10.0  # seconds between two lines about the same want
+RESERVED = 128  # for the store, the log, processes, and connections beyond `max_connections`
+MIN_CONNECTIONS = 8
+QUIET = 10.0  # seconds between two log lines about exhausted descriptors
 
 log = get_logger(__name__)
 
 
-def allowed(wanted: int) -> int:
-    """Have this many allowed, as far as the system lets us; how many are."""
-    if sys.platform == "win32":  # which knows no such limit
+def raise_fd_limit(wanted: int) -> int:
+    """Raise the limit to `wanted` as far as the system allows; return the limit."""
+    if sys.platform == "win32":  # it has no such limit
         return wanted
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return wanted
-    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    return most
+    raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+    return raised
 
 
-def fitted(config: Config) -> Config:
-    """The settings with no more connections, of clients and to others, than there are descriptors for.
+def fit_to_fd_limit(config: Config) -> Config:
+    """Return the settings with no more connections, in and out, than there are descriptors.
 
-    The share of clients that may be made to wait stays, or those would keep all others out.
+    `max_waiters` shrinks in proportion, otherwise waiting clients could take every connection.
     """
     limits, webhooks = config.limits, config.webhooks
     wanted = limits.max_connections + webhooks.max_connections + RESERVED
-    found = allowed(wanted)
-    if found >= wanted:
+    limit = raise_fd_limit(wanted)
+    if limit >= wanted:
         return config
-    clients = min(limits.max_connections, max(LEAST, (found - RESERVED) // 2))
-    calls = min(webhooks.max_connections, max(LEAST, found - RESERVED - clients))
+    clients = min(limits.max_connections, max(MIN_CONNECTIONS, (limit - RESERVED) // 2))
+    calls = min(webhooks.max_connections, max(MIN_CONNECTIONS, limit - RESERVED - clients))
     waiters = limits.max_waiters * clients // limits.max_connections
     log.warning(
         "fd_limit_low",
-        allowed=found,
+        allowed=limit,
         wanted=wanted,
         max_connections=clients,
         max_waiters=waiters,
         max_calls=calls,
-        remedy=f"ulimit -n {wanted}, or more",
+        remedy=f"raise the limit: ulimit -n {wanted}",
     )
     return config.model_copy(
         update={
@@ -64,16 +64,16 @@ def fitted(config: Config) -> Config:
     )
 
 
-class Complaints:
-    """What the event loop has to say: of descriptors that have run out one line in `QUIET`, not thousands a second."""
+class LoopExceptionHandler:
+    """Handles exceptions of the event loop: logs exhausted descriptors once per `QUIET`, not thousands a second."""
 
     def __init__(self) -> None:
-        self._said_at = -QUIET
+        self._logged_at = -QUIET
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
             loop.default_exception_handler(context)
-        elif loop.time() - self._said_at >= QUIET:
-            self._said_at = loop.time()
+        elif loop.time() - self._logged_at >= QUIET:
+            self._logged_at = loop.time()
             log.warning("fds_exhausted", error=str(error), during=context.get("message"))

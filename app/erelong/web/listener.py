@@ -1,4 +1,4 @@
-"""The door: the address that the service listens on, and whether it may be open to others."""
+"""The listening socket, and the check that it is not open to others by accident."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from erelong.settings.section import ConfigError
 if TYPE_CHECKING:
     from erelong.settings.sections import Config
 
-SEND_BUFFER = 131_072  # bytes of answers that the system keeps for a client, who may not read; else up to 4 MiB
+SEND_BUFFER = 131_072  # bytes of responses that the kernel buffers for a slow client; by default up to 4 MiB
 
 
 def refuse_open_listener(config: Config) -> None:
-    """Anybody who reaches the port may do anything, so beyond this machine that must be said out loud."""
+    """Raise `ConfigError` for a service without keys that listens beyond this machine without `allow_anonymous`."""
     host, auth = config.server.host, config.auth
     if not (is_loopback(host) or auth.keys or auth.allow_anonymous):
         raise ConfigError(
             [
                 f"server.host = {host!r} is open to others and there are no keys: make one (`erelong new-key`), "
                 "or listen on 127.0.0.1, or set [auth] allow_anonymous = true (ERELONG_AUTH__ALLOW_ANONYMOUS=true) "
-                "if only friends can reach it"
+                "if only trusted clients can reach it"
             ]
         )
 
 
 def is_loopback(host: str) -> bool:
-    """A name but localhost is not: it is what the resolver says, and may be another tomorrow."""
+    """Return whether a host is a loopback address or localhost. Other names may resolve differently tomorrow."""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
@@ -38,7 +38,7 @@ def is_loopback(host: str) -> bool:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Take the address; nobody is let in before the site is started."""
+    """Bind the address. No client can connect before the server listens."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -52,8 +52,8 @@ def listen(host: str, port: int) -> socket.socket:
             listener.close()
             raise
     except OSError as error:
-        remedy = "name another with --port"
+        remedy = "choose another port with --port"
         if error.errno == errno.EADDRINUSE:
-            remedy = f"wait for the service that has it, if it drains, or {remedy}"
+            remedy = f"wait if the service that uses it is draining, or {remedy}"
         raise Exit(f"cannot listen on {host} port {port}: {error.strerror}; {remedy}") from error
     return listener

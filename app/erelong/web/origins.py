@@ -1,4 +1,4 @@
-"""Where a request was made: pages of elsewhere must not ask through the browser of somebody who reaches the service."""
+"""Refuses requests that foreign web pages send through the browser of somebody who can reach the service."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 SITE: Final = istr("Sec-Fetch-Site")
 OWN_SITES: Final = ("same-origin", "none")  # none: typed in, or a bookmark
 HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([\w.-]+))(?::[0-9]*)?", re.ASCII)
-UNOWNED: Final = (".local", ".internal")  # what nobody can register
+UNOWNED: Final = (".local", ".internal")  # nobody can register these
 
 
-def refuse_page(request: web.Request) -> None:
-    """Only browsers say where a page is from, no script can change it, and what other clients send is let through.
+def refuse_foreign_page(request: web.Request) -> None:
+    """Refuse a request from a page of another origin. Only browsers send the origin, and scripts cannot change it.
 
-    `Sec-Fetch-Site` goes first, since it holds behind a proxy that changes Host; browsers send it over https and on
-    loopback only.
+    `Sec-Fetch-Site` takes precedence, since it also holds behind a proxy that changes Host. Browsers send it only over
+    https and on loopback.
     """
     headers = request.headers
     site = headers.get(SITE)
@@ -34,29 +34,29 @@ def refuse_page(request: web.Request) -> None:
         return
     is_own = site in OWN_SITES if site else (origin or "").partition("://")[2] == headers.get(hdrs.HOST)
     if not is_own:
-        named = f"{hdrs.ORIGIN}: {origin!r:.200}" if origin is not None else f"{SITE}: {site!r:.200}"
+        source = f"{hdrs.ORIGIN}: {origin!r:.200}" if origin is not None else f"{SITE}: {site!r:.200}"
         raise Forbidden(
-            f"a page of elsewhere asks ({named}), and only pages of this service may; use /docs, type the "
-            "address in, or leave the header out if this is no browser"
+            f"cross-origin request refused ({source}); use /docs, type the address into the browser, or leave the "
+            "header out if the client is not a browser"
         )
 
 
-def refuse_name(request: web.Request, *, is_local: bool) -> None:
-    """Whoever owns a name can make it point here, and the page under it is then of the same origin: so where no key is
-    asked for, the service answers to addresses and to names without an owner. Any browser sends Host.
+def refuse_ownable_host(request: web.Request, *, is_local: bool) -> None:
+    """Refuse a Host that somebody can own. The owner of a name can point it here, and its pages then have the same
+    origin (DNS rebinding). Every browser sends Host.
     """
     host = request.headers.get(hdrs.HOST)
     if host is not None and not _is_safe(host, is_local):
-        taken = "localhost and addresses" if is_local else "addresses, names without a dot, *.local and *.internal"
+        allowed = "localhost and addresses" if is_local else "addresses, names without a dot, *.local and *.internal"
         raise Forbidden(
-            f"without a key only {taken} are answered, not Host: {host!r:.200}, which may be a web page's name made to "
-            "point here; ask by address, have the proxy in front send that as Host, or make a key with new-key"
+            f"refused Host: {host!r:.200}, which a web page may have made to point here; without a key only {allowed} "
+            "are allowed; use the address, have the proxy send it as Host, or make a key with new-key"
         )
 
 
 @lru_cache(maxsize=256)
 def _is_safe(host: str, is_local: bool) -> bool:
-    """On loopback a name without a dot is none: the network a laptop is in says what it means."""
+    """Return whether nobody can own a host. On loopback, the network may resolve even a name without a dot."""
     parts = HOST.fullmatch(host)
     if parts is None:
         return False

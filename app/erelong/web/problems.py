@@ -1,4 +1,4 @@
-"""Problems as clients see them: RFC 9457, with pydantic's findings as JSON pointers that say what to send."""
+"""Renders problems as RFC 9457, with pydantic's errors as JSON pointers and sentences that say what to send."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 CONTENT_TYPE = "application/problem+json"
-GIVEN_ID = istr("X-Request-Id")
+X_REQUEST_ID = istr("X-Request-Id")
 REQUEST_ID = web.RequestKey("request_id", str)
-STREAM = web.RequestKey("stream", web.StreamResponse)  # the answer to a request, once it has begun
-MAX_FAULTS = 20  # of one job: of a batch all jobs are named, and one body can hold thousands of unknown names
+STREAM = web.RequestKey("stream", web.StreamResponse)  # the streamed response, once it has begun
+MAX_FAULTS = 20  # per job: one body can hold thousands of unknown names
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_WISHES = {"model_type": "should be an object", "dict_type": "should be an object"}
+_EXPECTATIONS = {"model_type": "should be an object", "dict_type": "should be an object"}
 
 
 Show = Callable[[Job], dict[str, Any]]
@@ -42,20 +42,20 @@ def make_request_id() -> str:
 
 
 def request_id_of(request: BaseRequest) -> str:
-    """The id that the client gave it, or a new one."""
-    given = request.headers.get(GIVEN_ID)
+    """Return the id that the client sent, or a new one."""
+    given = request.headers.get(X_REQUEST_ID)
     return given if given and _REQUEST_ID.fullmatch(given) else make_request_id()
 
 
 def stamp(reply: Reply, request_id: str) -> Reply:
-    """What every answer carries."""
+    """Add the headers that every response carries."""
     reply.headers["X-Request-Id"] = request_id
     reply.headers["Server"] = "erelong"
     return reply
 
 
 def problem_body(problem: Problem, request_id: str, show: Show | None = None) -> dict[str, Any]:
-    """What is told of a problem; `show` makes the view of a job that goes with it."""
+    """Return a problem as an object; `show` renders the job that belongs to it."""
     body: dict[str, Any] = {
         "type": f"/problems/{problem.code}",
         "title": problem.title,
@@ -80,20 +80,20 @@ def problem_reply(problem: Problem, request_id: str, show: Show | None = None) -
 
 
 def problem_line(problem: Problem, request_id: str, show: Show) -> bytes:
-    """A problem as one line of a stream."""
+    """Return a problem as one line of a stream."""
     return orjson.dumps({"problem": problem_body(problem, request_id, show)}, option=orjson.OPT_APPEND_NEWLINE)
 
 
-class ShowsJobs(Protocol):
-    """Who knows how a face shows a job."""
+class JobViews(Protocol):
+    """Renders a job in the format of a face."""
 
     def view(self, job: Job) -> dict[str, Any]: ...
 
 
 class ProblemRenderer:
-    """Shows problems as RFC 9457 says, with the job that stood in the way."""
+    """Renders problems as RFC 9457, with the conflicting job."""
 
-    def __init__(self, *, jobs: ShowsJobs) -> None:
+    def __init__(self, *, jobs: JobViews) -> None:
         self._jobs = jobs
 
     def reply(self, problem: Problem, request_id: str) -> Reply:
@@ -103,12 +103,12 @@ class ProblemRenderer:
         return problem_line(problem, request_id, self._jobs.view)
 
 
-def invalid(error: ValidationError, shape: type, what: str = "the request cannot be taken") -> Invalid:
+def invalid(error: ValidationError, shape: type, what: str = "invalid request") -> Invalid:
     return Invalid(what, faults=faults_of(error.errors(include_url=False), shape))
 
 
 def faults_of(details: Sequence[ErrorDetails], shape: type) -> list[Fault]:
-    """What is wrong with a value that should have had this shape."""
+    """Return pydantic's errors about a value of this shape as faults."""
     return [
         Fault.at([part for part in detail["loc"] if part != "[key]"], _sentence(detail, shape))
         for detail in details[:MAX_FAULTS]
@@ -123,10 +123,10 @@ def _sentence(detail: ErrorDetails, shape: type) -> str:
             return unknown(names_at(shape, detail["loc"][:-1]))
         case "instant" | "duration" | "field":  # these name the value themselves
             return detail["msg"]
-    return unfit(detail["input"], _wish(detail))
+    return unfit(detail["input"], _expectation(detail))
 
 
-def _wish(detail: ErrorDetails) -> str:
+def _expectation(detail: ErrorDetails) -> str:
     if detail["type"] == "string_pattern_mismatch" and (words := in_words(detail["ctx"]["pattern"])):
         return words
-    return _WISHES.get(detail["type"]) or detail["msg"]
+    return _EXPECTATIONS.get(detail["type"]) or detail["msg"]

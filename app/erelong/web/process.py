@@ -1,4 +1,4 @@
-"""The process around the event loop: its loop, the signals that end it, and what is left on it."""
+"""The process around the event loop: the loop itself, the signals that stop it, and tasks left on it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from erelong.errors import Exit
     from erelong.stores.base import Store
 
-STRAY_GRACE = 0.1  # what follows drain_timeout adds up to less than a second, most of it the workers' RELEASE_GRACE
+STRAY_GRACE = 0.1  # seconds: with RELEASE_GRACE of the workers, shutdown ends within a second of drain_timeout
 
 log = get_logger(__name__)
 
 
 def run_loop(service: Coroutine[Any, Any, Exit | None], loop: str) -> Exit | None:
-    """Run the service on a loop of this name; return why it ended. What does not end then ends with the process."""
+    """Run the service on the named loop; return why it ended. Tasks that do not end are killed with the process."""
     with asyncio.Runner(loop_factory=_loop_factory(loop)) as runner:
         reason = runner.run(service)
         strays = runner.run(end_strays(STRAY_GRACE))
@@ -35,33 +35,33 @@ def run_loop(service: Coroutine[Any, Any, Exit | None], loop: str) -> Exit | Non
             if reason is not None:
                 sys.stderr.write(f"{reason.line}\n")
             sys.stderr.flush()
-            os._exit(reason.code if reason else 0)  # what swallows its cancellation would keep the loop for ever
+            os._exit(reason.code if reason else 0)  # a task that swallows its cancellation would keep the loop running
     return reason
 
 
-def heed_signals(hung_up: Signal) -> asyncio.Event:
-    """Return an event that the first SIGTERM or SIGINT sets; the second one ends the process at once.
+def handle_signals(hangup: Signal) -> asyncio.Event:
+    """Return an event that the first SIGTERM or SIGINT sets. The second signal ends the process at once.
 
-    SIGHUP sets `hung_up`. Where stdin is a terminal, that is gone and the service ends as by SIGTERM; once is enough,
-    since the shell and the kernel may both send it.
+    SIGHUP sets `hangup`. If stdin is a terminal, SIGHUP means that the terminal is gone and drains the service. A
+    second SIGHUP is harmless, since the shell and the kernel may both send one.
     """
     stopping = asyncio.Event()
     is_at_terminal = os.isatty(0)
 
-    def heed(number: int) -> None:
+    def stop(number: int) -> None:
         if stopping.is_set():
             os._exit(128 + number)
         stopping.set()
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, heed, number)
-    loop.add_signal_handler(signal.SIGHUP, stopping.set if is_at_terminal else hung_up.set)
+        loop.add_signal_handler(number, stop, number)
+    loop.add_signal_handler(signal.SIGHUP, stopping.set if is_at_terminal else hangup.set)
     return stopping
 
 
 async def stop_requested(stopping: asyncio.Event, store: Store) -> Exit | None:
-    """Wait for a signal, or for the store to end; return why it did."""
+    """Wait for a signal, or for the store to end; return why the store ended."""
     end_of_store = asyncio.ensure_future(store.end())
     end_of_store.add_done_callback(lambda _: stopping.set())
     await stopping.wait()
@@ -69,7 +69,7 @@ async def stop_requested(stopping: asyncio.Event, store: Store) -> Exit | None:
 
 
 async def end_strays(grace: float) -> int:
-    """Cancel what still runs on this loop, abandoned attempts and what handlers began; return how many do not end."""
+    """Cancel the tasks left on this loop, such as abandoned attempts; return how many do not end."""
     strays = asyncio.all_tasks() - {asyncio.current_task()}
     for task in strays:
         task.cancel()

@@ -15,31 +15,31 @@ if TYPE_CHECKING:
     from erelong.settings.sections import AuthSection, Config
     from erelong.web.auth import KeyGate
 
-NO_KEYS = "auth.keys: none is left, and everybody could do everything: restart to serve without keys"
+NO_KEYS = "auth.keys is empty, which would admit every client: restart the service to serve without keys"
 
 log = get_logger(__name__)
 
 
 class AuthReload:
-    """Gives the gate new settings whenever `told` is set; settings that cannot be used change nothing."""
+    """Reloads the gate's settings whenever `requested` is set. Invalid settings change nothing."""
 
     name = "auth_reload"
 
-    def __init__(self, *, gate: KeyGate, config_factory: Callable[[], Config], told: Signal) -> None:
+    def __init__(self, *, gate: KeyGate, config_factory: Callable[[], Config], requested: Signal) -> None:
         self._gate = gate
         self._make_config = config_factory
-        self.ready = told.wait
+        self.ready = requested.wait
 
     async def lap(self) -> None:
         try:
             after = await asyncio.to_thread(self._read)
         except ConfigError as error:
-            log.error("auth_reload_failed", reason="; ".join(error.problems), effect="the keys of before stay")
+            log.error("auth_reload_failed", reason="; ".join(error.problems), effect="the previous keys stay in use")
             return
         before = self._gate.settings
-        self._gate.take(after.model_copy(update={"open_metrics": before.open_metrics}))
-        late = {"restart_for": "open_metrics"} if after.open_metrics != before.open_metrics else {}
-        log.info("auth_reloaded", keys=len(after.keys), **late)
+        self._gate.apply(after.model_copy(update={"open_metrics": before.open_metrics}))
+        pending = {"restart_for": "open_metrics"} if after.open_metrics != before.open_metrics else {}
+        log.info("auth_reloaded", keys=len(after.keys), **pending)
 
     def _read(self) -> AuthSection:
         config = self._make_config()

@@ -1,4 +1,4 @@
-"""An answer that is whole when it is given: status, headers, body."""
+"""A complete response: status, headers, body."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ BODILESS = (204, 304)
 
 
 class Reply:
-    """What the library asks of an answer, and no more: its own can do much that is not wanted here, for 3 µs each.
+    """A response with only the methods that aiohttp needs; aiohttp's own class is slower.
 
-    The headers are the reply's from then on, and their names are written as they are given.
+    The reply owns `headers` and writes their names as given.
     """
 
     __slots__ = ("_writer", "body", "headers", "keep_alive", "status")
@@ -33,34 +33,34 @@ class Reply:
         self.status = status
         self.body = body
         self.headers = {} if headers is None else headers
-        self.keep_alive: bool | None = None  # until it is known whether the client wants it
+        self.keep_alive: bool | None = None  # None: as the client asks
 
     def force_close(self) -> None:
-        """End the connection after it."""
+        """Close the connection after this response."""
         self.keep_alive = False
 
     async def prepare(self, request: BaseRequest) -> AbstractStreamWriter:
-        """Write the head, which the library keeps until there is a body."""
+        """Write the head; aiohttp holds it until the body follows."""
         if self.keep_alive is None:
             self.keep_alive = request.keep_alive
         is_head, is_old, headers = request.method == hdrs.METH_HEAD, request.version == HttpVersion10, self.headers
         if self.body or not (is_head or self.status in BODILESS):
             headers["Content-Length"] = str(len(self.body))
         headers["Date"] = _date(int(time.time()))
-        if self.keep_alive is is_old:  # what HTTP/1.0 must be told, and what HTTP/1.1
+        if self.keep_alive is is_old:  # not the default of the version
             headers["Connection"] = "keep-alive" if is_old else "close"
         if is_head:
             self.body = b""
         line = LINES.get(self.status) or f"{self.status} "
         self._writer = request.writer
-        await self._writer.write_headers(f"HTTP/1.{request.version.minor} {line}", headers)  # type: ignore[arg-type]  # it goes over the items
+        await self._writer.write_headers(f"HTTP/1.{request.version.minor} {line}", headers)  # type: ignore[arg-type]  # aiohttp only iterates over the items
         return self._writer
 
     async def write_eof(self) -> None:
         await self._writer.write_eof(self.body)
 
 
-AnyReply: TypeAlias = Reply | web.StreamResponse  # the latter for what begins before its end is known
+AnyReply: TypeAlias = Reply | web.StreamResponse  # the latter for streams
 
 
 def json_reply(value: Any, *, status: int = 200) -> Reply:

@@ -1,4 +1,4 @@
-"""Which route a request is for, by its path and method."""
+"""Finds the route of a request by its path and method."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aiohttp import hdrs, web
 
 from erelong.errors import MethodNotAllowed, NoSuchRoute, Problem
 from erelong.telemetry.log import get_logger
-from erelong.web.boundary import bounded, meet_expectation
+from erelong.web.boundary import answer_expect, bounded
 from erelong.web.problems import request_id_of, stamp
 from erelong.web.response import AnyReply
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 NAME = web.RequestKey("name", str)
 NAMES = web.RequestKey("names", dict[str, str])
 METHODS = frozenset(hdrs.METH_ALL)
-PLACE = 3  # of the name in most paths that have one, as in /v1/jobs/{id}/cancel
+NAME_INDEX = 3  # index of the name in most paths with a name, as in /v1/jobs/{id}/cancel
 
 log = get_logger(__name__)
 
 
-class Around(Protocol):
-    """What is put around the answers of all routes."""
+class Wrapper(Protocol):
+    """Wraps the handlers of all routes."""
 
     async def trace(self, request: web.Request, path: str, answer: Answer) -> AnyReply: ...
 
 
-class Way(NamedTuple):
-    """How a route is served."""
+class Endpoint(NamedTuple):
+    """A route with its face and its bounded handler."""
 
     route: Route
     face: Face
@@ -46,56 +46,68 @@ class Pattern(NamedTuple):
 
     shape: re.Pattern[str]
     is_raw: bool
-    ways: dict[str, Way]
+    endpoints: dict[str, Endpoint]
 
 
 class Router:
-    """Serves the routes of all faces. The library's own tries one path after another, each in a coroutine.
+    """Serves the routes of all faces. aiohttp's router would try one path after another, each in a coroutine.
 
-    Paths without a name, and those with one name at `PLACE`, are looked up; others are matched one after another.
+    A dictionary finds paths without a name and paths with one name at `NAME_INDEX`. Other paths are matched one by one.
     """
 
-    def __init__(self, *, faces: Sequence[Face], metrics: Metrics, around: Around | None = None) -> None:
+    def __init__(self, *, faces: Sequence[Face], metrics: Metrics, wrapper: Wrapper | None = None) -> None:
         self._faces = sorted(faces, key=lambda face: -len(face.prefix))
         self._metrics = metrics
-        self._around = around
-        self._fixed: dict[str, dict[str, Way]] = {}  # by path and method
-        self._named: dict[str, dict[str, Way]] = {}  # by path, with a * for the name in it, and method
+        self._wrapper = wrapper
+        self._fixed: dict[str, dict[str, Endpoint]] = {}  # by path and method
+        self._named: dict[str, dict[str, Endpoint]] = {}  # by path, with * for the name, and method
         self._patterns: dict[str, Pattern] = {}
         for face in faces:
             for route in face.routes:
                 self._add(route, face)
 
     def routes(self) -> list[str]:
-        """Return all that is served, as "GET /v1/jobs/{id}"."""
-        tables = [*self._fixed.values(), *self._named.values(), *(pattern.ways for pattern in self._patterns.values())]
-        return [f"{method} {way.route.path}" for ways in tables for method, way in ways.items()]
+        """Return every route, as "GET /v1/jobs/{id}"."""
+        tables = [
+            *self._fixed.values(),
+            *self._named.values(),
+            *(pattern.endpoints for pattern in self._patterns.values()),
+        ]
+        return [f"{method} {endpoint.route.path}" for endpoints in tables for method, endpoint in endpoints.items()]
 
     def serve(self, request: web.Request) -> Awaitable[AnyReply]:
         try:
-            way = self._find(request)
+            endpoint = self._find(request)
         except Problem as problem:
             return self._refuse(request, problem)
-        return self._expected(request, way) if hdrs.EXPECT in request.headers else self._answer(request, way)
+        return (
+            self._answer_expect(request, endpoint)
+            if hdrs.EXPECT in request.headers
+            else self._answer(request, endpoint)
+        )
 
     def _add(self, route: Route, face: Face) -> None:
-        way = Way(route, face, bounded(route, face, self._metrics))
+        endpoint = Endpoint(route, face, bounded(route, face, self._metrics))
         methods = ("GET", "HEAD") if route.method == "GET" else (route.method,)
         parts = route.path.split("/")
         if "{" not in route.path:
-            ways = self._fixed.setdefault(route.path, {})
-        elif route.path.count("{") == 1 and len(parts) > PLACE and re.fullmatch(r"{\w+}", parts[PLACE]):
-            ways = self._named.setdefault("/".join([*parts[:PLACE], "*", *parts[PLACE + 1 :]]), {})
+            endpoints = self._fixed.setdefault(route.path, {})
+        elif route.path.count("{") == 1 and len(parts) > NAME_INDEX and re.fullmatch(r"{\w+}", parts[NAME_INDEX]):
+            endpoints = self._named.setdefault("/".join([*parts[:NAME_INDEX], "*", *parts[NAME_INDEX + 1 :]]), {})
         else:
-            ways = self._patterns.setdefault(route.path, _pattern(route.path)).ways
-        ways.update(dict.fromkeys(methods, way))
+            endpoints = self._patterns.setdefault(route.path, _pattern(route.path)).endpoints
+        endpoints.update(dict.fromkeys(methods, endpoint))
 
-    def _answer(self, request: web.Request, way: Way) -> Awaitable[AnyReply]:
-        return way.answer(request) if self._around is None else self._around.trace(request, way.route.path, way.answer)
+    def _answer(self, request: web.Request, endpoint: Endpoint) -> Awaitable[AnyReply]:
+        return (
+            endpoint.answer(request)
+            if self._wrapper is None
+            else self._wrapper.trace(request, endpoint.route.path, endpoint.answer)
+        )
 
-    async def _expected(self, request: web.Request, way: Way) -> AnyReply:
-        await meet_expectation(request, way.route, way.face)
-        return await self._answer(request, way)
+    async def _answer_expect(self, request: web.Request, endpoint: Endpoint) -> AnyReply:
+        await answer_expect(request, endpoint.route, endpoint.face)
+        return await self._answer(request, endpoint)
 
     async def _refuse(self, request: web.Request, problem: Problem) -> AnyReply:
         request_id = request_id_of(request)
@@ -103,55 +115,55 @@ class Router:
         face = next(face for face in self._faces if request.path.startswith(face.prefix))
         return stamp(face.renderer.reply(problem, request_id), request_id)
 
-    def _find(self, request: web.Request) -> Way:
+    def _find(self, request: web.Request) -> Endpoint:
         method, path = request.method, request.rel_url.path_safe
         fixed = self._fixed.get(path, {})
-        way = fixed.get(method)
-        if way is not None:
-            return way
+        endpoint = fixed.get(method)
+        if endpoint is not None:
+            return endpoint
         name, named = self._look_up(path)
-        way = named.get(method)
-        if way is not None:
+        endpoint = named.get(method)
+        if endpoint is not None:
             request[NAME] = _decoded(name) if "%" in name else name
-            return way
+            return endpoint
         allowed = {*fixed, *named}
         for pattern in self._patterns.values():
             if (match := pattern.shape.fullmatch(request.raw_path if pattern.is_raw else path)) is None:
                 continue
-            if (way := pattern.ways.get(method)) is not None:
+            if (endpoint := pattern.endpoints.get(method)) is not None:
                 names = match.groupdict()
                 request[NAMES] = names if pattern.is_raw else {key: _decoded(name) for key, name in names.items()}
-                return way
-            allowed |= pattern.ways.keys()
+                return endpoint
+            allowed |= pattern.endpoints.keys()
         if not allowed:
-            raise NoSuchRoute(f"nothing is served at {request.path}; /docs shows what is, /openapi.json lists it")
+            raise NoSuchRoute(f"no route {request.path}; /docs and /openapi.json list the routes")
         known = ", ".join(sorted(allowed))
-        detail = f"{method} is not served at {request.path}; use {known}"
+        detail = f"{request.path} does not support {method}; use {known}"
         raise MethodNotAllowed(detail, headers={"Allow": known})
 
-    def _look_up(self, path: str) -> tuple[str, Mapping[str, Way]]:
-        """Return the name in a path, and what is served with it."""
+    def _look_up(self, path: str) -> tuple[str, Mapping[str, Endpoint]]:
+        """Return the name in a path, and the methods of its route."""
         parts = path.split("/")
-        if len(parts) <= PLACE or not parts[PLACE]:
+        if len(parts) <= NAME_INDEX or not parts[NAME_INDEX]:
             return "", {}
-        name, parts[PLACE] = parts[PLACE], "*"
+        name, parts[NAME_INDEX] = parts[NAME_INDEX], "*"
         return name, self._named.get("/".join(parts), {})
 
 
 def name_in(request: web.Request) -> str:
-    """Return what stands in the path where the route has its one name in braces."""
+    """Return the value of the only `{name}` of the route."""
     name: str = request[NAME]
     return name
 
 
 def names_in(request: web.Request) -> dict[str, str]:
-    """Return what stands in the path where the route has names in braces."""
+    """Return the values of the `{names}` of the route."""
     names: dict[str, str] = request[NAMES]
     return names
 
 
 def note_refused(metrics: Metrics, problem: Problem, request_id: str, method: str = "") -> None:
-    """Count and log a request that never came to a route; any word may have been its method."""
+    """Count and log a request that reached no route. Its method may be any word."""
     metrics.requests.values[method if method in METHODS else "other", "none", str(problem.status)] += 1
     log.debug("request_refused", request=request_id, problem=problem.code, detail=problem.detail)
 

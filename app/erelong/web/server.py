@@ -1,4 +1,4 @@
-"""Who is connected: how many may be, and what happens to those who are too many."""
+"""Accepts connections up to a limit, and rejects those beyond it."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from erelong.telemetry.metrics import Metrics
     from erelong.web.router import Router
 
-PROBES = frozenset({"/livez", "/readyz", "/metrics"})  # answered also when all places are taken
-MAX_DOORSTEP = 64  # connections beyond the bound, which hear that they are too many
-HANG_UP_TIME = 0.1  # at the end, for requests under way, whose clients may never come to their end
-LOOKS = 32  # connections looked at to find an idle one
+PROBES = frozenset({"/livez", "/readyz", "/metrics"})  # answered even when all connections are busy
+MAX_OVERFLOW = 64  # connections beyond the limit, which get a 503
+SHUTDOWN_TIMEOUT = 0.1  # seconds for open requests at shutdown: a client may never finish its request
+MAX_CHECKED = 32  # connections to check for an idle one
 BACKLOG = 1024
-QUIET = 10.0  # seconds between two lines of the log about the same want
+QUIET = 10.0  # seconds between two log lines about full connections
 
 log = get_logger(__name__)
 
 
 class Server:
-    """Lets clients in, `max_connections` at once.
+    """Accepts up to `max_connections` connections.
 
-    A newcomer beyond that takes the place of one that is between two requests. When all are busy, it is answered 503
-    and closed; only probes get what they ask for, so a flood does not look like a dead process.
+    A connection beyond the limit replaces one that is between two requests. When all are busy, it gets a 503 and is
+    closed. Probes are still answered, so a flood does not look like a dead process.
     """
 
     def __init__(self, *, timeouts: ServerSection, limits: LimitsSection, metrics: Metrics) -> None:
@@ -47,15 +47,15 @@ class Server:
         self._limits = limits
         self._max_connections = limits.max_connections
         self._metrics = metrics
-        self._inside: dict[Connection, None] = {}
-        self._doorstep: dict[Connection, None] = {}
+        self._connections: dict[Connection, None] = {}
+        self._overflow: dict[Connection, None] = {}
         self._warned_at = -QUIET
 
     async def open(self, router: Router, listener: socket.socket) -> None:
-        """Let clients in to the routes."""
+        """Start accepting connections."""
         loop = asyncio.get_running_loop()
-        self._server = web.Server(router.serve, request_factory=partial(web.Request, loop=loop, client_max_size=0))  # type: ignore[arg-type]  # of requests, the routes take this sort
-        self._runner = web.ServerRunner(self._server, handle_signals=False, shutdown_timeout=HANG_UP_TIME)
+        self._server = web.Server(router.serve, request_factory=partial(web.Request, loop=loop, client_max_size=0))  # type: ignore[arg-type]  # the routes take only web.Request
+        self._runner = web.ServerRunner(self._server, handle_signals=False, shutdown_timeout=SHUTDOWN_TIMEOUT)
         await self._runner.setup()
         self._listener = await loop.create_server(self._connect, sock=listener, backlog=BACKLOG)
 
@@ -67,24 +67,24 @@ class Server:
         return Connection(self._server, connections=self, timeouts=self._timeouts, limits=self._limits)
 
     def admit(self, newcomer: Connection) -> None:
-        if len(self._inside) >= self._max_connections:
+        if len(self._connections) >= self._max_connections:
             self._warn()
             if not self._make_room():
-                self._keep_out(newcomer)
+                self._add_to_overflow(newcomer)
                 return
-        self._inside[newcomer] = None
-        self._note()
+        self._connections[newcomer] = None
+        self._count()
 
     def left(self, connection: Connection) -> None:
-        self._inside.pop(connection, None)
-        self._doorstep.pop(connection, None)
-        self._note()
+        self._connections.pop(connection, None)
+        self._overflow.pop(connection, None)
+        self._count()
 
-    def _note(self) -> None:
-        self._metrics.connections.values = {(): len(self._inside) + len(self._doorstep)}
+    def _count(self) -> None:
+        self._metrics.connections.values = {(): len(self._connections) + len(self._overflow)}
 
     async def reject(self, request: BaseRequest) -> AnyReply:
-        """Answer a request for which there is no place."""
+        """Answer a request on a connection beyond the limit."""
         if request.path in PROBES:
             reply: AnyReply = await self._server.request_handler(request)
         else:
@@ -101,21 +101,21 @@ class Server:
         note_refused(self._metrics, problem, request_id)
 
     def _make_room(self) -> bool:
-        """End an idle connection; those that were looked at go to the end, so all are looked at in turn."""
-        for connection in list(islice(self._inside, LOOKS)):
-            del self._inside[connection]
+        """Close an idle connection. Checked ones move to the end, so all are checked in turn."""
+        for connection in list(islice(self._connections, MAX_CHECKED)):
+            del self._connections[connection]
             if connection.is_idle:
                 connection.abort()
                 return True
-            self._inside[connection] = None
+            self._connections[connection] = None
         return False
 
-    def _keep_out(self, newcomer: Connection) -> None:
-        if len(self._doorstep) >= MAX_DOORSTEP:
-            longest = next(iter(self._doorstep))
-            del self._doorstep[longest]
-            longest.abort()
-        self._doorstep[newcomer] = None
+    def _add_to_overflow(self, newcomer: Connection) -> None:
+        if len(self._overflow) >= MAX_OVERFLOW:
+            oldest = next(iter(self._overflow))
+            del self._overflow[oldest]
+            oldest.abort()
+        self._overflow[newcomer] = None
         newcomer.reject()
 
     def _warn(self) -> None:
