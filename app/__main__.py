@@ -1,11 +1,11 @@
-"""Lets `python -m app` run the command line in a checkout, where nothing is installed."""
+"""Lets `python -m app` run the command line in a checkout without installation."""
 
 import sys
 from pathlib import Path
 
-sys.modules.pop("app", None)  # this folder is no package: a package of the user's may have that name
+sys.modules.pop("app", None)  # this folder is not a package, and a package of the user's may be called app
 sys.path.insert(0, str(Path(__file__).parent))
 
-from erelong.__main__ import main  # noqa: E402 - found only now
+from erelong.__main__ import main  # noqa: E402 - needs the path above
 
 sys.exit(main())

@@ -1,4 +1,4 @@
-"""erelong: a delayed-task service. POST a job with a time, it runs then, and you can always ask what became of it."""
+"""erelong: a delayed-task service. POST a job with a time; it runs then, and you can always read its outcome."""
 
 from erelong.attempt import Attempt, GiveUp, RetryAfter
 from erelong.version import VERSION

@@ -11,7 +11,7 @@ def main() -> int:
 
 def _command() -> int:
     try:
-        from erelong.cli import parser  # only where the command runs: its parent, if it gets one, stays small
+        from erelong.cli import parser  # imported in the child only, so a pid 1 parent stays small
     except ModuleNotFoundError as error:
         print(f"erelong: {error.name} is not installed; run: pip install 'erelong[server]'", file=sys.stderr)  # noqa: T201
         return 78

@@ -1,4 +1,4 @@
-"""What functions that run as jobs import: what they may be told, and what they may raise."""
+"""The public door for functions that run as jobs: the attempt they receive, and the exceptions they may raise."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 
 class Attempt(NamedTuple):
-    """One try at a job, as functions see it; `id` is the same on every try. Instants are microseconds since 1970.
+    """One attempt at a job, as functions see it. `id` is the same on every attempt. Instants are Unix microseconds.
 
-    `traceparent` names the span of the attempt for those whom it calls, where traces are configured.
+    `traceparent` is the attempt's span for calls to other services, if tracing is configured.
     """
 
     seq: int
@@ -27,13 +27,13 @@ class Attempt(NamedTuple):
 
 
 class GiveUp(Exception):
-    """Raised by a function: this job will never succeed, do not try again."""
+    """Raised by a function to fail the job without another attempt."""
 
 
 class RetryAfter(Exception):
-    """Raised by a function: try again after `delay`, in place of the delay of the retry policy.
+    """Raised by a function to retry after `delay` instead of the delay of the retry policy.
 
-    `delay` is a number of seconds, or a duration such as "5m". The attempt counts as a failed one.
+    `delay` is a number of seconds or a duration such as "5m". The attempt counts as failed.
     """
 
     def __init__(self, delay: float | str, message: str = "") -> None:

@@ -1,4 +1,4 @@
-"""What can go wrong on purpose: one tree of errors, each naming its HTTP status, its code and what to do."""
+"""The tree of expected errors. Each names its HTTP status, its code and the remedy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Fault:
-    """One thing wrong with one place of a request: a JSON pointer and a sentence."""
+    """One invalid part of a request: a JSON pointer and a sentence."""
 
     __slots__ = ("detail", "pointer")
 
@@ -19,9 +19,9 @@ class Fault:
         self.detail = detail
 
     @classmethod
-    def at(cls, place: Iterable[object], detail: str) -> Fault:
-        """Make a fault at a place given by its names and indices."""
-        return cls("".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in place), detail)
+    def at(cls, path: Iterable[object], detail: str) -> Fault:
+        """Make a fault at a path of names and indices."""
+        return cls("".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path), detail)
 
     def under(self, prefix: str) -> Fault:
         return Fault(prefix + self.pointer, self.detail)
@@ -31,9 +31,9 @@ class Fault:
 
 
 class Problem(Exception):
-    """A request that cannot be met; becomes an `application/problem+json` answer.
+    """A refused request, sent as an `application/problem+json` response.
 
-    `pause` is the seconds after which it may be worth another try, for those problems that pass.
+    `pause` is the default `Retry-After` in seconds, for problems that pass.
     """
 
     status: ClassVar[int] = 500
@@ -61,31 +61,31 @@ class Problem(Exception):
 
 
 class MalformedJson(Problem):
-    """The body is not JSON, or not JSON that this service takes."""
+    """The body is not valid JSON, or a required body is missing."""
 
     status, code, title = 400, "malformed_json", "Malformed JSON"
 
 
 class BadCursor(Problem):
-    """The cursor was not made by this listing, or belongs to other filters."""
+    """The cursor belongs to another listing or to other filters."""
 
     status, code, title = 400, "bad_cursor", "Bad cursor"
 
 
 class BadRequest(Problem):
-    """What came cannot be read as HTTP/1.1."""
+    """The request is not valid HTTP/1.1."""
 
     status, code, title = 400, "bad_request", "Bad request"
 
 
 class BadHeader(Problem):
-    """A header is there and cannot be understood."""
+    """A header has an invalid value."""
 
     status, code, title = 400, "bad_header", "Bad header"
 
 
 class Unauthenticated(Problem):
-    """No key came with the request, or none that is known."""
+    """The API key is missing or unknown."""
 
     status, code, title = 401, "unauthenticated", "Unauthenticated"
 
@@ -94,7 +94,7 @@ class Unauthenticated(Problem):
 
 
 class Forbidden(Problem):
-    """The key lacks the scope, or is limited to other queues; or a web page of elsewhere asks."""
+    """The key lacks the scope or the queue, or the request came from a web page of another origin."""
 
     status, code, title = 403, "forbidden", "Forbidden"
 
@@ -112,58 +112,58 @@ class QueueNotFound(Problem):
 
 
 class NoSuchRoute(Problem):
-    """Nothing is served at this path."""
+    """The path does not exist."""
 
     status, code, title = 404, "no_such_route", "No such route"
 
 
 class MethodNotAllowed(Problem):
-    """The path is served, but not with this method; `Allow` lists those that are."""
+    """The path does not support this method. `Allow` lists the methods it supports."""
 
     status, code, title = 405, "method_not_allowed", "Method not allowed"
 
 
 class HeaderTimeout(Problem):
-    """The headers of a request did not come in time."""
+    """The headers of the request did not arrive in time."""
 
     status, code, title = 408, "header_timeout", "Header timeout"
 
 
 class BodyTimeout(Problem):
-    """No byte of the body came for too long, or they came too slowly."""
+    """The body stalled or arrived too slowly."""
 
     status, code, title = 408, "body_timeout", "Body timeout"
 
 
 class LeaseNotFound(Problem):
-    """No lease has this token."""
+    """No lease has had this token."""
 
     status, code, title = 404, "lease_not_found", "Lease not found"
 
 
 class LeaseLost(Problem):
-    """The lease is over: its time ran out, or it was answered for."""
+    """The lease has ended: it ran out, or another call ended it."""
 
     status, code, title = 409, "lease_lost", "Lease lost"
 
 
 class WrongState(Problem):
-    """The job is in a state in which this cannot be done to it; the text names what can."""
+    """The state of the job does not allow this call. The detail names the calls that it allows."""
 
     status, code, title = 409, "wrong_state", "Wrong state"
 
-    _AFRESH = "retry starts it afresh, DELETE forgets it"
-    _FITTING: ClassVar[Mapping[str, str]] = {
-        "scheduled": "PATCH changes it, run makes it due now, cancel ends it, DELETE forgets it",
+    _RETRYABLE = "retry runs it again, DELETE removes it"
+    _ALLOWED: ClassVar[Mapping[str, str]] = {
+        "scheduled": "PATCH changes it, run makes it due now, cancel ends it, DELETE removes it",
         "running": "cancel it, or wait until it has ended",
-        "succeeded": "to have it done again submit another; DELETE forgets it",
-        "failed": _AFRESH,
-        "cancelled": _AFRESH,
-        "expired": _AFRESH,
+        "succeeded": "submit a new job to repeat it; DELETE removes this one",
+        "failed": _RETRYABLE,
+        "cancelled": _RETRYABLE,
+        "expired": _RETRYABLE,
     }
 
     def __init__(self, what: str, *, state: str, job: object) -> None:
-        super().__init__(f"{what}: it is {state}; {self._FITTING[state]}", job=job)
+        super().__init__(f"{what}: it is {state}; {self._ALLOWED[state]}", job=job)
 
 
 class KeyTaken(Problem):
@@ -173,41 +173,41 @@ class KeyTaken(Problem):
 
 
 class IdempotencyMismatch(Problem):
-    """This Idempotency-Key was used for another body."""
+    """The Idempotency-Key was already used with another body."""
 
     status, code, title = 409, "idempotency_mismatch", "Idempotency key reused"
 
 
 class QueueInUse(Problem):
-    """Jobs wait or run in the queue, so its settings stay."""
+    """Jobs are waiting or running in the queue, so its override cannot be removed."""
 
     status, code, title = 409, "queue_in_use", "Queue in use"
 
 
 class VersionMismatch(Problem):
-    """`If-Match` names another version than the job has now."""
+    """The version in `If-Match` is not the job's current version."""
 
     status, code, title = 412, "version_mismatch", "Version mismatch"
 
 
 class DocumentChanged(VersionMismatch):
-    """A document was to follow on another version than the one that is stored."""
+    """The stored version of a document is not the one that a write expects."""
 
 
 class TooLarge(Problem):
-    """The body is larger than this route takes."""
+    """The body is larger than this route accepts."""
 
     status, code, title = 413, "too_large", "Too large"
 
 
 class UnsupportedMediaType(Problem):
-    """The body comes in a format or encoding that this route does not take."""
+    """The route does not support the format or encoding of the body."""
 
     status, code, title = 415, "unsupported_media_type", "Unsupported media type"
 
 
 class Invalid(Problem):
-    """The request is understood and cannot be accepted; `errors` names each field, `detail` the first of them."""
+    """The request contains an invalid value. `errors` names each invalid field, `detail` the first of them."""
 
     status, code, title = 422, "invalid", "Invalid request"
 
@@ -219,7 +219,7 @@ class Invalid(Problem):
 
 
 class BacklogFull(Problem):
-    """As many jobs wait in the queue as `max_backlog` allows."""
+    """The queue holds `max_backlog` waiting jobs."""
 
     status, code, title, pause = 429, "backlog_full", "Backlog full", 5.0
 
@@ -229,35 +229,35 @@ class BacklogFull(Problem):
 
 
 class RateLimited(Problem):
-    """The key asks more often than its `rate` allows."""
+    """The key has exceeded its `rate`."""
 
     status, code, title, pause = 429, "rate_limited", "Rate limited", 1.0
 
 
 class Internal(Problem):
-    """Something failed that should not have; the log has the rest under the request id."""
+    """An unexpected error occurred. The log has the details under the request id."""
 
 
 class Draining(Problem):
-    """The service is stopping and takes no new work."""
+    """The service is stopping and accepts no new work."""
 
     status, code, title, pause = 503, "draining", "Draining", 10.0
 
 
 class TooManyConnections(Problem):
-    """All connections that are allowed are busy."""
+    """All `max_connections` connections are busy."""
 
     status, code, title, pause = 503, "too_many_connections", "Too many connections", 5.0
 
 
 class Overloaded(Problem):
-    """More bodies are being read at once than there is memory set aside for."""
+    """The request bodies being read fill the memory reserved for them."""
 
     status, code, title, pause = 503, "overloaded", "Overloaded", 1.0
 
 
 class StoreUnavailable(Problem):
-    """The store does not answer as it should. `exit`: what ends a service that meets this while it starts."""
+    """The store failed. `exit` is the reason with which the service ends if this happens during its start."""
 
     status, code, title, pause = 503, "store_unavailable", "Store unavailable", 5.0
 
@@ -267,17 +267,17 @@ class StoreUnavailable(Problem):
 
 
 class StoreRefused(StoreUnavailable):
-    """The store cannot do this for these jobs, though it works for others: a row is damaged, or a value is refused."""
+    """The store rejects these jobs though it works for others: a row is damaged, or a value is refused."""
 
 
 class StorageFull(Problem):
-    """The disk is full: what is stored stays, nothing new is taken."""
+    """The disk is full. Stored jobs are kept, and no new ones are accepted."""
 
     status, code, title, pause = 507, "storage_full", "Storage full", 5.0
 
 
 class Exit(Exception):
-    """The process cannot go on; `code` is what it exits with, the text says why and what to do."""
+    """The process cannot go on. `code` is its exit code; the text gives the reason and the remedy."""
 
     code: ClassVar[int] = 1
 
@@ -288,13 +288,13 @@ class Exit(Exception):
 
 
 class StoreCorrupt(Exit):
-    """The store is damaged or is not one of ours."""
+    """The store is damaged, or the file is not a store of erelong."""
 
     code = 65
 
 
 class BadCopy(Exit):
-    """A file cannot be, or become, a copy of the store."""
+    """A file cannot be used as a backup of the store."""
 
     code = 65
 

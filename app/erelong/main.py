@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from erelong.settings.sections import Config
     from erelong.stores.base import Store
 
-GC_THRESHOLDS = (50_000, 10, 10)  # jobs in flight are young: looked at every 700 objects they cost 5 % of the CPU
+GC_THRESHOLDS = (50_000, 10, 10)  # jobs in flight are young: scanning them at the default thresholds wastes CPU
 
 log = get_logger(__name__)
 
@@ -90,7 +90,7 @@ class Node:
         self._open = AsyncExitStack()
 
     async def start(self) -> None:
-        """Open and start everything; what fails half-way closes what it has opened."""
+        """Open and start everything. If a step fails, close everything that is open."""
         async with AsyncExitStack() as opened:
             await self.store.open()
             opened.push_async_callback(self.store.close)
@@ -105,7 +105,7 @@ class Node:
 
 
 def serve(config: Config, folders: Sequence[Path], config_factory: Callable[[], Config]) -> int:
-    """Run the service until it is told to stop, and return 0; raise the `Exit` of a store that ends before.
+    """Run the service until a signal stops it, and return 0. Raise the `Exit` of a store that ends first.
 
     `config_factory` reads the settings again.
     """
@@ -129,7 +129,9 @@ async def _serve(
     metrics, hangup = Metrics(), Signal()
     stopping = handle_signals(hangup)
     asyncio.get_running_loop().set_exception_handler(LoopExceptionHandler())
-    with listen(config.server.host, config.server.port) as listener:  # before anything is started that this may fail
+    with listen(
+        config.server.host, config.server.port
+    ) as listener:  # first: this may fail, and nothing has started yet
         async with Watchdog(limit=config.log.watchdog, metrics=metrics) as watchdog:
             node = Node(
                 config=config,
@@ -145,14 +147,14 @@ async def _serve(
             )
             reload.start()
             try:
-                return await _answer(node, listener, stopping)
+                return await _serve_requests(node, listener, stopping)
             finally:
                 await reload.stop()
                 await node.stop()
 
 
-async def _answer(node: Node, listener: socket.socket, stopping: asyncio.Event) -> Exit | None:
-    """Answer requests until the end; reads continue while the engine stops."""
+async def _serve_requests(node: Node, listener: socket.socket, stopping: asyncio.Event) -> Exit | None:
+    """Serve requests until a stop is requested. Reads continue while the engine drains."""
     server = Server(timeouts=node.config.server, limits=node.config.limits, metrics=node.metrics)
     await server.open(node.router, listener)
     try:

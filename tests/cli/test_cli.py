@@ -101,7 +101,7 @@ def test_variable_that_is_a_setting_but_for_an_underscore_is_a_warning(
 
 def test_good_settings_are_said_to_be_good(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["check-config"]) == 0
-    assert capsys.readouterr().out == "the settings can be used; kinds: echo, http\n"
+    assert capsys.readouterr().out == "the settings are valid; kinds: echo, http\n"
 
 
 def test_every_problem_of_bad_settings_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,7 +189,7 @@ def test_no_two_new_keys_are_the_same(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_name_with_a_dot_is_one_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(["new-key", "--name", "mail.app", "--scopes", "read"])
-    (tmp_path / "config.toml").write_text(capsys.readouterr().out.partition("betray it:")[2].partition("\nOr in")[0])
+    (tmp_path / "config.toml").write_text(capsys.readouterr().out.partition("reveal it:")[2].partition("\nOr in")[0])
 
     assert [*load(None, {}).auth.keys] == ["mail.app"]
 
@@ -199,7 +199,7 @@ def test_open_door_with_a_key_is_none(tmp_path: Path, capsys: pytest.CaptureFixt
     (tmp_path / "config.toml").write_text(f'[server]\nhost = "0.0.0.0"\n{entry}')
 
     assert run(["check-config"]) == 0
-    assert capsys.readouterr().out == "the settings can be used; kinds: echo, http\n"
+    assert capsys.readouterr().out == "the settings are valid; kinds: echo, http\n"
 
 
 # health
@@ -253,7 +253,7 @@ def test_what_does_not_speak_http_is_not_alive(capsys: pytest.CaptureFixture[str
     with answering(handshake) as port:
         assert run(["health", "--port", str(port)]) == 1
 
-    assert "no answer" in capsys.readouterr().err
+    assert "no response" in capsys.readouterr().err
 
 
 def test_where_nobody_listens_nobody_is_alive(capsys: pytest.CaptureFixture[str]) -> None:
@@ -261,7 +261,7 @@ def test_where_nobody_listens_nobody_is_alive(capsys: pytest.CaptureFixture[str]
         listener.bind(("127.0.0.1", 0))
         assert run(["health", "--port", str(listener.getsockname()[1])]) == 1
 
-    assert "no answer from 127.0.0.1 port" in capsys.readouterr().err
+    assert "no response from 127.0.0.1 port" in capsys.readouterr().err
 
 
 # the line itself

@@ -258,7 +258,7 @@ async def test_no_attempt_starts_while_too_many_outcomes_are_unsaved(clock: Virt
         await asyncio.sleep(10)
         started = len(engine.handler.attempts)
         assert engine.node.engine.completer.is_full
-        assert engine.node.health.checks()["outcomes"].startswith(f"{started} wait for the disk")
+        assert engine.node.health.checks()["outcomes"].startswith(f"{started} unsaved outcomes")
         engine.store.broken.clear()
         for job in jobs:
             await engine.until_final(job, within=2)

@@ -122,7 +122,7 @@ async def test_outcomes_that_cannot_be_saved_are_told(clock: VirtualClock) -> No
         await engine.submit()
         await asyncio.sleep(2)
 
-        assert engine.node.health.checks()["outcomes"].startswith("1 wait for the disk")
+        assert engine.node.health.checks()["outcomes"].startswith("1 unsaved outcomes")
 
 
 @pytest.mark.parametrize(("step", "effect"), [(60, "due sooner"), (-60, "wait longer")])

@@ -159,7 +159,7 @@ def test_without_an_endpoint_there_are_no_traces(env: dict[str, str]) -> None:
 def test_endpoint_without_the_extra_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
 
-    with pytest.raises(ConfigError, match=r"ENDPOINT asks for traces.*pip install 'erelong\[otel\]'"):
+    with pytest.raises(ConfigError, match=r"ENDPOINT enables traces.*pip install 'erelong\[otel\]'"):
         make_tracing(ENDPOINT)
 
 

@@ -34,7 +34,7 @@ async def run_blocking(worker: Worker) -> None:
     block(0.3)
 
 
-async def test_attempt_that_blocks_is_named_with_the_stack_and_when_it_is_over(
+async def test_attempt_that_blocks_is_named_with_the_stack_and_when_it_is_closed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     metrics, worker = Metrics(), Worker()
@@ -108,7 +108,7 @@ async def test_loop_that_stands_still_again_and_again_is_not_well() -> None:
             await asyncio.sleep(0)
         state = watchdog.state()
 
-    assert state.startswith("it stands still again and again")
+    assert state.startswith("repeatedly blocked")
 
 
 async def test_limit_of_none_watches_nothing() -> None:
@@ -136,16 +136,16 @@ async def test_end_in_the_moment_of_a_look_is_not_taken_for_a_loop_that_stands_s
     began_at = time.monotonic()
 
     async with Watchdog(limit=0.1, metrics=Metrics()) as watchdog:
-        wait = watchdog._is_over.wait
+        wait = watchdog._is_closed.wait
 
         def wait_for_the_end(period: float | None = None) -> bool:
             is_over = wait(period)
             if not is_over:
                 wait()
-                watchdog._has_answered.wait()
+                watchdog._has_responded.wait()
             return is_over
 
-        watchdog._is_over.wait = wait_for_the_end  # type: ignore[method-assign, assignment]  # the end comes in between
+        watchdog._is_closed.wait = wait_for_the_end  # type: ignore[method-assign, assignment]  # the end comes in between
         await asyncio.sleep(0.2)
 
     assert told(caplog) == []
@@ -157,7 +157,7 @@ async def test_watchdog_that_fails_while_it_looks_at_other_threads_watches_on(
 ) -> None:
     metrics = Metrics()
     async with Watchdog(limit=0.1, metrics=metrics) as watchdog:
-        monkeypatch.setattr(watchdog, "_who", lambda: 1 / 0)
+        monkeypatch.setattr(watchdog, "_blocker", lambda: 1 / 0)
         await asyncio.sleep(0.02)
         block(0.3)
         await asyncio.sleep(0.02)
@@ -177,10 +177,10 @@ async def test_failure_of_the_watchdog_is_shown_and_its_end_is_red() -> None:
         watchdog._failures, watchdog._failure = 1, "ValueError: bad"
         failed = watchdog.state()
         assert watchdog._thread is not None
-        watchdog._is_over.set()
-        watchdog._has_answered.set()
+        watchdog._is_closed.set()
+        watchdog._has_responded.set()
         watchdog._thread.join()
-        watchdog._is_over.clear()
+        watchdog._is_closed.clear()
         ended = watchdog.state()
 
     assert failed == "ok, but the watchdog failed 1 times: ValueError: bad; look for watchdog_failed in the log"

@@ -43,4 +43,4 @@ async def test_job_that_blocks_the_loop_is_named_while_it_does(
     assert blocked["stack"].split(" < ")[0].endswith(" stall")
     assert over["job"] == job["id"]
     assert BLOCKED - 0.3 < over["seconds"] < BLOCKED + 1
-    assert "stood still" in ready["checks"]["loop"]
+    assert "blocked for" in ready["checks"]["loop"]

@@ -1,4 +1,4 @@
-"""The options that commands share: where the settings are, and what is laid over them."""
+"""The options that commands share: the settings file and the overrides."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from erelong.settings.sections import Config
 
 
-def load_settings(asked: argparse.Namespace) -> Config:
-    settings = load(asked.config, os.environ, data=asked.data)
-    if "host" not in asked:
+def load_settings(options: argparse.Namespace) -> Config:
+    settings = load(options.config, os.environ, data=options.data)
+    if "host" not in options:
         return settings
-    given = {"host": asked.host, "port": asked.port}
+    given = {"host": options.host, "port": options.port}
     server = settings.server.model_copy(update={name: value for name, value in given.items() if value is not None})
     return settings.model_copy(update={"server": server})
 
 
-def folders(asked: argparse.Namespace) -> list[Path]:
-    """Where modules of declared kinds are looked for: beside the settings, then here."""
-    return [(asked.config or DEFAULT_FILE).resolve().parent, Path.cwd()]
+def folders(options: argparse.Namespace) -> list[Path]:
+    """Return the folders to search for modules of declared kinds: beside the settings, then the working directory."""
+    return [(options.config or DEFAULT_FILE).resolve().parent, Path.cwd()]

@@ -1,4 +1,4 @@
-"""The first process of a container: passes signals on to the service, and reaps what nobody else does."""
+"""The first process of a container: forwards signals to the service and reaps orphans."""
 
 from __future__ import annotations
 
@@ -9,43 +9,43 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-FIRST: Final = 1
-HEARD: Final = (signal.SIGTERM, signal.SIGINT)
+INIT_PID: Final = 1
+FORWARDED: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 def run(command: Callable[[], int]) -> int:
-    """Run a command and tell its exit code: in a child if this is the first process of a container, else right here.
+    """Run a command and return its exit code. The first process of a container runs it in a child.
 
-    The kernel makes the first process the parent of every orphan, and one that is dead and not reaped keeps its number
-    for ever. The service cannot reap what it does not know without stealing exit codes from functions that wait for
-    processes of their own; a parent that does nothing else can.
+    The kernel makes the first process the parent of every orphan, and a dead orphan keeps its pid until it is reaped.
+    The service cannot reap orphans without stealing exit codes from functions that wait for their own processes. A
+    parent that does nothing else can.
     """
-    if os.getpid() != FIRST:
+    if os.getpid() != INIT_PID:
         return command()
-    signals = {*HEARD, signal.SIGHUP, signal.SIGCHLD}
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # blocked, they wait; else the kernel drops them for this process
+    signals = {*FORWARDED, signal.SIGHUP, signal.SIGCHLD}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # the kernel drops unblocked signals to pid 1
     child = os.fork()
     if child == 0:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
         return command()
-    return _tend(child, signals)
+    return _supervise(child, signals)
 
 
-def _tend(child: int, signals: set[signal.Signals]) -> int:
-    """Pass on and reap until the child has ended. All others end with this process: the kernel sees to that."""
+def _supervise(child: int, signals: set[signal.Signals]) -> int:
+    """Forward signals and reap until the child has ended. The kernel kills all others with this process."""
     while True:
-        heard = signal.sigwaitinfo(signals)
-        if heard.si_signo == signal.SIGCHLD:
+        received = signal.sigwaitinfo(signals)
+        if received.si_signo == signal.SIGCHLD:
             code = _reap(child)
             if code is not None:
                 return code
-        elif heard.si_code <= 0 or heard.si_signo == signal.SIGHUP:
-            # From a process, or that the terminal is gone. Ctrl+C comes from the kernel, which tells the child as well.
-            os.kill(child, heard.si_signo)
+        elif received.si_code <= 0 or received.si_signo == signal.SIGHUP:
+            # From a process, or the terminal is gone. Ctrl+C comes from the kernel, which also signals the child.
+            os.kill(child, received.si_signo)
 
 
 def _reap(child: int) -> int | None:
-    """Reap all that have died; the exit code once the child is among them, as a shell would give it."""
+    """Reap all dead processes. Return the exit code of the child, as a shell would give it, once it is among them."""
     while True:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid == 0:

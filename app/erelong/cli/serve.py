@@ -1,4 +1,4 @@
-"""Commands that run the service, check its settings, and ask it whether it is alive."""
+"""Commands that run the service, check its settings, and check that it is alive."""
 
 from __future__ import annotations
 
@@ -18,46 +18,48 @@ if TYPE_CHECKING:
     from erelong.settings.sections import Config
 
 HEALTH_TIMEOUT = 3.0
-ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - where to ask one that listens there
+LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - how to reach a service that listens there
 
 
-def serve(asked: argparse.Namespace) -> int:
+def serve(options: argparse.Namespace) -> int:
     from erelong import main
 
-    settings = _settings(asked)
+    settings = _settings(options)
     log.take_failures()
-    return main.serve(settings, folders(asked), partial(load_settings, asked))
+    return main.serve(settings, folders(options), partial(load_settings, options))
 
 
-def _settings(asked: argparse.Namespace) -> Config:
-    """Load the settings, set up the log by them, and warn of variables that look like settings and are none."""
-    settings = load_settings(asked)
+def _settings(options: argparse.Namespace) -> Config:
+    """Load the settings, set up the log, and warn of variables that look like misspelt settings."""
+    settings = load_settings(options)
     log.setup(settings.log.level, settings.log.format)
-    for variable, meant in find_near_misses(os.environ).items():
-        log.get_logger(__name__).warning("variable_ignored", variable=variable, write=meant)
+    for variable, setting in find_near_misses(os.environ).items():
+        log.get_logger(__name__).warning("variable_ignored", variable=variable, write=setting)
     return settings
 
 
-def check_config(asked: argparse.Namespace) -> int:
+def check_config(options: argparse.Namespace) -> int:
     from erelong.handlers.registry import make_kinds
     from erelong.web.listener import refuse_open_listener
 
-    settings = _settings(asked)
+    settings = _settings(options)
     refuse_open_listener(settings)
-    kinds = make_kinds(settings, folders=folders(asked))
-    print(f"the settings can be used; kinds: {', '.join(kinds)}")
+    kinds = make_kinds(settings, folders=folders(options))
+    print(f"the settings are valid; kinds: {', '.join(kinds)}")
     return 0
 
 
-def health(asked: argparse.Namespace) -> int:
-    server = load_settings(asked).server
-    host = ANYWHERE.get(server.host, server.host)
+def health(options: argparse.Namespace) -> int:
+    server = load_settings(options).server
+    host = LOOPBACK.get(server.host, server.host)
     connection = http.client.HTTPConnection(host, server.port, timeout=HEALTH_TIMEOUT)
     try:
         connection.request("GET", "/livez")
         status = connection.getresponse().status
     except (OSError, http.client.HTTPException) as error:
-        raise Exit(f"no answer from {host} port {server.port}: {error}") from error
+        raise Exit(
+            f"no response from {host} port {server.port}: {error}; check that the service is running there"
+        ) from error
     finally:
         connection.close()
     if status != http.HTTPStatus.OK:

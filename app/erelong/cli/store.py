@@ -1,4 +1,4 @@
-"""Commands that copy the store and put a copy back."""
+"""Commands that back up and restore the store."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def backup(asked: argparse.Namespace) -> int:
+def backup(options: argparse.Namespace) -> int:
     from erelong.stores.sqlite.backup import back_up
 
-    copy = back_up(_store_path(asked), asked.file)
-    print(f"{asked.file} holds {copy.jobs} jobs in {copy.bytes} bytes, read back and found sound")
+    copy = back_up(_store_path(options), options.file)
+    print(f"{options.file} holds {copy.jobs} jobs in {copy.bytes} bytes and passed the integrity check")
     return 0
 
 
-def restore(asked: argparse.Namespace) -> int:
-    from erelong.stores.sqlite.backup import restore as put_back
+def restore(options: argparse.Namespace) -> int:
+    from erelong.stores.sqlite.backup import restore as restore_store
 
-    path = _store_path(asked)
-    copy, aside = put_back(path, asked.file)
-    print(f"{path} holds the {copy.jobs} jobs of {asked.file}")
-    if aside is not None:
-        print(f"what was there is kept as {aside}")
-    print("what was submitted since the copy was made is not in it; what ran since then may run again")
+    path = _store_path(options)
+    copy, old_store = restore_store(path, options.file)
+    print(f"{path} holds the {copy.jobs} jobs of {options.file}")
+    if old_store is not None:
+        print(f"the old store is kept as {old_store}")
+    print("jobs submitted since the backup are missing, and jobs that ran since then may run again")
     return 0
 
 
-def _store_path(asked: argparse.Namespace) -> Path:
-    store = load_settings(asked).store
+def _store_path(options: argparse.Namespace) -> Path:
+    store = load_settings(options).store
     if store.kind != "sqlite":
-        raise ConfigError([f'store.kind = "{store.kind}" keeps nothing in a file: there is nothing to copy'])
+        raise ConfigError([f'store.kind = "{store.kind}" has no file: there is nothing to back up or restore'])
     return store.path

@@ -1,4 +1,4 @@
-"""Levels that the metrics page shows, read off the running parts when it is asked for."""
+"""Gauges for the metrics page, read from the running parts at each scrape."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from erelong.service.services import Services
     from erelong.telemetry.metrics import Labels, Metrics
 
-MAX_QUEUES = 500  # queues that stand on the page by name: clients make up names, and a page must stay readable
+MAX_QUEUES = 500  # queues with a series of their own: clients choose names, and the page must stay small
 OTHERS = "(others)"  # no queue can have this name
 MAX_AGES = 100
-STORE_PATIENCE = 1.0
+STORE_TIMEOUT = 1.0
 
 
 class Gauges:
-    """Sets the levels of `metrics`: of parts that know them at once, and ages that the store must be asked for."""
+    """Sets the gauges of `metrics`, from memory and, for ages of jobs, from the store."""
 
     def __init__(self, *, services: Services, metrics: Metrics, path: Path | None) -> None:
         self._services = services
@@ -32,7 +32,7 @@ class Gauges:
         self._path = path
 
     async def refresh(self) -> None:
-        """Read every level; a store that does not answer leaves out the ages."""
+        """Update every gauge. Leave out the ages if the store does not answer in time."""
         engine, metrics = self._services.engine, self._metrics
         metrics.oldest_due.values = await self._ages()
         metrics.pending.values = {(): len(engine.agenda) + len(engine.rechecks)}
@@ -50,7 +50,7 @@ class Gauges:
         metrics.log_lost.values = {(reason,): lines for reason, lines in log.lost().items()}
 
     def _jobs(self) -> dict[Labels, float]:
-        levels: dict[Labels, float] = {}
+        values: dict[Labels, float] = {}
         groups = {group: jobs for group, jobs in self._services.engine.store.counts().items() if jobs}
         sizes: dict[str, float] = {}
         for (queue, _, _), jobs in groups.items():
@@ -58,24 +58,24 @@ class Gauges:
         named = _largest(sizes, MAX_QUEUES)
         for (queue, _, state), jobs in groups.items():
             labels = (queue if queue in named else OTHERS, WORDS[state])
-            levels[labels] = levels.get(labels, 0) + jobs
-        return levels
+            values[labels] = values.get(labels, 0) + jobs
+        return values
 
     def _due(self) -> dict[Labels, float]:
         store = self._services.engine.store
         due = {queue: min(jobs, store.waiting(queue)) for queue, jobs in self._services.engine.lanes.all_due().items()}
         named = _largest(due, MAX_QUEUES)
-        levels: dict[Labels, float] = {(queue,): due[queue] for queue in named}
+        values: dict[Labels, float] = {(queue,): due[queue] for queue in named}
         if len(named) < len(due):
-            levels[OTHERS,] = sum(jobs for queue, jobs in due.items() if queue not in named)
-        return levels
+            values[OTHERS,] = sum(jobs for queue, jobs in due.items() if queue not in named)
+        return values
 
     async def _ages(self) -> dict[Labels, float]:
-        """Ask for the queues with most due jobs."""
+        """Return the age of the oldest due job of the queues with the most due jobs."""
         now, due = self._services.engine.now(), self._services.engine.lanes.all_due()
         names = sorted(_largest({queue: jobs for queue, jobs in due.items() if jobs}, MAX_AGES))
         with suppress(TimeoutError, Problem):
-            async with asyncio.timeout(STORE_PATIENCE):
+            async with asyncio.timeout(STORE_TIMEOUT):
                 ages = await asyncio.gather(*(self._services.queues.oldest_due_age(name, now) for name in names))
                 return {(name,): age for name, age in zip(names, ages, strict=True) if age is not None}
         return {}
@@ -86,7 +86,7 @@ class Gauges:
         paths = {"database": self._path, "wal": self._path.with_name(self._path.name + "-wal")}
         sizes: dict[Labels, float] = {}
         for name, path in paths.items():
-            with suppress(OSError):  # there is no log before the first write
+            with suppress(OSError):  # there is no WAL before the first write
                 sizes[name,] = path.stat().st_size
         return sizes
 

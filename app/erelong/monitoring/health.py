@@ -1,4 +1,4 @@
-"""What is wrong with the service, part by part, and what to do about it: the answer of `/readyz`."""
+"""The status of each part of the service, with a remedy, for `/readyz`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from erelong.monitoring.watchdog import Watchdog
     from erelong.service.services import Services
 
-OVERDUE = 5.0  # seconds that a commit, or a lap of the scheduler, may take before it is told
-SHOWN = 600.0  # seconds for which a step of the clock, or a loop that stood still, is shown after it is over
+OVERDUE = 5.0  # seconds that a commit or a lap of the scheduler may take before it is reported
+SHOWN = 600.0  # seconds for which a clock step or a blocked loop is still reported
 
 
 class Health:
-    """Names each part with "ok", perhaps with something to know, or with what is wrong."""
+    """Reports the status of each part of the service."""
 
     def __init__(self, *, services: Services, watchdog: Watchdog | None = None) -> None:
         self._services = services
@@ -28,7 +28,7 @@ class Health:
         return self._services.engine
 
     def checks(self) -> dict[str, str]:
-        """Return the state of each part: "ok" if it is fit, perhaps with something to know, or what is wrong."""
+        """Return the status of each part: "ok", "ok" with a note, or the failure and its remedy."""
         checks = {
             "service": self._of_service(),
             "store": self._of_store(),
@@ -65,7 +65,7 @@ class Health:
         late = 0.0 if next_due is None else (engine.now() - next_due) / SECOND
         if late < OVERDUE:
             return "ok"
-        return f"asleep although a job has been due for {late:.0f} s; restart, and report it"
+        return f"asleep although a job has been due for {late:.0f} s; restart, and report this bug"
 
     def _of_store(self) -> str:
         state, under_way = self._engine.store.status() or "ok", self._engine.metrics.commits.under_way
@@ -78,7 +78,7 @@ class Health:
         completer = self._engine.completer
         if not completer.is_full:
             return "ok"
-        return f"{len(completer)} wait for the disk and nothing new begins; look for duty_failed in the log"
+        return f"{len(completer)} unsaved outcomes, so no job starts; look for duty_failed in the log"
 
     def _of_clock(self) -> str:
         scheduler, tick = self._engine.scheduler, self._engine.tick()

@@ -1,4 +1,4 @@
-"""Traces of requests and attempts by OpenTelemetry: an extra, loaded only where an endpoint is configured."""
+"""OpenTelemetry traces of requests and attempts. An extra, loaded only if an endpoint is configured."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from erelong.model.job import Job
 
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-MAX_ORIGINS: Final = 10_000  # submits that are remembered, so that attempts can be linked to them
-FLUSH_TIME: Final = 0.5  # a collector that does not answer must not hold up the end
+MAX_ORIGINS: Final = 10_000  # submit requests kept for links from attempts
+FLUSH_TIME: Final = 0.5  # seconds: a collector that does not answer must not delay the shutdown
 
 
-class Answered(Protocol):
-    """What is noted of an answer."""
+class Response(Protocol):
+    """The parts of a response that a span records."""
 
     @property
     def status(self) -> int: ...
@@ -37,13 +37,13 @@ class Answered(Protocol):
     def headers(self) -> Mapping[str, str]: ...
 
 
-R = TypeVar("R", bound=Answered)
+R = TypeVar("R", bound=Response)
 
 
 def make_tracing(env: Mapping[str, str]) -> Tracing | None:
-    """What OpenTelemetry's own variables ask for; None if they name no endpoint."""
-    named = next((name for name in ENDPOINTS if env.get(name)), None)
-    if named is None or env.get("OTEL_SDK_DISABLED", "").lower() == "true":
+    """Return tracing as OpenTelemetry's own variables configure it, or None if they name no endpoint."""
+    variable = next((name for name in ENDPOINTS if env.get(name)), None)
+    if variable is None or env.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return None
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -51,8 +51,8 @@ def make_tracing(env: Mapping[str, str]) -> Tracing | None:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
-        remedy = "pip install 'erelong[otel]', or take the variable away (or set OTEL_SDK_DISABLED=true)"
-        raise ConfigError([f"{named} asks for traces, and {error.name} is not installed: {remedy}"]) from None
+        remedy = "pip install 'erelong[otel]', or remove the variable (or set OTEL_SDK_DISABLED=true)"
+        raise ConfigError([f"{variable} enables traces, but {error.name} is not installed: {remedy}"]) from None
     about = {"service.name": env.get("OTEL_SERVICE_NAME") or "erelong", "service.version": VERSION}
     provider = TracerProvider(resource=Resource.create(about), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
@@ -60,8 +60,9 @@ def make_tracing(env: Mapping[str, str]) -> Tracing | None:
 
 
 class Tracing:
-    """Spans for requests under `/v1/` and for attempts that run here. An attempt is linked to the request that
-    submitted its job, as long as this process remembers; it is no part of that trace, which may be days old.
+    """Makes spans for requests under `/v1/` and for attempts that run here. An attempt is linked to the request that
+    submitted its job while this process remembers the request. The attempt has its own trace, since the request may be
+    days old.
     """
 
     def __init__(self, *, provider: TracerProvider) -> None:
@@ -75,20 +76,20 @@ class Tracing:
         self._origins: dict[str, SpanContext] = {}
 
     def wrap(self, kinds: Kinds) -> Kinds:
-        """Return the same kinds, each of whose attempts is a span; those of pull kinds do not run here."""
+        """Return the same kinds with a span around each attempt. Attempts of pull kinds do not run here."""
         return Kinds(*(kind if kind.runner is None else self._wrapped(kind, kind.runner) for kind in kinds.values()))
 
     def _wrapped(self, kind: Kind, runner: Runner) -> Kind:
         return replace(kind, runner=TracedRunner(kind=kind, runner=runner, tracing=self))
 
     def close(self) -> None:
-        """Send what is left, within reason."""
+        """Send the remaining spans, for at most `FLUSH_TIME`."""
         thread = threading.Thread(target=self._provider.shutdown, name="tracing", daemon=True)
         thread.start()
         thread.join(FLUSH_TIME)
 
     async def trace(self, request: web.Request, route: str, answer: Callable[[web.Request], Awaitable[R]]) -> R:
-        """Answer a request within a span of it."""
+        """Answer a request within a span."""
         if not route.startswith("/v1/"):
             return await answer(request)
         path = redacted(request.path)
@@ -100,10 +101,10 @@ class Tracing:
             attributes=about,
         ) as span:
             response = await answer(request)
-            self._note_answer(span, response)
+            self._record_response(span, response)
             return response
 
-    def _note_answer(self, span: Span, answer: Answered) -> None:
+    def _record_response(self, span: Span, answer: Response) -> None:
         span.set_attribute("http.response.status_code", answer.status)
         span.set_attribute("erelong.request", answer.headers.get("X-Request-Id", ""))
         if answer.status >= 500:
@@ -117,7 +118,7 @@ class Tracing:
             self._origins[id] = span.get_span_context()
 
     async def run(self, kind: Kind, runner: Runner, job: Job) -> bytes | Result | None:
-        """Run an attempt as a span; what it calls, and whom it calls over HTTP, may go on with the trace."""
+        """Run an attempt within a span. Handlers and HTTP receivers may continue its trace."""
         origin = self._origins.get(job.id)
         with self._tracer.start_as_current_span(
             f"run {job.kind}",
@@ -133,7 +134,7 @@ class Tracing:
             record_exception=False,
             set_status_on_exception=False,
         ) as span:
-            told = current_traceparent.set(_traceparent(span))
+            token = current_traceparent.set(_traceparent(span))
             try:
                 return await runner.run(job)
             except BaseException as error:
@@ -141,11 +142,11 @@ class Tracing:
                 span.set_status(self._otel.StatusCode.ERROR, reason)
                 raise
             finally:
-                current_traceparent.reset(told)
+                current_traceparent.reset(token)
 
 
 class TracedRunner:
-    """A runner whose attempts are spans."""
+    """A runner that puts a span around each attempt."""
 
     def __init__(self, *, kind: Kind, runner: Runner, tracing: Tracing) -> None:
         self._kind = kind
