@@ -152,7 +152,7 @@ class WrongState(Problem):
 
     status, code, title = 409, "wrong_state", "Wrong state"
 
-    _RETRYABLE = "retry runs it again, DELETE removes it"
+    _RETRYABLE = "retry starts it again, DELETE removes it"
     _ALLOWED: ClassVar[Mapping[str, str]] = {
         "scheduled": "PATCH changes it, run makes it due now, cancel ends it, DELETE removes it",
         "running": "cancel it, or wait until it has ended",

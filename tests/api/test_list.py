@@ -106,9 +106,9 @@ async def test_page_leaves_out_what_is_deleted_while_it_is_read(service: Served)
 @pytest.mark.parametrize(
     ("query", "detail"),
     [
-        ("&".join(f"a{index}" for index in range(500)), "500 parameters; at most 400"),
+        ("&".join(f"a{index}" for index in range(500)), "500 parameters; send at most 400"),
         ("state=failed&" * 101, "at most 100 items"),
-        ("&".join(f"label.a{index}=1" for index in range(17)), "17 labels; at most 16"),
+        ("&".join(f"label.a{index}=1" for index in range(17)), "17 labels; give at most 16"),
     ],
 )
 async def test_query_of_too_many_filters_is_refused(service: Served, query: str, detail: str) -> None:

@@ -320,7 +320,7 @@ async def test_request_and_params_are_refused_in_the_same_words(service: Served)
         (
             "/v1/jobs/batch",
             {"jobs": [{"kind": "echo"}, {"kind": "echo", "labels": 1}]},
-            "nothing of the batch was taken: /jobs/1/labels: should be an object, not 1",
+            "no job of the batch was stored: /jobs/1/labels: should be an object, not 1",
         ),
     ],
 )

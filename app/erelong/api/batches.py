@@ -1,4 +1,4 @@
-"""Many jobs in one request: a JSON batch, all or nothing; or a stream of lines, each for itself."""
+"""Many jobs in one request: a JSON batch, stored all or not at all, or a stream of independent lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from erelong.api import conditions
-from erelong.api.jobs import taken
+from erelong.api.jobs import key_taken
 from erelong.api.schemas import BatchIn
 from erelong.api.views import ticket_view
 from erelong.errors import BacklogFull, BadHeader, Fault, Forbidden, Invalid, JobNotFound, KeyTaken, Problem, TooLarge
@@ -39,24 +39,24 @@ if TYPE_CHECKING:
     from erelong.web.body import Bodies
 
 MAX_GROUP = 1_000  # lines that are stored and answered together
-MAX_LINES = 250  # to read more at once would keep others waiting
-BREATH = 0.001  # seconds after a group with nothing to store: a loop that never waits starves the threads of the store
-MANY_FAULTS = 1_000  # told of a batch in full; of further jobs only the first
-MAX_UNREAD = 1 << 24  # bytes of answers kept for a client that reads none before it has sent all
-AS_LINES = f"send more as {NDJSON}, a job on each line, which has no limit"
+MAX_LINES = 250  # lines to parse at once without blocking the loop for too long
+PAUSE = 0.001  # seconds after a group with nothing to store: a loop that never waits starves the store's threads
+MAX_BATCH_FAULTS = 1_000  # a batch reports this many faults in full, then one per job
+MAX_UNREAD = 1 << 24  # bytes of responses kept for a client that sends its whole stream before it reads
+AS_LINES = f"send more as {NDJSON}, one job per line, without a limit"
 WRAPPING = 2  # levels of a JSON batch around a job
 
-_CREATED, _THERE = b'{"id":"%b","created":true}\n', b'{"id":"%b","created":false}\n'  # as JSON they take thrice as long
+_CREATED, _EXISTING = b'{"id":"%b","created":true}\n', b'{"id":"%b","created":false}\n'  # hot: stream
 
-Tell = Callable[[Problem], bytes]
-"""Makes the line that tells of a problem."""
+RenderProblem = Callable[[Problem], bytes]
+"""Renders a problem as a line."""
 
-Told = dict[int, bytes]
-"""Lines that tell of problems, by their places among all answers."""
+ProblemLines = dict[int, bytes]
+"""Lines with problems, by their positions in the response."""
 
 
 class BatchRoutes:
-    """What `/v1/jobs/batch` answers."""
+    """The handler of `/v1/jobs/batch`."""
 
     def __init__(
         self,
@@ -91,12 +91,12 @@ class BatchRoutes:
             client = client_of(request)
             receipt = await self._services.jobs.add(new_jobs, now=now, is_whole=True, record=record, client=client)
         except BacklogFull as problem:
-            raise BacklogFull(problem.detail, faults=_full(new_jobs, problem), queue=problem.queue) from None
+            raise BacklogFull(problem.detail, faults=_full_faults(new_jobs, problem), queue=problem.queue) from None
         entries = [entry for entry in receipt.entries if entry is not None]
         if len(entries) < len(receipt.entries):
-            raise JobNotFound("jobs that this Idempotency-Key made have been deleted; take a new key to make others")
+            raise JobNotFound("jobs that this Idempotency-Key made have been deleted; use a new key to submit others")
         if not receipt.replayed:
-            _refuse_conflicts(entries)  # nothing is stored then
+            _refuse_conflicts(entries)  # conflicts mean that nothing was stored
         views = [ticket_view(entry.job, entry.status is ADDED) for entry in entries]
         response = json_reply({"jobs": views}, status=200 if receipt.replayed else 201)
         if receipt.replayed:
@@ -112,47 +112,47 @@ class BatchRoutes:
 
     async def _read_all(self, body: Any, now: Instant, caller: Caller) -> list[NewJob]:
         try:
-            asked = BatchIn.model_validate(body)
+            batch = BatchIn.model_validate(body)
         except ValidationError as error:
-            raise invalid(error, BatchIn, "the batch cannot be taken") from None
+            raise invalid(error, BatchIn, "the batch is not valid") from None
         limit = self._limits.max_batch_jobs
-        if len(asked.jobs) > limit:
-            detail = f"{len(asked.jobs)} jobs; at most {limit} in a JSON batch; {AS_LINES}"
-            raise Invalid("the batch cannot be taken", faults=[Fault("/jobs", detail)])
+        if len(batch.jobs) > limit:
+            detail = f"{len(batch.jobs)} jobs; at most {limit} in a JSON batch; {AS_LINES}"
+            raise Invalid("the batch is not valid", faults=[Fault("/jobs", detail)])
         refusal: type[Invalid | Forbidden] = Invalid
         faults: list[Fault] = []
         new_jobs = []
-        for index, item in enumerate(asked.jobs):
+        for index, item in enumerate(batch.jobs):
             try:
                 self._refuse_large(item)
                 new_jobs.append(self._parser.read(item, now, caller))
             except (Invalid, Forbidden) as problem:
                 refusal = Forbidden if isinstance(problem, Forbidden) else refusal
-                told = problem.faults if len(faults) < MANY_FAULTS else problem.faults[:1]
-                faults += [fault.under(f"/jobs/{index}") for fault in told]
-                await asyncio.sleep(0)  # what is wrong can be wrong in very many places
+                reported = problem.faults if len(faults) < MAX_BATCH_FAULTS else problem.faults[:1]
+                faults += [fault.under(f"/jobs/{index}") for fault in reported]
+                await asyncio.sleep(0)  # a batch can have very many faults
             if index % MAX_LINES == MAX_LINES - 1:
                 await asyncio.sleep(0)
         if faults:
-            raise refusal("nothing of the batch was taken", faults=faults)
+            raise refusal("no job of the batch was stored", faults=faults)
         return new_jobs
 
     def _refuse_large(self, item: Any) -> None:
-        """What is too large alone, or as a line, is so in a batch."""
+        """Refuse a job that would be too large as a single body or as a line."""
         size, limit = len(orjson.dumps(item)), self._limits.max_body
         if size > limit:
-            raise Invalid("the job cannot be taken", faults=[Fault("", f"{size} bytes; at most {limit} are taken")])
+            raise Invalid("the job cannot be taken", faults=[Fault("", f"{size} bytes; send at most {limit}")])
         if size > MAX_NARROW:
             refuse_many_names(item)
 
     # streams
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
-        """Answer each group of lines when it is on the disk, while the next ones come in."""
+        """Answer each group of lines once it is on disk, while the next ones arrive."""
         if "Idempotency-Key" in request.headers:
-            raise BadHeader("Idempotency-Key: a stream takes none; give its jobs keys, or send a JSON batch")
+            raise BadHeader("Idempotency-Key: a stream does not support it; give its jobs keys, or send a JSON batch")
         request_id = request[REQUEST_ID]
-        tell: Tell = partial(problem_line, request_id=request_id, show=self._jobs.view)
+        render: RenderProblem = partial(problem_line, request_id=request_id, show=self._jobs.view)
         response = web.StreamResponse(headers={"Content-Type": NDJSON, "X-Request-Id": request_id, "Server": "erelong"})
         await response.prepare(request)
         request[STREAM] = response
@@ -161,37 +161,44 @@ class BatchRoutes:
         async for texts in self._bodies.lines(request):
             for start in range(0, len(texts), MAX_GROUP):
                 caller = self._gate.recheck(request, Scope.SUBMIT)  # a stream may outlive its key
-                new_jobs, told = await self._read(texts[start : start + MAX_GROUP], caller, tell)
-                answers = await self._take(new_jobs, told, tell, client_of(request))
+                new_jobs, problems = await self._read(texts[start : start + MAX_GROUP], caller, render)
+                answers = await self._store(new_jobs, problems, render, client_of(request))
                 await self._write(request, response, b"".join(answers))
-                await asyncio.sleep(0 if new_jobs else BREATH)
+                await asyncio.sleep(0 if new_jobs else PAUSE)
         await response.write_eof()
         if request.transport is not None:
             request.transport.set_write_buffer_limits(high=0)
         return response
 
     async def _write(self, request: web.Request, response: web.StreamResponse, text: bytes) -> None:
-        """Send an answer, or end the connection of a client that goes on without reading any."""
+        """Send a response. Close the connection of a client that sends without reading."""
         try:
             async with asyncio.timeout(self._timeout):
                 await response.write(text)
         except TimeoutError:
             if request.transport is not None:
                 request.transport.abort()
-            raise ConnectionResetError(f"{MAX_UNREAD} bytes of answers wait and are not read") from None
+            raise ConnectionResetError(f"the client has not read {MAX_UNREAD} bytes of responses") from None
 
-    async def _read(self, texts: Sequence[bytes | None], caller: Caller, tell: Tell) -> tuple[list[NewJob], Told]:
-        """What the lines ask for that are not empty; and what is told of the others."""
+    async def _read(
+        self, texts: Sequence[bytes | None], caller: Caller, render: RenderProblem
+    ) -> tuple[list[NewJob], ProblemLines]:
+        """Return the jobs of the lines, and the problems of invalid lines. Skip empty lines."""
         new_jobs: list[NewJob] = []
-        told: Told = {}
+        problems: ProblemLines = {}
         for start in range(0, len(texts), MAX_LINES):
             if start:
                 await asyncio.sleep(0)
-            self._read_some(texts[start : start + MAX_LINES], caller, tell, new_jobs, told)
-        return new_jobs, told
+            self._read_some(texts[start : start + MAX_LINES], caller, render, new_jobs, problems)
+        return new_jobs, problems
 
     def _read_some(
-        self, texts: Sequence[bytes | None], caller: Caller, tell: Tell, new_jobs: list[NewJob], told: Told
+        self,
+        texts: Sequence[bytes | None],
+        caller: Caller,
+        render: RenderProblem,
+        new_jobs: list[NewJob],
+        problems: ProblemLines,
     ) -> None:
         now, parse, read = self._now(), self._bodies.parse, self._parser.read
         for text in texts:
@@ -200,14 +207,16 @@ class BatchRoutes:
                     raise TooLarge(f"the line is longer than {self._limits.max_body} bytes")
                 if text.strip():
                     new_jobs.append(read(parse(text, 0, "line"), now, caller))
-            except Problem as problem:  # kept, each would hold its frames until the garbage collector comes
-                told[len(new_jobs) + len(told)] = tell(problem)
+            except Problem as problem:  # rendered at once: a kept exception would hold its frames until collected
+                problems[len(new_jobs) + len(problems)] = render(problem)
 
-    async def _take(self, new_jobs: list[NewJob], told: Told, tell: Tell, client: Client) -> list[bytes]:
-        """Store what can be, and say for each line what became of it, in order."""
-        answers = [_line_of(one, tell) for one in await self._add(new_jobs, client)] if new_jobs else []
-        for place, line in told.items():  # ascending, so those before it are in
-            answers.insert(place, line)
+    async def _store(
+        self, new_jobs: list[NewJob], problems: ProblemLines, render: RenderProblem, client: Client
+    ) -> list[bytes]:
+        """Store the jobs, and return one line per job or problem, in order."""
+        answers = [_line_of(result, render) for result in await self._add(new_jobs, client)] if new_jobs else []
+        for index, line in problems.items():  # ascending, so all earlier lines are in
+            answers.insert(index, line)
         return answers
 
     async def _add(self, new_jobs: list[NewJob], client: Client) -> Sequence[AddResult | Problem | None]:
@@ -219,7 +228,7 @@ class BatchRoutes:
             return [problem] * len(new_jobs)
 
     async def _add_each(self, new_jobs: list[NewJob], client: Client) -> list[AddResult | Problem | None]:
-        """Fill the room there is; when a queue has none, ask again only for jobs that may need none."""
+        """Add jobs one by one. Once a queue is full, try only its jobs with a key, which may need no room."""
         full: dict[str, Problem] = {}
         answers: list[AddResult | Problem | None] = []
         for new_job in new_jobs:
@@ -231,18 +240,18 @@ class BatchRoutes:
         return answers
 
 
-def _line_of(answer: AddResult | Problem | None, tell: Tell) -> bytes:
+def _line_of(answer: AddResult | Problem | None, render: RenderProblem) -> bytes:
     if isinstance(answer, AddResult):
         status, job, _ = answer
         if status is not CONFLICT:
-            return (_CREATED if status is ADDED else _THERE) % write_id(job.seq, job.token).encode()
-        answer = taken(job)
+            return (_CREATED if status is ADDED else _EXISTING) % write_id(job.seq, job.token).encode()
+        answer = key_taken(job)
     assert answer is not None  # None is for replays, and a stream has none
-    return tell(answer)
+    return render(answer)
 
 
 def _refuse_conflicts(entries: Sequence[AddResult]) -> None:
-    """Name the lines whose keys are held: by stored jobs, or by lines before them that are now not stored either."""
+    """Raise `KeyTaken` that names the jobs whose keys are held by stored jobs or by earlier jobs of the batch."""
     first = {entry.job.seq: index for index, entry in reversed([*enumerate(entries)]) if entry.status is ADDED}
     faults, holders = [], []
     for index, entry in enumerate(entries):
@@ -251,15 +260,15 @@ def _refuse_conflicts(entries: Sequence[AddResult]) -> None:
         if entry.job.seq in first:
             detail = f"/jobs/{first[entry.job.seq]} has the key {entry.job.key!r} as well"
         else:
-            detail = taken(entry.job).detail
+            detail = key_taken(entry.job).detail
             holders.append(entry.job)
         faults.append(Fault(f"/jobs/{index}/key", detail))
     if faults:
         holder = holders[0] if holders else None
-        raise KeyTaken("nothing of the batch was taken: keys are held", faults=faults, job=holder)
+        raise KeyTaken("no job of the batch was stored: keys are held", faults=faults, job=holder)
 
 
-def _full(new_jobs: Sequence[NewJob], problem: BacklogFull) -> list[Fault]:
+def _full_faults(new_jobs: Sequence[NewJob], problem: BacklogFull) -> list[Fault]:
     return [
         Fault(f"/jobs/{index}/queue", problem.detail)
         for index, new_job in enumerate(new_jobs)

@@ -1,4 +1,4 @@
-"""What clients say in headers and queries: versions, preferences, keys, cursors; and what is said back."""
+"""Reads headers and queries (versions, preferences, idempotency keys, cursors) and writes cursors."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?([0-9]{1,9})\"?\s*(?:$|[,;])", re
 
 
 def expected_versions(request: web.Request) -> frozenset[int] | None:
-    """The versions of `If-Match`; None for any."""
+    """Return the versions of `If-Match`; None means any."""
     return _versions(request, "If-Match")
 
 
 def known_versions(request: web.Request) -> frozenset[int] | None:
-    """The versions of `If-None-Match`; None if it is not there."""
+    """Return the versions of `If-None-Match`, or None without that header."""
     return _versions(request, "If-None-Match")
 
 
@@ -53,12 +53,12 @@ def _versions(request: web.Request, name: str) -> frozenset[int] | None:
         return None
     tags = [_TAG.fullmatch(part) for part in text.split(",")]
     if not all(tags):
-        raise BadHeader(f'{name}: {text!r} is not a list of versions; send one as ETag gave it, such as "3", or *')
+        raise BadHeader(f'{name}: {text!r} is not a list of versions; send one from an ETag, such as "3", or *')
     return frozenset(int(tag[1]) for tag in tags if tag)
 
 
 def preferred_wait(request: web.Request) -> float | None:
-    """The seconds of `Prefer: wait=…`; preferences that are not understood are to be ignored."""
+    """Return the seconds of `Prefer: wait=…`. Other preferences are ignored, as RFC 7240 requires."""
     if "Prefer" not in request.headers:
         return None
     found = _WAIT.search(",".join(request.headers.getall("Prefer")))
@@ -66,25 +66,25 @@ def preferred_wait(request: web.Request) -> float | None:
 
 
 def idempotency_record(request: web.Request, body: Any, caller: Caller) -> IdempotencyRecord | None:
-    """What is remembered of a submit that carries an `Idempotency-Key`: equal JSON values are the same body."""
+    """Return the record of a submit with an `Idempotency-Key`. Bodies with equal JSON values have the same digest."""
     if IDEMPOTENCY_KEY not in request.headers:
         return None
     keys = request.headers.getall(IDEMPOTENCY_KEY)
     key = keys[0]
     if len(keys) > 1 or not _IDEMPOTENCY_KEY.fullmatch(key):
-        raise BadHeader("Idempotency-Key: one key of 1 to 255 printable ASCII characters is taken")
+        raise BadHeader("Idempotency-Key: send one key of 1 to 255 printable ASCII characters")
     text = request.path.encode() + b"\0" + orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
     return IdempotencyRecord(caller=caller.name, key=key, digest=sha256(text).digest())
 
 
 def read_query(request: web.Request, model: type[M], *, context: dict[str, Any] | None = None) -> M:
-    """The query as its model says; unknown names are refused, a lone value of a list is a list.
+    """Return the query as its model. Refuse unknown names. A single value of a list field becomes a list.
 
-    A parameter `label.tenant` is what the field `label`, a dict, has under `tenant`.
+    A parameter `label.tenant` sets the item `tenant` of the dict field `label`.
     """
     if len(request.query) > MAX_PARAMETERS:
-        detail = f"{len(request.query)} parameters; at most {MAX_PARAMETERS} are taken"
-        raise Invalid("the query cannot be understood", faults=[Fault("", detail)])
+        detail = f"{len(request.query)} parameters; send at most {MAX_PARAMETERS}"
+        raise Invalid("the query is not valid", faults=[Fault("", detail)])
     known = {name: _form(field) for name, field in model.model_fields.items()}
     values: dict[str, Any] = {}
     faults: list[Fault] = []
@@ -105,7 +105,7 @@ def read_query(request: web.Request, model: type[M], *, context: dict[str, Any] 
     except ValidationError as error:
         faults += faults_of(error.errors(include_url=False), model)
     if faults:
-        raise Invalid("the query cannot be understood", faults=faults[:MAX_FAULTS])
+        raise Invalid("the query is not valid", faults=faults[:MAX_FAULTS])
     return checked
 
 
@@ -123,14 +123,14 @@ def write_cursor(filters: Mapping[str, Any], position: tuple[int, int]) -> str:
 
 
 def read_cursor(text: str, filters: Mapping[str, Any]) -> tuple[int, int]:
-    """The position of a cursor made for these filters."""
+    """Return the position in a cursor that was made for these filters."""
     try:
         bound, at, seq = orjson.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
         position = (int(at), int(seq))
     except (ValueError, TypeError, binascii.Error):
-        raise BadCursor("this is not a cursor; send `next` of the page before as it came") from None
+        raise BadCursor("this is not a cursor; send `next` of the previous page unchanged") from None
     if bound != _bound(filters) or not all(0 <= part < 1 << 62 for part in position):
-        raise BadCursor("this cursor belongs to other filters; send it with those of the page before")
+        raise BadCursor("this cursor belongs to other filters; send it with the filters of the previous page")
     return position
 
 

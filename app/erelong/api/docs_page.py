@@ -1,4 +1,4 @@
-"""The page that shows the OpenAPI document and lets one try it, and the policy that keeps it to this service."""
+"""The page at /docs, which shows and tries the API, and the security policy that confines it to this service."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONTENT_TYPE: Final = "text/html; charset=utf-8"
 
 @cache
 def read_page() -> tuple[bytes, dict[str, str]]:
-    """The page and its headers. Nothing but its own script and style runs, and it may call this service alone."""
+    """Return the page and its headers. Only its own script and style run, and it may call only this service."""
     page = PAGE.read_bytes()
     policy = {
         "default-src": "'none'",

@@ -1,4 +1,4 @@
-"""A body for each call that takes one, as the documentation shows it."""
+"""An example body for each call that takes one, shown in the documentation."""
 
 from __future__ import annotations
 

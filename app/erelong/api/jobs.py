@@ -1,4 +1,4 @@
-"""Jobs over HTTP: read what came, ask the service, answer."""
+"""Jobs over HTTP: decode the request, call the service, render the response."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _BY_ID = ReadIn()
 
 
 class JobRoutes:
-    """What `/v1/jobs` answers."""
+    """The handlers of `/v1/jobs`."""
 
     def __init__(self, *, services: Services, parser: SubmitParser, bodies: Bodies, config: Config, now: Now) -> None:
         self._services = services
@@ -56,9 +56,11 @@ class JobRoutes:
         receipt = await self._services.jobs.add([new_job], now=now, record=record, client=client_of(request))
         (entry,) = receipt.entries
         if entry is None:
-            raise JobNotFound("the job that this Idempotency-Key made has been deleted; take a new key to make another")
+            raise JobNotFound(
+                "the job that this Idempotency-Key made has been deleted; use a new key to submit another"
+            )
         if entry.status is CONFLICT:
-            raise taken(entry.job)
+            raise key_taken(entry.job)
         response = self.answer(entry.job, status=201 if entry.status is ADDED else 200)
         response.headers["Location"] = f"/v1/jobs/{entry.job.id}"
         if receipt.replayed:
@@ -71,43 +73,44 @@ class JobRoutes:
         preferred = conditions.preferred_wait(request)
         query = conditions.read_query(request, ReadIn) if request.query_string else _BY_ID
         name = id if query is _BY_ID and not id.startswith(BY_KEY) else _named(request, query.queue)
-        asked = query.wait
-        seconds = min(preferred or 0.0 if asked is None else asked, self._max_wait)
+        requested = query.wait
+        seconds = min(preferred or 0.0 if requested is None else requested, self._max_wait)
         if seconds:
             job = await self._services.jobs.wait(name, seconds, known, client_of(request))
         else:
             job = await self._services.jobs.get(name)
-        is_same = known is not None and job.version in known and isinstance(name, str)  # of two jobs it may be equal
+        # Two holders of a key may have equal versions, so a key never gives a 304.
+        is_same = known is not None and job.version in known and isinstance(name, str)
         response = Reply(status=304, headers=_tag(job)) if is_same else self.answer(job)
-        if preferred is not None and asked in (None, preferred):
+        if preferred is not None and requested in (None, preferred):
             response.headers["Preference-Applied"] = f"wait={int(seconds)}"
         return response
 
     async def list(self, request: web.Request) -> Reply:
         now, caller = self._now(), caller_of(request)
         context = {"now": now, "max_horizon": self._max_horizon}
-        asked = conditions.read_query(request, ListIn, context=context)
-        queues = [queue for queue in asked.queue or sorted(caller.queues) if caller.may_use(queue)]
-        if asked.queue and not queues:  # none that this key may see: as for queues that hold nothing
+        fields = conditions.read_query(request, ListIn, context=context)
+        queues = [queue for queue in fields.queue or sorted(caller.queues) if caller.may_use(queue)]
+        if fields.queue and not queues:  # this key may see none of them: as if they were empty
             return json_reply({"jobs": [], "next": None})
-        filters = asked.model_dump(exclude={"limit", "cursor", "view"}) | {"queue": queues}
-        is_full = asked.view == "full"
+        filters = fields.model_dump(exclude={"limit", "cursor", "view"}) | {"queue": queues}
+        is_full = fields.view == "full"
         query = Query(
-            states=frozenset(STATES[word] for word in asked.state),
+            states=frozenset(STATES[word] for word in fields.state),
             queues=frozenset(queues),
-            kinds=frozenset(asked.kind),
-            key=asked.key,
-            labels=asked.label,
-            due_after=asked.due_after,
-            due_before=asked.due_before,
-            order=Order(asked.order),
-            after=conditions.read_cursor(asked.cursor, filters) if asked.cursor else None,
-            limit=asked.limit + 1,
+            kinds=frozenset(fields.kind),
+            key=fields.key,
+            labels=fields.label,
+            due_after=fields.due_after,
+            due_before=fields.due_before,
+            order=Order(fields.order),
+            after=conditions.read_cursor(fields.cursor, filters) if fields.cursor else None,
+            limit=fields.limit + 1,
         )
-        found = await self._services.jobs.list(query)
-        page = found[: asked.limit]
-        shown, taken = await self._services.jobs.read_page(page) if is_full else (page, len(page))
-        last = page[taken - 1] if taken < len(found) else None
+        jobs = await self._services.jobs.list(query)
+        page = jobs[: fields.limit]
+        shown, count = await self._services.jobs.read_page(page) if is_full else (page, len(page))
+        last = page[count - 1] if count < len(jobs) else None
         cursor = conditions.write_cursor(filters, (last.due_at or 0, last.seq)) if last else None
         views = [job_view(job, self._services.jobs.waiting_for(job, now), is_full=is_full) for job in shown]
         response = json_reply({"jobs": views, "next": cursor})
@@ -122,13 +125,13 @@ class JobRoutes:
         try:
             change = read_change(body, self._now(), self._max_horizon)
         except ValidationError as error:
-            raise invalid(error, PatchIn, "the job cannot be changed so") from None
+            raise invalid(error, PatchIn, "the change is not valid") from None
         return self.answer(await self._services.jobs.patch(name, change, expect))
 
     async def cancel(self, request: web.Request) -> Reply:
         name, expect = _step_in(request)
-        asked = read_body(CancelIn, await self._bodies.json_if_any(request))
-        job = await self._services.jobs.cancel(name, asked.reason, expect)
+        body = read_body(CancelIn, await self._bodies.json_if_any(request))
+        job = await self._services.jobs.cancel(name, body.reason, expect)
         return self.answer(job, status=200 if job.state is State.CANCELLED else 202)
 
     async def run(self, request: web.Request) -> Reply:
@@ -161,26 +164,26 @@ def read_body(model: type[B], body: Any) -> B:
 
 
 def _step_in(request: web.Request) -> tuple[JobName, frozenset[int] | None]:
-    """The job that a request is to change, and the versions of it that may be."""
+    """Return the job that a request changes, and the versions that `If-Match` allows."""
     queue = conditions.read_query(request, NameIn).queue if request.query_string else None
     return _named(request, queue), conditions.expected_versions(request)
 
 
 def _named(request: web.Request, queue: str | None) -> JobName:
-    """The id in the path; or the holder of a key, of which no version can be known."""
+    """Return the id or the key in the path. `If-Match` needs an id."""
     text = name_in(request)
     if text.startswith(BY_KEY):
         if "If-Match" in request.headers:
-            detail = "goes with an id: the versions of two jobs that held a key one after the other can be equal"
-            raise Invalid("the job cannot be named so", faults=[Fault("/If-Match", detail)])
+            detail = "needs an id: two successive holders of a key can have the same version"
+            raise Invalid("the job name is not valid", faults=[Fault("/If-Match", detail)])
         return name_by_key(text, queue)
     if queue is not None:
-        detail = "goes with ~ and a key in place of the id; an id needs no queue"
-        raise Invalid("the job cannot be named so", faults=[Fault("/queue", detail)])
+        detail = "is for ~ and a key in place of the id; remove it, since an id needs no queue"
+        raise Invalid("the job name is not valid", faults=[Fault("/queue", detail)])
     return text
 
 
-def taken(job: Job) -> KeyTaken:
+def key_taken(job: Job) -> KeyTaken:
     detail = f"key {job.key!r} is held by job {job.id} of queue {job.queue!r}"
     return KeyTaken(f"{detail}; send on_conflict keep, replace or reschedule, or another key", job=job)
 

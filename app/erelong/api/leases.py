@@ -1,4 +1,4 @@
-"""Leases over HTTP: how workers outside take jobs and answer for them."""
+"""Leases over HTTP: external workers lease jobs and report their outcomes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class LeaseRoutes:
-    """What `/v1/leases` answers."""
+    """The handlers of `/v1/leases`."""
 
     def __init__(self, *, services: Services, bodies: Bodies, jobs: JobRoutes, limits: LimitsSection) -> None:
         self._services = services
@@ -39,12 +39,14 @@ class LeaseRoutes:
         self._jobs = jobs
 
     async def acquire(self, request: web.Request) -> Reply:
-        asked = await self._read(request, LeaseIn)
+        body = await self._read(request, LeaseIn)
         caller = caller_of(request)
-        refuse_foreign(caller, "/queues", *(asked.queues or ()))
-        wanted = LeaseRequest(frozenset(asked.kinds), frozenset(asked.queues or caller.queues), asked.max, asked.lease)
-        wait = min(asked.wait, self._limits.max_wait)
-        leased = await self._services.leases.lease(wanted, wait, client_of(request))
+        refuse_foreign(caller, "/queues", *(body.queues or ()))
+        lease_request = LeaseRequest(
+            frozenset(body.kinds), frozenset(body.queues or caller.queues), body.max, body.lease
+        )
+        wait = min(body.wait, self._limits.max_wait)
+        leased = await self._services.leases.lease(lease_request, wait, client_of(request))
         views = [
             {"token": token, "lease_until": format_instant(until), "job": self._jobs.view(job)}
             for token, until, job in leased
@@ -52,19 +54,19 @@ class LeaseRoutes:
         return json_reply({"leases": views})
 
     async def extend(self, request: web.Request) -> Reply:
-        asked = await self._read(request, ExtendIn)
-        _, until, job = await self._services.leases.extend(name_in(request), asked.lease)
+        body = await self._read(request, ExtendIn)
+        _, until, job = await self._services.leases.extend(name_in(request), body.lease)
         return json_reply({"lease_until": format_instant(until), "cancel_requested": job.cancel_requested})
 
     async def finish(self, request: web.Request) -> Reply:
-        asked = await self._read(request, FinishIn, self._limits.max_batch_body)
-        result = orjson.dumps(asked.result) if asked.result is not None else None
+        body = await self._read(request, FinishIn, self._limits.max_batch_body)
+        result = orjson.dumps(body.result) if body.result is not None else None
         return self._jobs.answer(await self._services.leases.finish(name_in(request), result))
 
     async def fail(self, request: web.Request) -> Reply:
-        asked = await self._read(request, FailIn)
-        error = Error(asked.error.type, asked.error.message, asked.retryable)
-        return self._jobs.answer(await self._services.leases.fail(name_in(request), error, asked.delay))
+        body = await self._read(request, FailIn)
+        error = Error(body.error.type, body.error.message, body.retryable)
+        return self._jobs.answer(await self._services.leases.fail(name_in(request), error, body.delay))
 
     async def release(self, request: web.Request) -> Reply:
         await self._read(request, EmptyIn)

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from the routes and models that serve."""
+"""The OpenAPI 3.1 document, generated from the routes and models in use."""
 
 from __future__ import annotations
 
@@ -52,46 +52,49 @@ Schema = dict[str, Any]
 
 SCHEMA = "#/components/schemas/"
 ABOUT = (
-    "A delayed-task service: POST a job with a time, it runs then, and you can always ask what became of it. "
-    "Instants go out as RFC 3339 in UTC, durations as seconds. A 2xx to a write means that it is on disk."
+    "A delayed-task service: POST a job with a time; it runs then, and you can always read its outcome. "
+    "Responses give instants as RFC 3339 in UTC and durations as seconds. A 2xx to a write means that it is on disk."
 )
-_CONNECTION = (Internal, BadRequest, BadHeader, HeaderTimeout, UnsupportedMediaType)  # whatever is asked
+_CONNECTION = (Internal, BadRequest, BadHeader, HeaderTimeout, UnsupportedMediaType)  # possible on every route
 _TAKES_BODY = (MalformedJson, BodyTimeout, TooLarge, Overloaded)
 _ASKS_FOR_KEY = (Unauthenticated, Forbidden, RateLimited)
 _KEY = {
     "type": "http",
     "scheme": "bearer",
-    "description": "A key of `erelong new-key`; roles are its scopes. A service without keys needs none.",
+    "description": "A key from `erelong new-key`; roles are its scopes. A service without keys needs none.",
 }
 _TAGS = {
-    "Job": "Jobs, one by one.",
-    "Batch": "Many jobs at once.",
-    "Queue": "What a queue allows, and what it holds.",
-    "Lease": "Jobs of pull kinds, for workers elsewhere.",
-    "Ops": "What operators and machines ask.",
+    "Job": "Submit, read and change single jobs.",
+    "Batch": "Submit many jobs at once.",
+    "Queue": "The settings and counts of queues.",
+    "Lease": "Jobs of pull kinds, for external workers.",
+    "Ops": "Kinds, health, metrics and documentation.",
 }
 _PATHS = {"id": "An id, or `~` and a percent-encoded key: the live job that holds it, as in `~order-7?queue=mail`."}
 _REQUEST_HEADERS = {
-    "X-Request-Id": ("Kept, echoed and logged; made if it is not given.", "^[A-Za-z0-9._-]{1,64}$"),
-    "If-Match": ('The version to change, as `ETag` gave it: `"3"`, a list, or `*`. Not with `~`.', None),
-    "If-None-Match": ("The version known: wait until there is another; 304 if there is none.", None),
-    "Prefer": ("`wait=30`: as the parameter.", None),
-    "Idempotency-Key": ("The same body again gives what the first made, for a day.", "^[ -~]{1,255}$"),
+    "X-Request-Id": ("Echoed and logged; generated if not given.", "^[A-Za-z0-9._-]{1,64}$"),
+    "If-Match": ('The version to change, from an `ETag`: `"3"`, a list, or `*`. Not with `~`.', None),
+    "If-None-Match": ("The known version: wait until the job has another; 304 if it has not.", None),
+    "Prefer": ("`wait=30`: like the query parameter `wait`.", None),
+    "Idempotency-Key": (
+        "A repeat with the same body within a day returns the jobs of the first request.",
+        "^[ -~]{1,255}$",
+    ),
 }
 _RESPONSE_HEADERS = {
-    "X-Request-Id": "The id under which the log has the request.",
+    "X-Request-Id": "The id of the request in the log.",
     "ETag": "The version of the job, in quotes.",
     "Location": "The path of the job.",
     "Link": "The next page, if there is one.",
-    "Preference-Applied": "The seconds that were waited at most.",
-    "Idempotency-Replayed": "`true` if the jobs were made before.",
+    "Preference-Applied": "The upper bound of the wait, in seconds.",
+    "Idempotency-Replayed": "`true` if an earlier request made the jobs.",
     "Retry-After": "Seconds after which to try again.",
-    "WWW-Authenticate": "`Bearer`: the way to send a key.",
+    "WWW-Authenticate": "`Bearer`: how to send a key.",
 }
 
 
 class Document:
-    """The OpenAPI document, made of the routes and kinds that serve; made again when the kinds have changed."""
+    """The OpenAPI document of the routes and kinds, generated again when the kinds change."""
 
     def __init__(self, *, kinds: Kinds) -> None:
         self._kinds = kinds
@@ -171,14 +174,14 @@ def _query_parameters(route: Route) -> list[Schema]:
 
 def _query_parameter(name: str, schema: Schema) -> Schema:
     about = schema.pop("description", "")
-    if schema.get("type") == "object":  # each of its properties is then a parameter by itself
+    if schema.get("type") == "object":  # each property is a parameter of its own
         schema = schema | {"propertyNames": {"pattern": f"^{name}\\."}}
         schema["additionalProperties"] = schema.pop("patternProperties").popitem()[1]
     return {"name": name, "in": "query", "description": about, "style": "form", "explode": True, "schema": schema}
 
 
 def _without_null(schema: Schema) -> Schema:
-    """What text in a query can be."""
+    """Return a schema without null, which a query cannot express."""
     if "anyOf" not in schema:
         return schema
     choices: list[Schema] = [choice for choice in schema["anyOf"] if choice != {"type": "null"}]
@@ -261,7 +264,7 @@ def _refusals(route: Route) -> list[type[Problem]]:
         refusals += _ASKS_FOR_KEY
     if route.body is not None:
         refusals += _TAKES_BODY
-    if route.path.startswith("/v1/"):  # where every name in a query is known or refused
+    if route.path.startswith("/v1/"):  # unknown query names are refused there
         refusals += (Invalid, TooManyConnections)
     return list(dict.fromkeys(refusals))
 
@@ -285,7 +288,7 @@ def _problem_answer(problems: Sequence[type[Problem]]) -> Schema:
 
 
 class _Generator(GenerateJsonSchema):
-    """Leaves out what says nothing: titles made of names, and null as a default, which means that there is none."""
+    """Leaves out titles derived from names, and null defaults, which mean that there is no default."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
@@ -325,7 +328,7 @@ def _params_of(kind: str) -> Schema:
 
 
 def _moved(schema: Any, kind: str) -> Any:
-    """A kind's schema, whose references to itself now start at the document's root."""
+    """Return a kind's schema with its internal references moved to the document's root."""
     if isinstance(schema, list):
         return [_moved(part, kind) for part in schema]
     if not isinstance(schema, dict):
@@ -347,8 +350,8 @@ def _problem_schema(codes: list[str]) -> Schema:
         "detail": {"type": "string", "description": "What happened, with the value, and what to do."},
         "code": {"type": "string", "enum": codes},
         "request_id": text,
-        "errors": {"type": "array", "items": fault, "description": "Each place that is wrong, by JSON pointer."},
-        "job": {"$ref": SCHEMA + "Job", "description": "The job in the way, as it is."},
+        "errors": {"type": "array", "items": fault, "description": "Each invalid field, by JSON pointer."},
+        "job": {"$ref": SCHEMA + "Job", "description": "The conflicting job in its current state."},
     }
     required = [name for name in properties if name not in ("errors", "job")]
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}

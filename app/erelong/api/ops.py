@@ -1,4 +1,4 @@
-"""What operators and machines ask: kinds, health, metrics, the OpenAPI document, the page that shows it."""
+"""Routes for operators and probes: kinds, health, metrics, the OpenAPI document and its page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class OpsRoutes:
-    """What operators and machines ask."""
+    """The handlers of `/v1/kinds`, `/livez`, `/readyz`, `/metrics`, `/openapi.json` and `/docs`."""
 
     def __init__(
         self, *, services: Services, health: Health, gauges: Gauges, metrics: Metrics, document: Document, gate: KeyGate
@@ -52,7 +52,9 @@ class OpsRoutes:
     async def metrics(self, request: web.Request) -> Reply:
         caller = caller_of(request)
         if caller.queues:
-            raise Forbidden(f"metrics are of all queues, and key {caller.name!r} is limited to some")
+            raise Forbidden(
+                f"metrics cover all queues, and key {caller.name!r} is limited to some; use a key without queues"
+            )
         await self._gauges.refresh()
         return Reply(body=self._metrics.page(), headers={"Content-Type": CONTENT_TYPE})
 

@@ -1,4 +1,4 @@
-"""Queues over HTTP: read what came, ask, answer."""
+"""Queues over HTTP: decode the request, call the service, render the response."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NAME = re.compile(NAME)
 
 
 class QueueRoutes:
-    """What `/v1/queues` answers."""
+    """The handlers of `/v1/queues`."""
 
     def __init__(self, *, services: Services, bodies: Bodies, config: Config) -> None:
         self._services = services
@@ -49,11 +49,11 @@ class QueueRoutes:
         try:
             settings = QueueSettings.model_validate(_without_nulls(body))
         except ValidationError as error:
-            raise invalid(error, QueueSettings, "these settings cannot be taken") from None
+            raise invalid(error, QueueSettings, "the settings are not valid") from None
         limit = self._config.jobs.max_timeout
         if settings.timeout is not None and settings.timeout > limit:
             fault = Fault("/timeout", f"{settings.timeout:g} s; at most {limit:g} s")
-            raise Invalid("these settings cannot be taken", faults=[fault])
+            raise Invalid("the settings are not valid", faults=[fault])
         return json_reply(queue_view(await self._services.queues.put(name, settings)))
 
     async def drop(self, request: web.Request) -> Reply:
@@ -77,7 +77,7 @@ class QueueRoutes:
 
 
 def _without_nulls(body: Any) -> Any:
-    """A null is the same as not given, but where it is a value: no rate, no label limit."""
+    """Return the body without nulls, which mean "not given", except where null is a value: no rate, no label limit."""
     if not isinstance(body, dict):
         return body
     fields = QueueSettings.model_fields
@@ -91,6 +91,6 @@ def _without_nulls(body: Any) -> Any:
 def _new_name(request: web.Request) -> str:
     name = name_in(request)
     if not _NAME.fullmatch(name):
-        fault = Fault("", f"{name!r} cannot be a queue; take {NAME_CHARACTERS}")
-        raise Invalid("the queue cannot have this name", faults=[fault])
+        fault = Fault("", f"{name!r} is not a valid queue name; use {NAME_CHARACTERS}")
+        raise Invalid("the queue name is not valid", faults=[fault])
     return name

@@ -1,4 +1,4 @@
-"""One row of the table of routes."""
+"""One row of the route table."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 
 
 class Route(NamedTuple):
-    """One thing that can be asked: how, by which keys, what answers, with which statuses and view, what it refuses and
-    takes.
-    """
+    """A method and a path. `gives` names the statuses and the view of the response, `refuses` the possible problems."""
 
     method: str
     path: str
@@ -30,6 +28,6 @@ class Route(NamedTuple):
     query: type[BaseModel] | None = None
 
     def served(self) -> web.Route:
-        """Return what the router needs of it."""
+        """Return the part of the route that the router needs."""
         takes_query = self.query is not None or not self.path.startswith("/v1/")
         return web.Route(self.method, self.path, self.scope, self.answer, takes_query)

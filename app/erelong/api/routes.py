@@ -1,4 +1,4 @@
-"""The whole of version 1 on one screen: every route, with the scope that it needs."""
+"""The route table of version 1, with the scope that each route needs."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def routes(
     ops: OpsRoutes,
     open_metrics: bool,
 ) -> list[Route]:
-    """The table. A scope is what a key needs, None that no key is needed: everything stands here or is a 404."""
+    """Return the table. A scope of None means that no key is needed. Any other path is a 404."""
     return [
         *_of_jobs(jobs, batches),
         *_of_queues(queues),

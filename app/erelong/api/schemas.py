@@ -1,4 +1,4 @@
-"""The shape of what clients send; names, bounds and texts of these models are the contract, and OpenAPI shows them."""
+"""The models of request bodies and queries. Their names, bounds and texts are the contract, shown in OpenAPI."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def _instant(value: object, info: ValidationInfo) -> int:
 
 
 def _few(labels: object) -> object:
-    if isinstance(labels, dict) and len(labels) > MAX_LABELS:  # before each of them is looked at
-        raise _refused(f"{len(labels)} labels; at most {MAX_LABELS} are taken")
+    if isinstance(labels, dict) and len(labels) > MAX_LABELS:  # before each label is checked
+        raise _refused(f"{len(labels)} labels; give at most {MAX_LABELS}")
     return labels
 
 
@@ -50,7 +50,7 @@ def _refused(reason: str) -> PydanticCustomError:
 
 
 def _number(text: object) -> object:
-    """Everything in a query is text; what looks like a number is one."""
+    """Return the text of a query value as a number if it looks like one."""
     if not isinstance(text, str) or not _NUMBER.fullmatch(text):
         return text
     return int(text) if text.lstrip("-").isdigit() and len(text) < 16 else float(text)
@@ -72,16 +72,18 @@ InstantIn = Annotated[
 Priority = Annotated[int, Field(ge=-100, le=100, description="Higher runs first among due jobs.")]
 LabelValue = Annotated[str, Field(max_length=64)]
 Labels = Annotated[
-    dict[Name, LabelValue], BeforeValidator(_few), Field(description="Up to 16 names with values, to find jobs by.")
+    dict[Name, LabelValue],
+    BeforeValidator(_few),
+    Field(description="Up to 16 names with values, for filters and limits."),
 ]
 Key = Annotated[str, Field(pattern=KEY, description="Names a live job, unique in its queue.")]
 ExpiresAfter = Annotated[
-    Duration, Field(description="Counted from the later of execute_at and now: not begun by then, it is `expired`.")
+    Duration, Field(description="From the later of execute_at and now. A job not started by then is `expired`.")
 ]
 LeaseTime = Annotated[
-    Duration, Field(ge=1, le=43_200, description="Seconds until the job is taken back if nothing is heard.")
+    Duration, Field(ge=1, le=43_200, description="Seconds until the lease runs out unless it is extended.")
 ]
-Params = Annotated[dict[str, Any], Field(description="What the kind's schema says (`GET /v1/kinds`).")]
+Params = Annotated[dict[str, Any], Field(description="Parameters by the kind's schema (`GET /v1/kinds`).")]
 StateWord = Literal["scheduled", "running", "succeeded", "failed", "cancelled", "expired"]
 
 
@@ -89,12 +91,12 @@ STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class Body(BaseModel):
-    """What most bodies share: nothing unknown, nothing guessed."""
+    """A strict body: no unknown fields, no type conversion."""
 
     model_config = ConfigDict(**STRICT, frozen=True)
 
 
-# The bodies that come in masses are dictionaries: to make a model of one takes twice as long, with all that is absent.
+# hot: submit. Frequent bodies are dictionaries: a model would also hold every absent field.
 
 
 def _delay(value: object, info: ValidationInfo) -> float:
@@ -103,7 +105,7 @@ def _delay(value: object, info: ValidationInfo) -> float:
         raise _refused("give execute_at or delay, not both")
     max_horizon = (info.context or {})["max_horizon"]
     if delay > max_horizon:
-        raise _refused(f"{delay:.12g} s is too far ahead; at most {max_horizon:.12g} s (max_horizon)")
+        raise _refused(f"{delay:.12g} s is too far ahead; give at most {max_horizon:.12g} s (max_horizon)")
     return delay
 
 
@@ -114,9 +116,9 @@ def _with_key(on_conflict: str | None, info: ValidationInfo) -> str | None:
 
 
 class Timed(TypedDict, total=False):
-    """A time is asked for as an instant or as a delay, not both."""
+    """The time as an instant or as a delay, not both."""
 
-    execute_at: Annotated[InstantIn, Field(description="When it may start.")]
+    execute_at: Annotated[InstantIn, Field(description="When the job may start.")]
     delay: Annotated[
         float, BeforeValidator(_delay), DURATION_SCHEMA, Field(description="Seconds from now, in place of execute_at.")
     ]
@@ -124,11 +126,11 @@ class Timed(TypedDict, total=False):
 
 @with_config(STRICT)
 class JobIn(Timed, total=False):
-    """A job to be submitted."""
+    """A job to submit."""
 
-    kind: Required[Annotated[Name, Field(description="What runs it: a name of `GET /v1/kinds`.")]]
+    kind: Required[Annotated[Name, Field(description="The kind that runs the job: a name from `GET /v1/kinds`.")]]
     params: Params | None
-    queue: Annotated[Name | None, Field(description="Where it waits its turn; `default` if not given.")]
+    queue: Annotated[Name | None, Field(description="The queue of the job; `default` if not given.")]
     priority: Priority | None
     timeout: Annotated[PositiveDuration | None, Field(description="Seconds that one attempt may take.")]
     retry: RetryPatch | None
@@ -139,14 +141,14 @@ class JobIn(Timed, total=False):
         Literal["reject", "keep", "replace", "reschedule"] | None,
         AfterValidator(_with_key),
         Field(
-            description="When a live job of the queue has the key; `reject` if not given. A running one is superseded."
+            description="If a live job of the queue has the key; `reject` if not given. A running one is superseded."
         ),
     ]
 
 
 @with_config(STRICT)
 class PatchIn(Timed, total=False):
-    """What is to change of a scheduled job; null clears what is optional."""
+    """A change of a scheduled job. null clears an optional field."""
 
     priority: Priority | None
     params: Params | None
@@ -157,35 +159,35 @@ class PatchIn(Timed, total=False):
 
 
 def read_submission(body: Any, now: Instant, max_horizon: float) -> Submission:
-    """What a body asks for; raises pydantic's `ValidationError`."""
-    asked: Submission = _JOB_IN.validate_python(body, context={"now": now, "max_horizon": max_horizon})
-    return asked
+    """Return a body as a submission, or raise pydantic's `ValidationError`."""
+    submission: Submission = _JOB_IN.validate_python(body, context={"now": now, "max_horizon": max_horizon})
+    return submission
 
 
 def pop_time(body: dict[str, Any], now: Instant, max_horizon: float) -> Instant:
-    """Take the time out of a body, and read it as `read_submission` would; raise ValueError if that would not."""
-    if "execute_at" in body:  # a delay beside it stays, and is refused with the rest
+    """Remove the time from a body and return it as an instant. Raise ValueError where `read_submission` would fail."""
+    if "execute_at" in body:  # a delay beside it stays in the body and is refused later
         return parse_instant(body.pop("execute_at"), now, max_horizon)
-    delay = body.pop("delay", 0)  # whole seconds are usual, and cost a third if nobody asks what they mean; no bool
+    delay = body.pop("delay", 0)  # hot: submit, whole seconds skip the parser; a bool does not
     seconds: float = delay if type(delay) is int and delay >= 0 else parse_duration(delay)
-    if seconds > max_horizon:  # which is never more than a duration may be
-        raise ValueError("that is too far ahead")
+    if seconds > max_horizon:  # never above the bound of a duration
+        raise ValueError("too far ahead")
     return now + round(seconds * SECOND)
 
 
 def read_change(body: Any, now: Instant, max_horizon: float) -> Change:
-    """What a body would change; raises pydantic's `ValidationError`."""
-    asked: PatchIn = _PATCH_IN.validate_python(body, context={"now": now, "max_horizon": max_horizon})
+    """Return a body as a change, or raise pydantic's `ValidationError`."""
+    patch: PatchIn = _PATCH_IN.validate_python(body, context={"now": now, "max_horizon": max_horizon})
     return Change(
-        given=frozenset(asked),
-        execute_at=asked.get("execute_at"),
-        delay=asked.get("delay"),
-        priority=asked.get("priority") or 0,
-        params=orjson.dumps(params) if (params := asked.get("params")) else NOTHING,
-        labels=orjson.dumps(labels) if (labels := asked.get("labels")) else None,
-        timeout=asked.get("timeout"),
-        expires_after=asked.get("expires_after"),
-        retry=asked.get("retry"),
+        given=frozenset(patch),
+        execute_at=patch.get("execute_at"),
+        delay=patch.get("delay"),
+        priority=patch.get("priority") or 0,
+        params=orjson.dumps(params) if (params := patch.get("params")) else NOTHING,
+        labels=orjson.dumps(labels) if (labels := patch.get("labels")) else None,
+        timeout=patch.get("timeout"),
+        expires_after=patch.get("expires_after"),
+        retry=patch.get("retry"),
     )
 
 
@@ -194,85 +196,93 @@ _PATCH_IN: Final = TypeAdapter(PatchIn).validator
 
 
 class BatchIn(Body):
-    """Jobs that are taken all or not at all."""
+    """Jobs that are stored all or not at all."""
 
     jobs: list[Any] = Field(min_length=1, description="Each as for `POST /v1/jobs`.")
 
 
 class CancelIn(Body):
-    """Why a job is cancelled, for those who ask later."""
+    """The reason of a cancel, stored with the job."""
 
     reason: Annotated[str, Field(max_length=500)] | None = None
 
 
 class EmptyIn(Body):
-    """A body with nothing in it."""
+    """An empty body."""
 
 
 class LeaseIn(Body):
-    """Which jobs a worker outside would take."""
+    """The jobs that an external worker accepts."""
 
     kinds: list[Name] = Field(min_length=1, max_length=100, description="Pull kinds.")
-    queues: list[Name] | None = Field(None, max_length=100, description="Of these queues; all if not given.")
+    queues: list[Name] | None = Field(None, max_length=100, description="Only these queues; all if not given.")
     max: Annotated[int, Field(ge=1, le=1_000)] = 1
     wait: Duration = Field(0.0, description="Seconds to wait for a job; capped.")
     lease: LeaseTime = 30.0
 
 
 class ExtendIn(Body):
-    """For how long, from now, a job is to be kept."""
+    """The new length of a lease, from now."""
 
     lease: LeaseTime = 30.0
 
 
 class FinishIn(Body):
-    """What came of the work."""
+    """The result of a leased job."""
 
     result: Any = Field(None, description="Any JSON; kept up to 64 KiB.")
 
 
 class ErrorIn(Body):
-    """Why the work failed."""
+    """The error of a leased job."""
 
     type: Name = "exception"
     message: Annotated[str, Field(max_length=2_000)] = ""
 
 
 class FailIn(Body):
-    """Why the work failed, and whether and when to try again."""
+    """The error of a leased job, and whether and when to retry it."""
 
     error: ErrorIn = ErrorIn()
     retryable: bool = True
-    delay: Duration | None = Field(None, description="Seconds until the next attempt; by the policy if not given.")
+    delay: Duration | None = Field(
+        None, description="Seconds until the next attempt; by the retry policy if not given."
+    )
 
 
 class NameIn(Body):
-    """Where the job is that is named by its key."""
+    """The queue of a job that is named by its key."""
 
-    queue: Name | None = Field(None, description="Beside `~` and a key only: the queue; `default` if not given.")
+    queue: Name | None = Field(
+        None, description="The queue of a `~key`; `default` if not given. Not allowed with an id."
+    )
 
 
 class ReadIn(NameIn):
-    """How to read a job."""
+    """The options of reading a job."""
 
-    wait: Annotated[Duration, OfQuery] | None = Field(None, description="Seconds to wait until it is final; capped.")
+    wait: Annotated[Duration, OfQuery] | None = Field(
+        None, description="Seconds to wait until the job is final; capped."
+    )
 
 
 class ListIn(Body):
-    """What to list."""
+    """The filters and the order of a listing."""
 
     state: list[StateWord] = Field([], max_length=100, description="Any of these states.")
     queue: list[Name] = Field([], max_length=100, description="Any of these queues.")
     kind: list[Name] = Field([], max_length=100, description="Any of these kinds.")
-    key: Key | None = Field(None, description="Jobs that have this key; one that lost it to a newer job has none.")
-    due_after: Annotated[InstantIn, OfQuery] | None = Field(None, description="due_at is this or later.")
-    due_before: Annotated[InstantIn, OfQuery] | None = Field(None, description="due_at is before this.")
-    order: Literal["created", "due_at"] = Field("created", description="Newest first, or waiting jobs by time.")
-    limit: Annotated[int, Field(ge=1, le=1_000), OfQuery] = Field(100, description="Jobs of one page.")
-    cursor: Annotated[str, Field(max_length=200)] | None = Field(None, description="`next` of the page before.")
+    key: Key | None = Field(None, description="Jobs with this key. A superseded job has none.")
+    due_after: Annotated[InstantIn, OfQuery] | None = Field(None, description="due_at at or after this time.")
+    due_before: Annotated[InstantIn, OfQuery] | None = Field(None, description="due_at before this time.")
+    order: Literal["created", "due_at"] = Field(
+        "created", description="`created`: newest first. `due_at`: waiting jobs by time."
+    )
+    limit: Annotated[int, Field(ge=1, le=1_000), OfQuery] = Field(100, description="Jobs per page.")
+    cursor: Annotated[str, Field(max_length=200)] | None = Field(None, description="`next` of the previous page.")
     view: Literal["brief", "full"] = Field("brief", description="`full`: with params, result and attempts.")
-    label: Labels = Field({}, description="`label.<name>=<value>`: jobs that have all of these.")
+    label: Labels = Field({}, description="`label.<name>=<value>`: jobs with all of these labels.")
 
 
-assert set(StateWord.__args__) == set(STATES)  # type: ignore[attr-defined]  # Literal has its values there
+assert set(StateWord.__args__) == set(STATES)  # type: ignore[attr-defined]  # mypy does not know a Literal's __args__
 assert JobIn.__annotations__.keys() == Submission.__annotations__.keys()

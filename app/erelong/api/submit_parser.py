@@ -1,4 +1,4 @@
-"""What bodies ask for, read into offers; what most of those that come in masses have in common is looked at once."""
+"""Parses submitted bodies into new jobs, and checks the fields that many bodies share only once."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _REJECT = OnConflict.REJECT  # an enum looks its members up in Python: 50 ns
 
 
 class SubmitParser:
-    """Reads bodies as `schemas.JobIn` says, most of them by what was read before.
+    """Parses bodies by `schemas.JobIn`, most of them by a cached template.
 
-    Bodies that are the same but for their params and their time are the same by the text of all else, written anew by
-    one hand: of the first of them all is checked and a template kept, of the others params and time alone. Whatever is
-    odd about a body has it read as a whole, which finds the words for what is wrong.
+    Bodies with equal fields, except `params` and the time, share a template. The first of them is fully checked. For
+    the others only `params` and the time are checked. An unusual or invalid body is parsed in full, which finds the
+    error texts.
     """
 
     def __init__(self, *, services: Services, max_horizon: float) -> None:
@@ -40,8 +40,8 @@ class SubmitParser:
         self._templates: dict[bytes, Template] = {}
 
     def read(self, body: Any, now: Instant, caller: Caller) -> NewJob:
-        """The job that a body asks for, if the caller may have it made."""
-        if not isinstance(body, dict) or "key" in body or "labels" in body:  # whose rest is hardly ever like another's
+        """Return the job that a body describes. Refuse a queue that the caller may not use."""
+        if not isinstance(body, dict) or "key" in body or "labels" in body:  # such bodies rarely share a template
             return self._read_whole(body, now, caller)
         rest = body.copy()
         params = rest.pop("params", None)
@@ -61,13 +61,13 @@ class SubmitParser:
 
     def _read_whole(self, body: Any, now: Instant, caller: Caller) -> NewJob:
         try:
-            asked = read_submission(body, now, self._max_horizon)
+            submission = read_submission(body, now, self._max_horizon)
         except ValidationError as error:
             raise invalid(error, JobIn, "the job cannot be taken") from None
         if caller.queues:
-            refuse_foreign(caller, "/queue", queue_of(asked))
-        on_conflict = asked.get("on_conflict")
-        job = self._services.factory.make(asked, now)
+            refuse_foreign(caller, "/queue", queue_of(submission))
+        on_conflict = submission.get("on_conflict")
+        job = self._services.factory.make(submission, now)
         return NewJob(job, OnConflict(on_conflict)) if on_conflict else NewJob(job)
 
     def _keep(self, text: bytes, job: Job) -> None:

@@ -1,4 +1,4 @@
-"""What goes out: jobs and queues as JSON, in the names of the contract."""
+"""Jobs and queues as JSON, in the names of the contract, and their schemas."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def job_view(job: Job, waiting_for: str | None, *, is_full: bool = True) -> dict[str, Any]:
-    """Stored JSON text goes out as it is."""
+    """Return a job as an object; stored JSON text is not parsed."""
     execute_at, due_at = format_instant(job.execute_at), job.due_at
     view: dict[str, Any] = {
         "id": job.id,
@@ -54,7 +54,7 @@ def job_view(job: Job, waiting_for: str | None, *, is_full: bool = True) -> dict
 
 
 def ticket_view(job: Job, is_new: bool) -> dict[str, Any]:
-    """A job of a batch, in short."""
+    """Return the short view of a job in a batch."""
     return {"id": job.id, "state": WORDS[job.state], "execute_at": format_instant(job.execute_at), "created": is_new}
 
 
@@ -77,7 +77,7 @@ def _json(text: bytes | None) -> orjson.Fragment | None:
     return None if text is None else orjson.Fragment(text)
 
 
-# The same for OpenAPI; tests hold every answer against these.
+# OpenAPI schemas of the same views; tests check every response against them.
 
 _TIME = {"type": "string", "format": "date-time", "description": "RFC 3339, UTC, milliseconds, rounded up."}
 _TIME_OR_NULL = {"type": ["string", "null"], "format": "date-time"}
@@ -119,7 +119,7 @@ _ATTEMPT = _object(
         "late_by": _SECONDS_OR_NULL,
         "outcome": {"type": "string", "enum": list(End)},
         "error": {"anyOf": [_ref("Error"), {"type": "null"}]},
-        "output": {"type": "string", "description": "The last 64 KiB that its process wrote."},
+        "output": {"type": "string", "description": "The last 64 KiB of output of its process."},
     },
     optional=("output",),
 )
@@ -129,15 +129,15 @@ _JOB = {
     "kind": {"type": "string"},
     "queue": {"type": "string"},
     "params": {"type": "object"},
-    "key": _TEXT_OR_NULL | {"description": "Null also when a newer job took it while this one ran."},
+    "key": _TEXT_OR_NULL | {"description": "Null also if a newer job took the key while this one ran."},
     "labels": {"type": "object", "additionalProperties": {"type": "string"}},
     "priority": {"type": "integer"},
-    "timeout": {"type": "number", "exclusiveMinimum": 0, "description": "Seconds of one attempt."},
-    "execute_at": _TIME | {"description": "What the caller asked for."},
+    "timeout": {"type": "number", "exclusiveMinimum": 0, "description": "Seconds that one attempt may take."},
+    "execute_at": _TIME | {"description": "The time that the caller requested."},
     "due_at": _TIME_OR_NULL | {"description": "When the next attempt may start; null once final."},
     "expires_at": _TIME_OR_NULL,
     "retry": _ref("Retry"),
-    "attempt": _COUNT | {"description": "Attempts begun since submit or the last retry call."},
+    "attempt": _COUNT | {"description": "Attempts started since submit or the last retry call."},
     "cancel_requested": {"type": "boolean"},
     "created_at": _TIME,
     "started_at": _TIME_OR_NULL,
@@ -145,13 +145,13 @@ _JOB = {
     "late_by": _SECONDS_OR_NULL | {"description": "Seconds from due_at to the start of the latest attempt."},
     "waiting_for": {
         "enum": ["time", "pause", "worker", "rate", "label", "slot", None],
-        "description": "Why a scheduled job does not run: the first that holds.",
+        "description": "Why a scheduled job does not run: the first reason that applies.",
     },
-    "result": {"description": "What the handler returned."},
+    "result": {"description": "The value that the handler returned."},
     "error": {"anyOf": [_ref("Error"), {"type": "null"}]},
     "attempts": _list(_ref("Attempt")) | {"maxItems": MAX_ATTEMPTS_KEPT, "description": "The latest attempts."},
     "version": {"type": "integer", "minimum": 1, "description": "Counts every change; also the ETag."},
-    "result_truncated": {"const": True, "description": "There if the result was too long and is cut."},
+    "result_truncated": {"const": True, "description": "Present if the result was too long and was truncated."},
 }
 _LISTED = ("params", "result", "attempts", "result_truncated")  # only with view=full
 _QUEUE = _object(
@@ -160,8 +160,9 @@ _QUEUE = _object(
         "paused": {"type": "boolean"},
         "settings": _ref("QueueSettings"),
         "counts": _object(dict.fromkeys(("scheduled", "due", *WORDS[1:]), _COUNT)),
-        "oldest_due_age": _SECONDS_OR_NULL | {"description": "Seconds since the job due first was due."},
-        "late_p99": _SECONDS_OR_NULL | {"description": "Of the starts of the last five minutes."},
+        "oldest_due_age": _SECONDS_OR_NULL | {"description": "Seconds since the oldest due job became due."},
+        "late_p99": _SECONDS_OR_NULL
+        | {"description": "Seconds of lateness at the 99th percentile, over the last five minutes."},
     }
 )
 _KIND = _object(
@@ -169,7 +170,7 @@ _KIND = _object(
         "name": {"type": "string"},
         "type": {"type": "string"},
         "isolation": _TEXT_OR_NULL,
-        "stop": {"enum": ["kill", "cooperative", "none"], "description": "What a timeout or a cancel can do."},
+        "stop": {"enum": ["kill", "cooperative", "none"], "description": "How a timeout or a cancel stops an attempt."},
         "params_schema": _JSON_SCHEMA,
         "result_schema": {"anyOf": [_JSON_SCHEMA, {"type": "null"}]},
     }
@@ -180,7 +181,7 @@ _LEASE = _object({"token": {"type": "string"}, "lease_until": _TIME, "job": _ref
 _CHECKS = {
     "type": "object",
     "additionalProperties": {"type": "string"},
-    "description": "Each part with `ok` or what ails it; for those who may read.",
+    "description": "The status of each part: `ok` or the failure. Only for keys with `read`.",
 }
 
 SCHEMAS: dict[str, dict[str, Any]] = {
