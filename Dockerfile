@@ -1,12 +1,12 @@
 # docker build -t erelong .
 # docker run -d -p 127.0.0.1:8080:8080 -v erelong:/data -e ERELONG_AUTH__ALLOW_ANONYMOUS=true erelong
 
-# To pin it to the byte: --build-arg BASE=python@sha256:…
+# To pin the base image: --build-arg BASE=python@sha256:…
 ARG BASE=python:3.13-slim-trixie
 
 FROM ${BASE} AS build
 COPY requirements.txt /tmp/
-# Wheels only, each checked against its hash: nothing of the outside runs while the image is built.
+# Only wheels, each checked against its hash: no downloaded code runs during the build.
 RUN python -m venv /opt/venv \
     && /opt/venv/bin/pip install --no-cache-dir --no-compile --disable-pip-version-check \
         --only-binary :all: --require-hashes -r /tmp/requirements.txt \
@@ -14,11 +14,11 @@ RUN python -m venv /opt/venv \
     && find /opt/venv -type d -name tests -prune -exec rm -r {} +
 WORKDIR /opt/erelong
 COPY app/erelong erelong
-# Unchecked: the root may be read-only and file times may change on the way, so bytecode must stand on its own.
+# Unchecked: the root may be read-only and file times may change in transit, so bytecode must not depend on sources.
 RUN python -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib erelong
 
 FROM ${BASE}
-# Not from the working directory, which is the user's: nothing there can take the place of a module of ours.
+# PYTHONSAFEPATH: files in the user's working directory must not replace modules of erelong.
 ENV PATH=/opt/venv/bin:$PATH \
     PYTHONPATH=/opt/erelong \
     PYTHONSAFEPATH=1 \
@@ -31,7 +31,7 @@ RUN groupadd --gid 10001 erelong \
     && install -d -o 10001 -g 10001 -m 0750 /data
 COPY --from=build /opt/venv /opt/venv
 COPY --from=build /opt/erelong /opt/erelong
-# Settings, and the modules that they name: mount a folder over it, or put files into it in an image of your own.
+# Settings, and the modules that they name: mount a folder over it, or add files to it in your own image.
 WORKDIR /etc/erelong
 COPY config.toml ./
 USER 10001:10001

@@ -1,4 +1,4 @@
-# Needs make and Python >= 3.11, nothing else: the first target that wants the environment makes it in .venv.
+# Needs only make and Python >= 3.11. The first target that needs the environment makes it in .venv.
 # Variables: PYTHON=<interpreter to use>   ARGS=<more arguments for run, test, bench, lock>
 
 VENV := .venv
@@ -27,7 +27,7 @@ image: $(VENV)/dev.stamp ## build the container image and run it (docker; or bui
 bench: $(VENV)/dev.stamp ## measure                            make bench ARGS="--help"
 	$(BIN)/python -m tests.bench $(ARGS)
 
-lock: $(BIN)/python ## pin the dependencies anew, hashed  make lock ARGS="--upgrade"
+lock: $(BIN)/python ## pin the dependencies with hashes   make lock ARGS="--upgrade"
 	$(PIP) install --quiet --upgrade uv
 	$(COMPILE) requirements.txt --extra server
 	$(COMPILE) requirements-dev.txt --group dev --extra server --extra otel --constraint requirements.txt
@@ -39,7 +39,7 @@ clean: ## remove the environment and all caches
 help: ## show this
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
 
-# One file serves every platform and Python; the index it was made with stays out of it.
+# One file serves every platform and Python version, and does not name the package index.
 COMPILE = $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-emit-index-url --no-emit-find-links --no-config $(ARGS) --output-file
 
@@ -53,13 +53,13 @@ $(VENV)/dev.stamp: requirements-dev.txt $(BIN)/python
 	@$(PIP) install --quiet --require-hashes -r $<
 	@touch $@
 
-# PYTHON, or the first of these that is new enough. Debian's python3 comes without ensurepip, hence the second check.
+# PYTHON, or the first of these that is new enough. Debian's python3 lacks ensurepip, hence the second check.
 $(BIN)/python:
 	@found=; for python in $${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11}; do \
 		if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then found=$$python; break; fi; \
 	done; \
 	if [ -z "$$found" ]; then \
-		echo "no Python 3.11 or later found$${PYTHON:+ at PYTHON=$$PYTHON}: install one, or name it: make PYTHON=/path/to/python3" >&2; \
+		echo "no Python 3.11 or later found$${PYTHON:+ at PYTHON=$$PYTHON}: install one, or give its path: make PYTHON=/path/to/python3" >&2; \
 		exit 1; \
 	fi; \
 	version=$$("$$found" -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
