@@ -92,13 +92,13 @@ async def measured(tmp_path: Path) -> AsyncIterator[Measured]:
         await measured.stop()
 
 
-async def test_post_costs_no_more_than_it_did(measured: Measured) -> None:
+async def test_post_costs_at_most_its_bound(measured: Measured) -> None:
     await measured.submit()
 
     await measured.assert_at_most(POST, *(measured.submit() for _ in range(MEASURED)))
 
 
-async def test_run_costs_no_more_than_it_did(measured: Measured) -> None:
+async def test_run_costs_at_most_its_bound(measured: Measured) -> None:
     """From just before the due time of a job until its outcome is stored."""
 
     async def run() -> None:
@@ -110,13 +110,13 @@ async def test_run_costs_no_more_than_it_did(measured: Measured) -> None:
     await measured.assert_at_most(RUN, *(run() for _ in range(MEASURED)))
 
 
-async def test_get_costs_no_more_than_it_did(measured: Measured) -> None:
+async def test_get_costs_at_most_its_bound(measured: Measured) -> None:
     path = f"/v1/jobs/{(await measured.submit())['id']}"
 
     await measured.assert_at_most(GET, *(measured.ask("GET", path) for _ in range(MEASURED)))
 
 
-async def test_get_of_an_older_job_costs_no_more_than_it_did(measured: Measured) -> None:
+async def test_get_of_an_older_job_costs_at_most_its_bound(measured: Measured) -> None:
     path = f"/v1/jobs/{(await measured.submit())['id']}"
 
     async def get() -> None:

@@ -119,7 +119,7 @@ def test_every_problem_is_in_the_guide_with_its_status_and_no_other() -> None:
     assert sorted(told) == sorted((problem.status, problem.code) for problem in problems())
 
 
-def test_every_problem_has_a_code_of_its_own_and_says_what_it_is() -> None:
+def test_every_problem_has_a_unique_code_and_a_description() -> None:
     codes = [problem.code for problem in problems()]
 
     assert len(set(codes)) == len(codes)
@@ -192,7 +192,7 @@ def test_every_setting_has_a_comment() -> None:
 
 
 @pytest.mark.parametrize("page", EVERY)
-def test_every_setting_that_a_page_names_is_there(page: str) -> None:
+def test_every_setting_named_by_a_page_exists(page: str) -> None:
     named = {(section, name) for section, name in re.findall(r"`\[(\w+)\] (\w+)", read(page))}
 
     assert {f"{section}.{name}" for section, name in named if name not in _names_in(section)} == set()
@@ -209,7 +209,7 @@ def test_compose_file_leaves_the_service_time_to_drain() -> None:
     assert int(grace) > Config().server.drain_timeout + Config().workers.grace
 
 
-def test_compose_file_shows_the_service_to_this_machine_alone() -> None:
+def test_compose_file_publishes_the_service_only_on_loopback() -> None:
     (ports,) = re.findall(r"^ +ports: (.*)$", (ROOT / "compose.yaml").read_text(), re.MULTILINE)
 
     assert ports == '["127.0.0.1:8080:8080"]'
@@ -284,7 +284,7 @@ def test_page_has_no_odd_phrase(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", [*EVERY, CODEMAP, CHANGELOG])
-def test_links_of_a_page_lead_somewhere(page: str) -> None:
+def test_links_of_a_page_resolve(page: str) -> None:
     folder = (ROOT / page).parent
     for link in LINK.findall(prose(page)):
         if link.startswith(("https://", "http://")):

@@ -76,7 +76,7 @@ def test_no_attribute_of_another_object_is_a_callback() -> None:
     assert found == []
 
 
-def test_broad_catches_stand_only_where_something_can_be_done() -> None:
+def test_broad_catches_are_only_at_known_boundaries() -> None:
     found: Counter[str] = Counter()
     for path, tree in modules():
         for node in ast.walk(tree):

@@ -10,7 +10,7 @@ from tests.support import ROOT, SOURCE
 LINT = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True, no_logo=True))"
 
 
-def test_no_module_imports_from_above_or_beside() -> None:
+def test_modules_import_only_from_lower_layers() -> None:
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     linted = subprocess.run(
         [sys.executable, "-c", LINT], cwd=ROOT, env=environment, capture_output=True, text=True, check=False

@@ -39,7 +39,7 @@ async def test_parts_start_in_order_and_stop_in_reverse(clock: VirtualClock) -> 
     assert engine.store.calls == ["close kind", "close"]
 
 
-async def test_nothing_of_it_runs_after_the_stop(clock: VirtualClock) -> None:
+async def test_no_task_runs_after_the_stop(clock: VirtualClock) -> None:
     async with Engine(clock=clock) as engine:
         await engine.submit(delay=3_600)
 
@@ -66,7 +66,7 @@ async def test_outcomes_are_on_the_disk_before_the_store_is_closed(clock: Virtua
     assert (await engine.read(job)).state is State.SUCCEEDED
 
 
-async def test_what_is_stored_can_be_read_between_the_end_of_the_work_and_the_closing(clock: VirtualClock) -> None:
+async def test_stored_jobs_can_be_read_between_the_drain_and_the_close(clock: VirtualClock) -> None:
     engine = engine_that_notes(clock)
     async with engine:
         job = await engine.until_final(await engine.submit())
@@ -79,9 +79,7 @@ async def test_what_is_stored_can_be_read_between_the_end_of_the_work_and_the_cl
 @pytest.mark.parametrize(
     ("broken", "closed"), [("open", []), ("overrides", ["close kind", "close"]), ("list", ["close kind", "close"])]
 )
-async def test_start_that_fails_half_way_closes_what_it_opened(
-    clock: VirtualClock, broken: str, closed: list[str]
-) -> None:
+async def test_failed_start_closes_the_opened_parts(clock: VirtualClock, broken: str, closed: list[str]) -> None:
     engine = engine_that_notes(clock)
     engine.store.broken[broken] = StoreFailed("the disk does not answer")
 
@@ -92,7 +90,7 @@ async def test_start_that_fails_half_way_closes_what_it_opened(
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def test_stop_without_a_start_is_none(clock: VirtualClock) -> None:
+async def test_stop_without_a_start_does_nothing(clock: VirtualClock) -> None:
     engine = engine_that_notes(clock)
 
     await engine.node.stop()
@@ -114,7 +112,7 @@ async def test_service_starts_on_a_full_disk_and_runs_when_there_is_room(clock: 
     assert (job.state, job.attempt) == (State.SUCCEEDED, 2)
 
 
-async def test_drain_refuses_new_work_and_lets_those_go_who_wait(clock: VirtualClock) -> None:
+async def test_drain_refuses_new_work_and_ends_waits(clock: VirtualClock) -> None:
     async with Engine(clock=clock) as engine:
         job = await engine.submit(delay=3_600)
         waiting = asyncio.create_task(engine.until_final(job))
@@ -128,14 +126,14 @@ async def test_drain_refuses_new_work_and_lets_those_go_who_wait(clock: VirtualC
         assert engine.node.health.checks()["service"] == "draining"
 
 
-async def test_checks_tell_what_ails_the_store(clock: VirtualClock) -> None:
+async def test_checks_report_a_failing_store(clock: VirtualClock) -> None:
     async with Engine(clock=clock) as engine:
         engine.store.ails = "damaged: a page; restore it"
 
         assert engine.node.health.checks()["store"] == "damaged: a page; restore it"
 
 
-async def test_start_on_a_store_that_cannot_be_read_says_how_to_go_on(clock: VirtualClock) -> None:
+async def test_start_on_an_unreadable_store_names_the_remedy(clock: VirtualClock) -> None:
     engine = Engine(clock=clock)
     engine.store.broken["list"] = StoreUnavailable("damaged", exit=StoreCorrupt("put a copy back"))
 
@@ -156,7 +154,7 @@ async def test_stop_without_a_store_waits_for_nothing(clock: VirtualClock) -> No
         assert clock.now() - began_at < 1_000_000
 
 
-async def test_end_of_the_store_is_the_end_of_the_service(clock: VirtualClock) -> None:
+async def test_end_of_the_store_stops_the_service(clock: VirtualClock) -> None:
     store, stopping = FaultyStore(), asyncio.Event()
     told = asyncio.ensure_future(stop_requested(stopping, store))
     await asyncio.sleep(1)
@@ -169,7 +167,7 @@ async def test_end_of_the_store_is_the_end_of_the_service(clock: VirtualClock) -
     assert reason.code == 74
 
 
-async def test_signal_is_the_end_of_the_service_without_a_reason(clock: VirtualClock) -> None:
+async def test_signal_stops_the_service_without_a_reason(clock: VirtualClock) -> None:
     stopping = asyncio.Event()
     told = asyncio.ensure_future(stop_requested(stopping, FaultyStore()))
 
@@ -224,7 +222,7 @@ async def test_stray_that_ignores_its_cancellation_is_not_waited_for(clock: Virt
     await stray
 
 
-async def test_no_strays_are_no_trouble() -> None:
+async def test_loop_without_strays_ends() -> None:
     assert await end_strays(1.0) == 0
 
 
@@ -232,25 +230,25 @@ async def test_no_strays_are_no_trouble() -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
-def test_door_to_this_machine_alone_needs_no_keys(host: str) -> None:
+def test_loopback_listener_needs_no_keys(host: str) -> None:
     assert is_loopback(host)
     refuse_open_listener(Config(server=ServerSection(host=host)))
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.com", "localhost.example", "127.example"])
-def test_door_to_others_needs_keys_or_a_word(host: str) -> None:
+def test_open_listener_needs_keys_or_allow_anonymous(host: str) -> None:
     with pytest.raises(ConfigError, match="allow_anonymous"):
         refuse_open_listener(Config(server=ServerSection(host=host)))
 
     refuse_open_listener(Config(server=ServerSection(host=host), auth=AuthSection(allow_anonymous=True)))
 
 
-def test_door_takes_any_free_port() -> None:
+def test_listener_takes_any_free_port() -> None:
     with listen("127.0.0.1", 0) as listener:
         assert listener.getsockname()[1] > 0
 
 
-def test_door_that_is_taken_is_told_with_its_port() -> None:
+def test_used_port_is_reported() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -262,6 +260,6 @@ def test_door_that_is_taken_is_told_with_its_port() -> None:
             listen("127.0.0.1", port)
 
 
-def test_door_without_an_address_is_told() -> None:
+def test_unavailable_address_is_reported() -> None:
     with pytest.raises(Exit, match=r"cannot listen on 203\.0\.113\.7 port 0: [^;]*; choose another port with --port"):
         listen("203.0.113.7", 0)

@@ -26,7 +26,7 @@ async def states(service: Served, jobs: list[dict[str, Any]]) -> list[str]:
     return [(await service.job(job["id"]))["state"] for job in jobs]
 
 
-async def test_rejected_submit_is_told_when_to_try_again(serve: Serve) -> None:
+async def test_rejected_submit_gets_a_retry_after(serve: Serve) -> None:
     service, _ = await full(serve, "reject")
 
     answer = await submit(service)
@@ -37,7 +37,7 @@ async def test_rejected_submit_is_told_when_to_try_again(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("way", ["cancel", "delete", "run"])
-async def test_room_is_there_again_when_a_job_has_left(serve: Serve, way: str) -> None:
+async def test_queue_has_room_again_after_a_job_leaves(serve: Serve, way: str) -> None:
     service, (job, _) = await full(serve, "reject")
     if way == "delete":
         await service.delete(f"/v1/jobs/{job['id']}")
@@ -49,7 +49,7 @@ async def test_room_is_there_again_when_a_job_has_left(serve: Serve, way: str) -
     assert (await submit(service)).status == 429
 
 
-async def test_key_that_meets_its_job_needs_no_room(serve: Serve) -> None:
+async def test_submit_that_keeps_a_waiting_job_needs_no_room(serve: Serve) -> None:
     service, _ = await full(serve, "reject", max_backlog=3)
     await submit(service, key="k")
 
@@ -59,14 +59,14 @@ async def test_key_that_meets_its_job_needs_no_room(serve: Serve) -> None:
     assert (await submit(service, key="l")).status == 429
 
 
-async def test_lines_with_the_same_key_need_one_place(serve: Serve) -> None:
+async def test_lines_with_the_same_key_need_room_for_one_job(serve: Serve) -> None:
     service = await serve(queues={"default": QueueSettings(max_backlog=1)})
     line = {"kind": "echo", "delay": 9, "key": "k", "on_conflict": "keep"}
 
     assert (await service.post("/v1/jobs/batch", {"jobs": [line] * 5})).status == 201
 
 
-async def test_dropped_job_is_the_one_due_first_and_says_why(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+async def test_job_due_first_is_dropped_with_a_reason(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     service, jobs = await full(serve, "drop_oldest")
 
     answer = await submit(service)
@@ -87,7 +87,7 @@ async def test_dropped_job_is_the_one_due_first_and_says_why(serve: Serve, caplo
     }
 
 
-async def test_batch_drops_as_many_as_it_brings(serve: Serve) -> None:
+async def test_batch_drops_as_many_jobs_as_it_adds(serve: Serve) -> None:
     service, jobs = await full(serve, "drop_oldest")
 
     answers = [await service.post("/v1/jobs/batch", {"jobs": [{"kind": "echo", "delay": 9}] * size}) for size in (2, 3)]
@@ -97,7 +97,7 @@ async def test_batch_drops_as_many_as_it_brings(serve: Serve) -> None:
     assert (await service.get("/v1/queues/default")).json["counts"]["scheduled"] == 2
 
 
-async def test_lowered_bound_drops_nobody_but_for_who_comes(serve: Serve) -> None:
+async def test_lowered_bound_drops_jobs_only_for_new_ones(serve: Serve) -> None:
     service, jobs = await full(serve, "drop_oldest", max_backlog=5)
     jobs += [await service.submit(delay=delay) for delay in (400, 300)]
 
@@ -121,7 +121,7 @@ async def test_submit_waits_for_room(serve: Serve) -> None:
     assert (await held).status == 201
 
 
-async def test_submit_waits_ten_seconds_at_most(serve: Serve) -> None:
+async def test_submit_waits_at_most_ten_seconds_for_room(serve: Serve) -> None:
     service, _ = await full(serve, "wait")
     began_at = service.clock.now()
 
@@ -141,7 +141,7 @@ async def test_batch_that_can_never_fit_does_not_wait(serve: Serve) -> None:
     assert service.clock.now() - began_at < 1_000_000
 
 
-async def test_stream_waits_for_room_once_a_group(serve: Serve) -> None:
+async def test_stream_waits_for_room_once_per_group(serve: Serve) -> None:
     service, _ = await full(serve, "wait")
     began_at = service.clock.now()
 
@@ -151,7 +151,7 @@ async def test_stream_waits_for_room_once_a_group(serve: Serve) -> None:
     assert (service.clock.now() - began_at) / 1e6 <= 20.1
 
 
-async def test_who_waits_for_room_when_the_drain_begins_is_refused_at_once(serve: Serve) -> None:
+async def test_submit_that_waits_for_room_is_refused_when_a_drain_begins(serve: Serve) -> None:
     service, _ = await full(serve, "wait")
     held = asyncio.create_task(submit(service))
     await asyncio.sleep(1)
@@ -164,7 +164,7 @@ async def test_who_waits_for_room_when_the_drain_begins_is_refused_at_once(serve
 
 
 @pytest.mark.parametrize("overflow", ["reject", "drop_oldest", "wait"])
-async def test_full_backlog_refuses_no_retry(serve: Serve, overflow: str) -> None:
+async def test_full_backlog_accepts_retries(serve: Serve, overflow: str) -> None:
     service = await serve(queues={"default": QueueSettings.model_validate({"max_backlog": 1, "overflow": overflow})})
     failed = await service.submit_into("failed")
     failing = await service.submit(params={"fail": "boom", "sleep": 5}, retry={"delay": 50})

@@ -17,7 +17,7 @@ async def stored(service: Served) -> int:
     return len((await service.get("/v1/jobs?limit=1000")).json["jobs"])
 
 
-async def test_batch_gives_a_ticket_a_line_in_order(service: Served) -> None:
+async def test_batch_returns_a_ticket_per_job_in_order(service: Served) -> None:
     lines = [{"kind": "echo", "delay": delay} for delay in (30, 10, 20)]
 
     answer = await service.post("/v1/jobs/batch", {"jobs": lines})
@@ -57,13 +57,13 @@ async def test_every_bad_line_is_named_and_nothing_is_stored(service: Served) ->
     assert await stored(service) == 0
 
 
-async def test_bad_lines_are_all_named_however_many_there_are(service: Served) -> None:
+async def test_thousands_of_bad_jobs_are_all_named(service: Served) -> None:
     answer = await service.post("/v1/jobs/batch", {"jobs": [{"kind": "nope"}] * 3_000})
 
     assert answer.pointers == [f"/jobs/{index}/kind" for index in range(3_000)]
 
 
-async def test_held_keys_are_all_named_with_the_holder(service: Served) -> None:
+async def test_every_held_key_is_named_with_its_holder(service: Served) -> None:
     holders = [await service.submit(**{**JOB, "key": key}) for key in "ab"]
     lines = [JOB, {**JOB, "key": "b"}, {**JOB, "key": "c"}, {**JOB, "key": "a"}]
 
@@ -75,7 +75,7 @@ async def test_held_keys_are_all_named_with_the_holder(service: Served) -> None:
     assert await stored(service) == 2
 
 
-async def test_lines_without_room_are_named_and_nothing_is_stored(serve: Serve) -> None:
+async def test_jobs_without_room_are_named_and_nothing_is_stored(serve: Serve) -> None:
     service = await serve(queues={"small": QueueSettings(max_backlog=2)})
     lines = [{**JOB, "queue": "small"}, JOB, {**JOB, "queue": "small"}, {**JOB, "queue": "small"}]
 
@@ -91,13 +91,13 @@ async def test_lines_without_room_are_named_and_nothing_is_stored(serve: Serve) 
     ("body", "pointer"),
     [({}, "/jobs"), ({"jobs": []}, "/jobs"), ({"jobs": {}}, "/jobs"), ({"jobs": [JOB], "x": 1}, "/x")],
 )
-async def test_what_is_no_batch_is_refused(service: Served, body: Any, pointer: str) -> None:
+async def test_body_that_is_not_a_batch_is_refused(service: Served, body: Any, pointer: str) -> None:
     answer = await service.post("/v1/jobs/batch", body)
 
     assert (answer.status, answer.pointers) == (422, [pointer])
 
 
-async def test_batch_of_too_many_names_the_bound_and_the_way_out(serve: Serve) -> None:
+async def test_batch_of_too_many_jobs_names_the_bound_and_the_remedy(serve: Serve) -> None:
     service = await serve(limits=LimitsSection(max_batch_jobs=10))
 
     answer = await service.post("/v1/jobs/batch", {"jobs": [JOB] * 11})
@@ -108,7 +108,7 @@ async def test_batch_of_too_many_names_the_bound_and_the_way_out(serve: Serve) -
     assert (await service.post("/v1/jobs/batch", {"jobs": [JOB] * 10})).status == 201
 
 
-async def test_batch_that_is_too_large_names_the_way_out(serve: Serve) -> None:
+async def test_batch_that_is_too_large_names_the_remedy(serve: Serve) -> None:
     service = await serve(limits=LimitsSection(max_batch_body=100))
 
     answer = await service.post("/v1/jobs/batch", {"jobs": [JOB] * 10})
@@ -121,7 +121,7 @@ async def test_batch_that_is_too_large_names_the_way_out(serve: Serve) -> None:
     assert (other.status, "ndjson" in other.json["detail"]) == (413, False)
 
 
-async def test_job_that_is_too_large_alone_is_so_in_a_batch(serve: Serve) -> None:
+async def test_job_that_is_too_large_alone_is_too_large_in_a_batch(serve: Serve) -> None:
     service = await serve(limits=LimitsSection(max_body=100))
 
     answer = await service.post("/v1/jobs/batch", {"jobs": [JOB, {**JOB, "params": {"a": "x" * 100}}, JOB]})
@@ -129,7 +129,7 @@ async def test_job_that_is_too_large_alone_is_so_in_a_batch(serve: Serve) -> Non
     assert (answer.status, answer.pointers) == (422, ["/jobs/1"])
 
 
-async def test_batch_is_all_or_nothing_on_a_full_disk_too(service: Served) -> None:
+async def test_batch_on_a_full_disk_is_all_or_nothing(service: Served) -> None:
     service.store.fill_disk()
     answer = await service.post("/v1/jobs/batch", {"jobs": [JOB, JOB]})
     service.store.broken.clear()

@@ -80,7 +80,7 @@ async def test_key_is_percent_encoded(service: Served, key: str) -> None:
 
 
 @pytest.mark.parametrize("name", STEPS)
-async def test_queue_says_whose_key_it_is(service: Served, name: str) -> None:
+async def test_queue_parameter_selects_the_holder_of_a_key(service: Served, name: str) -> None:
     await service.submit_into("scheduled", key="k")
     mail = await service.submit_into("scheduled", key="k", queue="mail")
     await service.post("/v1/queues/mail/pause")
@@ -109,7 +109,7 @@ async def test_queue_beside_an_id_is_refused(service: Served, name: str) -> None
 @pytest.mark.parametrize(
     ("query", "pointer"), [("?queue=", "/queue"), ("?queue=a&queue=b", "/queue"), ("?quue=mail", "/quue")]
 )
-async def test_query_that_cannot_be_is_refused(service: Served, name: str, query: str, pointer: str) -> None:
+async def test_invalid_query_is_refused(service: Served, name: str, query: str, pointer: str) -> None:
     job = await service.submit_into("scheduled", key="k")
 
     answer = await call(service, name, "~k", query)
@@ -133,7 +133,7 @@ async def test_key_that_no_live_job_holds_is_not_found(service: Served, name: st
     assert "GET /v1/jobs?key=order%207%2F2&queue=default " in answer.json["detail"]
 
 
-async def test_listing_that_a_404_names_finds_those_that_had_the_key(service: Served) -> None:
+async def test_listing_named_by_the_404_finds_earlier_holders(service: Served) -> None:
     ended = await service.submit_into("failed", key="order 7/2", queue="mail")
     detail = (await service.get("/v1/jobs/~order%207%2F2?queue=mail")).json["detail"]
 
@@ -143,7 +143,7 @@ async def test_listing_that_a_404_names_finds_those_that_had_the_key(service: Se
 
 
 @pytest.mark.parametrize("key", ["", "%00", "%C3%A4", "k" * 256, "%FF", "%0A"])
-async def test_key_that_is_none_is_not_found(service: Served, key: str) -> None:
+async def test_invalid_key_is_not_found(service: Served, key: str) -> None:
     await service.submit_into("scheduled", key="k")
 
     assert (await service.get(f"/v1/jobs/~{key}")).code == "job_not_found"
@@ -177,7 +177,7 @@ async def test_version_beside_a_key_is_refused(service: Served, name: str, match
     assert await service.job(job["id"]) == job
 
 
-async def test_version_known_of_an_earlier_holder_is_no_reason_to_say_that_nothing_changed(service: Served) -> None:
+async def test_known_version_of_an_earlier_holder_gives_no_304(service: Served) -> None:
     first = await service.submit(key="k", delay=1_000)
     await service.delete("/v1/jobs/~k")
     second = await service.submit(key="k", delay=1_000)
@@ -188,7 +188,7 @@ async def test_version_known_of_an_earlier_holder_is_no_reason_to_say_that_nothi
     assert (answer.status, answer.json) == (200, second)
 
 
-async def test_known_version_lets_a_wait_by_key_end_with_the_next(service: Served) -> None:
+async def test_wait_by_key_with_a_known_version_ends_with_the_next_version(service: Served) -> None:
     holder = await service.submit(key="k", delay=1_000)
     waiting = asyncio.create_task(service.get("/v1/jobs/~k?wait=60", headers={"If-None-Match": '"1"'}))
     await asyncio.sleep(5)
@@ -209,7 +209,7 @@ async def test_long_poll_stays_with_the_job_that_it_found_first(service: Served)
     assert ((await waiting).json["id"], (await waiting).json["state"]) == (first["id"], "cancelled")
 
 
-async def test_step_by_key_that_loses_a_race_is_taken_with_the_new_holder(service: Served) -> None:
+async def test_step_by_key_that_loses_a_race_acts_on_the_new_holder(service: Served) -> None:
     first = await service.submit(key="k", delay=1_000)
     gate = service.store.hold("save")
     step = asyncio.create_task(service.patch("/v1/jobs/~k", {"priority": 3}))
@@ -222,7 +222,7 @@ async def test_step_by_key_that_loses_a_race_is_taken_with_the_new_holder(servic
     assert ((await step).status, (await step).json["id"]) == (200, second["id"])
 
 
-async def test_document_says_what_stands_in_place_of_an_id(service: Served) -> None:
+async def test_document_describes_the_key_in_place_of_an_id(service: Served) -> None:
     paths = (await service.get("/openapi.json")).json["paths"]
 
     for path in (path for path in paths if "{id}" in path):

@@ -12,7 +12,7 @@ from erelong.api.examples import EXAMPLES
 from tests.support.served import Served
 
 
-async def test_page_is_served_under_a_policy_that_lets_only_itself_run(service: Served) -> None:
+async def test_policy_of_the_page_allows_only_its_own_script_and_style(service: Served) -> None:
     answer = await service.get("/docs")
 
     policy = dict(part.split(" ", 1) for part in answer.headers["Content-Security-Policy"].split("; "))
@@ -25,7 +25,7 @@ async def test_page_is_served_under_a_policy_that_lets_only_itself_run(service: 
         assert policy[f"{tag}-src"] == f"'sha256-{base64.b64encode(sha256(text).digest()).decode()}'"
 
 
-async def test_page_names_nothing_outside(service: Served) -> None:
+async def test_page_names_no_external_address(service: Served) -> None:
     page = (await service.get("/docs")).body.decode()
 
     assert "//" not in re.sub(r"(?m)^\s*// .*$", "", page)  # no address of any form
@@ -35,18 +35,18 @@ async def test_page_names_nothing_outside(service: Served) -> None:
     assert " style=" not in page
 
 
-async def test_page_may_be_asked_for_with_any_parameter(service: Served) -> None:
+async def test_page_accepts_any_query_parameter(service: Served) -> None:
     assert (await service.get("/docs?from=mail")).status == 200
 
 
 @pytest.mark.parametrize("name", [*EXAMPLES])
-async def test_example_of_each_body_is_one_that_the_schema_allows(service: Served, name: str) -> None:
+async def test_example_of_each_body_matches_its_schema(service: Served, name: str) -> None:
     schemas = (await service.get("/openapi.json")).json["components"]["schemas"]
 
     assert [*service._contract.faults(EXAMPLES[name], schemas[name])] == []
 
 
-async def test_examples_are_taken(service: Served) -> None:
+async def test_service_accepts_the_examples(service: Served) -> None:
     job = (await service.post("/v1/jobs", EXAMPLES["JobIn"])).json
 
     assert (await service.patch(f"/v1/jobs/{job['id']}", EXAMPLES["PatchIn"])).status == 200

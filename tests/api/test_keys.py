@@ -53,7 +53,7 @@ async def test_key_is_unique_per_queue(service: Served) -> None:
 
 
 @pytest.mark.parametrize("state", ["scheduled", "running"])
-async def test_keep_gives_the_old_job(service: Served, state: str) -> None:
+async def test_keep_returns_the_existing_job(service: Served, state: str) -> None:
     holder = await service.submit_into(state, key="k")
 
     answer = await submit(service, "keep", priority=9)
@@ -89,7 +89,7 @@ async def test_reschedule_moves_only_the_time(service: Served) -> None:
     ("on_conflict", "created", "delays"),
     [("keep", [True, False], [1_000]), ("replace", [True, False], [2_000]), ("reschedule", [True, False], [2_000])],
 )
-async def test_lines_of_one_batch_meet_each_other(
+async def test_lines_of_one_batch_with_the_same_key_follow_on_conflict(
     service: Served, on_conflict: str, created: list[bool], delays: list[int]
 ) -> None:
     lines = [{**JOB, "key": "k"}, {**JOB, "delay": 2_000, "key": "k", "on_conflict": on_conflict}]
@@ -102,7 +102,7 @@ async def test_lines_of_one_batch_meet_each_other(
     assert due == [f"2026-01-01T00:{delay // 60:02}:{delay % 60:02}.000Z" for delay in delays]
 
 
-async def test_lines_of_one_batch_with_the_same_key_are_refused_and_told_of_each_other(service: Served) -> None:
+async def test_lines_of_one_batch_with_the_same_key_are_refused_and_name_each_other(service: Served) -> None:
     answer = await service.post("/v1/jobs/batch", {"jobs": [JOB, {**JOB, "key": "k"}, {**JOB, "key": "k"}]})
 
     assert (answer.status, answer.code, answer.pointers) == (409, "key_taken", ["/jobs/2/key"])
@@ -114,7 +114,7 @@ async def test_lines_of_one_batch_with_the_same_key_are_refused_and_told_of_each
 # Idempotency-Key
 
 
-async def test_same_body_again_gives_the_job_as_it_is_now(service: Served) -> None:
+async def test_repeated_submit_returns_the_current_job(service: Served) -> None:
     first = await service.post("/v1/jobs", {"kind": "echo", "params": {"a": 1, "b": 2}}, headers=SAME)
     done = await service.until(first.json["id"], "succeeded")
 
@@ -139,7 +139,7 @@ async def test_same_body_to_another_path_is_a_mismatch(service: Served) -> None:
     assert (await service.post("/v1/jobs", JOB, headers=SAME)).code == "idempotency_mismatch"
 
 
-async def test_replayed_batch_gives_its_jobs_in_order(service: Served) -> None:
+async def test_replayed_batch_returns_its_jobs_in_order(service: Served) -> None:
     batch = {"jobs": [{**JOB, "priority": priority} for priority in (3, 1, 2)]}
     first = await service.post("/v1/jobs/batch", batch, headers=SAME)
 
@@ -151,7 +151,7 @@ async def test_replayed_batch_gives_its_jobs_in_order(service: Served) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/jobs/batch"])
-async def test_replay_of_a_deleted_job_says_that_it_is_gone(service: Served, path: str) -> None:
+async def test_replay_of_a_deleted_job_is_not_found(service: Served, path: str) -> None:
     body = JOB if path == "/v1/jobs" else {"jobs": [JOB, JOB]}
     made = (await service.post(path, body, headers=SAME)).json
     await service.delete(f"/v1/jobs/{made['id'] if path == '/v1/jobs' else made['jobs'][1]['id']}")
@@ -162,7 +162,7 @@ async def test_replay_of_a_deleted_job_says_that_it_is_gone(service: Served, pat
     assert "Idempotency-Key" in answer.json["detail"]
 
 
-async def test_second_waits_for_the_first_that_is_in_flight(service: Served) -> None:
+async def test_repeat_waits_for_the_request_in_flight(service: Served) -> None:
     gate = service.store.hold("add")
     both = [asyncio.create_task(service.post("/v1/jobs", JOB, headers=SAME)) for _ in range(2)]
     await asyncio.sleep(1)
@@ -197,12 +197,12 @@ async def test_key_is_forgotten_after_a_day(service: Served) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "k" * 256, "k\tk", "é"])
-async def test_key_that_is_none_is_a_bad_header(service: Served, key: str) -> None:
+async def test_invalid_idempotency_key_is_a_bad_header(service: Served, key: str) -> None:
     answer = await service.post("/v1/jobs", JOB, headers={"Idempotency-Key": key})
 
     assert (answer.status, answer.code) == (400, "bad_header")
     assert (await service.get("/v1/jobs")).json["jobs"] == []
 
 
-async def test_longest_key_is_taken(service: Served) -> None:
+async def test_longest_key_is_accepted(service: Served) -> None:
     assert (await service.post("/v1/jobs", JOB, headers={"Idempotency-Key": "~" * 255})).status == 201

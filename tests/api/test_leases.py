@@ -39,7 +39,7 @@ async def say(service: Served, lease: dict[str, Any], answer: str, json: Any = N
     return await service.post(f"/v1/leases/{lease['token']}/{answer}", json)
 
 
-async def test_due_job_is_lent_and_finished(serve: Serve) -> None:
+async def test_due_job_is_leased_and_finished(serve: Serve) -> None:
     service = await pulled(serve)
     job = await service.submit(kind="resize", params={"width": 7})
 
@@ -52,7 +52,7 @@ async def test_due_job_is_lent_and_finished(serve: Serve) -> None:
     assert [attempt["outcome"] for attempt in done.json["attempts"]] == ["succeeded"]
 
 
-async def test_waiting_worker_gets_a_job_on_the_dot(serve: Serve, clock: VirtualClock) -> None:
+async def test_waiting_worker_gets_a_job_at_its_due_time(serve: Serve, clock: VirtualClock) -> None:
     service = await pulled(serve)
     waiting = asyncio.create_task(lease_out(service, wait=30))
     job = await service.submit(kind="resize", delay=5)
@@ -64,7 +64,7 @@ async def test_waiting_worker_gets_a_job_on_the_dot(serve: Serve, clock: Virtual
     assert 4_999_000 <= clock.now() - began <= 5_010_000
 
 
-async def test_wait_ends_with_nothing(serve: Serve, clock: VirtualClock) -> None:
+async def test_lease_request_without_jobs_returns_nothing_after_its_wait(serve: Serve, clock: VirtualClock) -> None:
     service = await pulled(serve)
     began = clock.now()
 
@@ -73,7 +73,7 @@ async def test_wait_ends_with_nothing(serve: Serve, clock: VirtualClock) -> None
     assert 5_000_000 <= clock.now() - began <= 5_010_000
 
 
-async def test_job_goes_to_one_worker_alone(serve: Serve) -> None:
+async def test_job_is_leased_to_one_worker(serve: Serve) -> None:
     service = await pulled(serve)
     waiting = [asyncio.create_task(lease_out(service, wait=10)) for _ in range(5)]
     await service.submit(kind="resize", delay=1)
@@ -83,7 +83,7 @@ async def test_job_goes_to_one_worker_alone(serve: Serve) -> None:
     assert sorted(map(len, leases)) == [0, 0, 0, 0, 1]
 
 
-async def test_all_who_wait_get_one_when_many_come_at_once(serve: Serve) -> None:
+async def test_each_waiting_worker_gets_a_job_when_many_become_due(serve: Serve) -> None:
     service = await pulled(serve)
     waiting = [asyncio.create_task(lease_out(service, wait=10)) for _ in range(5)]
     for _ in range(5):
@@ -94,7 +94,7 @@ async def test_all_who_wait_get_one_when_many_come_at_once(serve: Serve) -> None
     assert [len(lease) for lease in leases] == [1] * 5
 
 
-async def test_queues_and_kinds_of_others_are_left_alone(serve: Serve) -> None:
+async def test_lease_request_leaves_other_queues_and_kinds(serve: Serve) -> None:
     service = await pulled(serve)
     await service.submit(kind="resize", queue="a")
     await service.submit(kind="crop", queue="b")
@@ -107,7 +107,7 @@ async def test_queues_and_kinds_of_others_are_left_alone(serve: Serve) -> None:
     assert [lease["job"]["queue"] for lease in await lease_out(service, "crop", "resize", max=9)] == ["a"]
 
 
-async def test_order_is_priority_then_time_over_all_queues(serve: Serve) -> None:
+async def test_jobs_of_all_queues_are_leased_by_priority_then_time(serve: Serve) -> None:
     service = await pulled(serve)
     jobs = [
         await service.submit(kind="resize", queue=queue, priority=priority)
@@ -119,7 +119,7 @@ async def test_order_is_priority_then_time_over_all_queues(serve: Serve) -> None
     assert [lease["job"]["id"] for lease in leases] == [jobs[place]["id"] for place in (2, 1, 0, 3)]
 
 
-async def test_queue_limits_hold_for_workers_outside(serve: Serve) -> None:
+async def test_queue_limits_apply_to_external_workers(serve: Serve) -> None:
     settings = QueueSettings.model_validate({"concurrency": 3, "label_concurrency": {"label": "tenant", "limit": 1}})
     service = await pulled(serve, queues={"default": settings})
     for tenant in ("x", "x", "y", "z", "w"):
@@ -133,7 +133,7 @@ async def test_queue_limits_hold_for_workers_outside(serve: Serve) -> None:
     assert len(more) == 1
 
 
-async def test_lease_that_follows_on_another_of_its_job_gives_back_the_slot_of_that(serve: Serve) -> None:
+async def test_new_lease_of_a_job_frees_the_slot_of_the_old_one(serve: Serve) -> None:
     service = await pulled(serve)
     await service.submit(kind="resize")
     lease = await lend_one(service)
@@ -146,7 +146,7 @@ async def test_lease_that_follows_on_another_of_its_job_gives_back_the_slot_of_t
     assert lanes._lanes["default"].running == 1
 
 
-async def test_rate_holds_for_a_worker_that_waits(serve: Serve, clock: VirtualClock) -> None:
+async def test_rate_limit_applies_to_a_waiting_worker(serve: Serve, clock: VirtualClock) -> None:
     settings = QueueSettings.model_validate({"rate": {"per_second": 0.5, "burst": 1}})
     service = await pulled(serve, queues={"default": settings})
     for _ in range(3):
@@ -160,7 +160,7 @@ async def test_rate_holds_for_a_worker_that_waits(serve: Serve, clock: VirtualCl
 
 
 @pytest.mark.parametrize("way", ["extend", "finish", "fail", "release"])
-async def test_token_made_up_for_a_job_that_had_many_leases_shows_nothing_of_it(serve: Serve, way: str) -> None:
+async def test_forged_token_of_a_job_with_many_leases_is_not_found(serve: Serve, way: str) -> None:
     service = await pulled(serve)
     job = await service.submit(kind="resize", params={"width": 7})
     for _ in range(MAX_ENDED_LEASES):
@@ -188,7 +188,7 @@ async def test_lease_that_runs_out_is_lost_and_counted(serve: Serve) -> None:
     assert over["error"]["type"] == "lost"
 
 
-async def test_extended_lease_lives_on(serve: Serve) -> None:
+async def test_extended_lease_outlives_its_first_end(serve: Serve) -> None:
     service = await pulled(serve)
     await service.submit(kind="resize", timeout=1)
     lease = await lend_one(service, lease=10)
@@ -217,7 +217,7 @@ async def test_step_of_the_wall_clock_ends_no_lease(serve: Serve, clock: Virtual
     ("answer", "json", "state"),
     [("finish", {}, "succeeded"), ("fail", {"retryable": False}, "failed"), ("release", None, "scheduled")],
 )
-async def test_answer_said_twice_changes_nothing(serve: Serve, answer: str, json: Any, state: str) -> None:
+async def test_repeated_outcome_changes_nothing(serve: Serve, answer: str, json: Any, state: str) -> None:
     service = await pulled(serve)
     await service.submit(kind="resize")
     lease = await lend_one(service)
@@ -231,7 +231,7 @@ async def test_answer_said_twice_changes_nothing(serve: Serve, answer: str, json
 
 
 @pytest.mark.parametrize("answer", ["extend", "finish", "fail", "release"])
-async def test_other_answer_after_the_end_is_refused(serve: Serve, answer: str) -> None:
+async def test_other_outcome_after_the_end_is_refused(serve: Serve, answer: str) -> None:
     service = await pulled(serve)
     job = await service.submit(kind="resize")
     lease = await lend_one(service)
@@ -257,7 +257,7 @@ async def test_released_job_is_due_at_once_and_not_counted(serve: Serve) -> None
     assert again["token"] != lease["token"]
 
 
-async def test_failure_is_retried_by_the_policy_or_as_told(serve: Serve, clock: VirtualClock) -> None:
+async def test_failure_is_retried_by_the_policy_or_after_the_given_delay(serve: Serve, clock: VirtualClock) -> None:
     service = await pulled(serve)
     await service.submit(kind="resize", retry={"delay": 100, "jitter": 0})
     error = {"type": "oom", "message": "too big"}
@@ -288,7 +288,7 @@ async def test_cancel_reaches_the_worker_with_its_next_heartbeat(serve: Serve) -
     assert failed.json["state"] == "cancelled"
 
 
-async def test_work_done_in_spite_of_a_cancel_is_done(serve: Serve) -> None:
+async def test_finish_despite_a_cancel_is_a_success(serve: Serve) -> None:
     service = await pulled(serve)
     job = await service.submit(kind="resize")
     lease = await lend_one(service)
@@ -308,7 +308,7 @@ async def test_lost_lease_of_a_cancelled_job_cancels_it(serve: Serve) -> None:
     assert [attempt["outcome"] for attempt in over["attempts"]] == ["lost"]
 
 
-async def test_job_waits_for_a_worker_while_nobody_asks(serve: Serve) -> None:
+async def test_job_waits_for_a_worker_while_none_polls(serve: Serve) -> None:
     service = await pulled(serve)
     job = await service.submit(kind="resize")
     await asyncio.sleep(0.01)
@@ -323,7 +323,7 @@ async def test_job_waits_for_a_worker_while_nobody_asks(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("token", ["x", "0" * 42, "0000000001" + "a" * 32])
-async def test_token_never_given_is_not_found(serve: Serve, token: str) -> None:
+async def test_unknown_token_is_not_found(serve: Serve, token: str) -> None:
     service = await pulled(serve)
     await service.submit(kind="resize")
 
@@ -347,7 +347,7 @@ async def test_token_never_given_is_not_found(serve: Serve, token: str) -> None:
         ({"kinds": ["resize"], "kindz": 1}, "/kindz"),
     ],
 )
-async def test_bad_ask_names_the_field(serve: Serve, body: dict[str, Any], pointer: str) -> None:
+async def test_invalid_lease_request_names_the_field(serve: Serve, body: dict[str, Any], pointer: str) -> None:
     service = await pulled(serve)
 
     answer = await service.post("/v1/leases", body)
@@ -356,7 +356,7 @@ async def test_bad_ask_names_the_field(serve: Serve, body: dict[str, Any], point
     assert answer.pointers == [pointer]
 
 
-async def test_params_are_held_to_the_schema_at_submit(serve: Serve) -> None:
+async def test_params_are_checked_against_the_schema_at_submit(serve: Serve) -> None:
     service = await pulled(serve)
 
     answer = await service.post("/v1/jobs", {"kind": "resize", "params": {"width": "wide"}})
@@ -364,7 +364,7 @@ async def test_params_are_held_to_the_schema_at_submit(serve: Serve) -> None:
     assert (answer.status, answer.pointers) == (422, ["/params/width"])
 
 
-async def test_drain_lends_nothing_but_takes_answers(serve: Serve) -> None:
+async def test_drain_leases_nothing_but_accepts_outcomes(serve: Serve) -> None:
     service = await pulled(serve)
     await service.submit(kind="resize")
     lease = await lend_one(service)
@@ -413,7 +413,7 @@ async def test_lease_that_runs_out_after_a_restart_is_lost(serve: Serve) -> None
     assert [attempt["outcome"] for attempt in over["attempts"]] == ["lost"]
 
 
-async def test_job_that_could_not_be_lent_goes_back_uncounted(serve: Serve) -> None:
+async def test_job_whose_lease_failed_is_due_again_and_not_counted(serve: Serve) -> None:
     service = await pulled(serve)
     await service.submit(kind="resize")
     service.store.broken["save"] = StoreUnavailable("it fails")
@@ -426,7 +426,7 @@ async def test_job_that_could_not_be_lent_goes_back_uncounted(serve: Serve) -> N
     assert lease["job"]["attempt"] == 1
 
 
-async def test_worker_of_one_queue_is_woken_though_another_waits_longer_for_another(serve: Serve) -> None:
+async def test_worker_of_one_queue_is_woken_before_an_older_one_of_another_queue(serve: Serve) -> None:
     service = await pulled(serve)
     other = asyncio.create_task(lease_out(service, wait=30, queues=["a"]))
     await asyncio.sleep(0.1)
@@ -440,7 +440,7 @@ async def test_worker_of_one_queue_is_woken_though_another_waits_longer_for_anot
     assert await other == []
 
 
-async def test_heartbeats_leave_nothing_behind(serve: Serve) -> None:
+async def test_heartbeats_leak_no_memory(serve: Serve) -> None:
     service = await pulled(serve)
     await service.submit(kind="resize")
     lease = await lend_one(service, lease=3600)
@@ -463,7 +463,7 @@ async def test_leased_attempts_are_counted(serve: Serve) -> None:
     assert b'erelong_attempts_ended_total{kind="resize",outcome="succeeded"} 1.0' in ended
 
 
-async def test_lease_of_a_kind_that_is_not_declared_any_more_is_kept(serve: Serve) -> None:
+async def test_lease_of_a_kind_that_is_no_longer_declared_is_kept(serve: Serve) -> None:
     service = await pulled(serve)
     await service.submit(kind="resize")
     lease = await lend_one(service, lease=3600)
@@ -479,7 +479,7 @@ async def test_lease_of_a_kind_that_is_not_declared_any_more_is_kept(serve: Serv
     assert [attempt["outcome"] for attempt in waiting["attempts"]] == ["lost"]
 
 
-async def test_kind_that_is_not_declared_any_more_cannot_be_leased(serve: Serve) -> None:
+async def test_kind_that_is_no_longer_declared_cannot_be_leased(serve: Serve) -> None:
     service = await pulled(serve)
     await service.submit(kind="resize", delay=1)
     await service.node.stop()
@@ -490,7 +490,7 @@ async def test_kind_that_is_not_declared_any_more_cannot_be_leased(serve: Serve)
     assert (answer.status, answer.pointers) == (422, ["/kinds"])
 
 
-async def test_what_was_polled_for_is_forgotten(serve: Serve) -> None:
+async def test_past_lease_requests_leak_no_memory(serve: Serve) -> None:
     service = await pulled(serve)
 
     for number in range(50):

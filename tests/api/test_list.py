@@ -55,7 +55,7 @@ async def fill(service: Served) -> None:
         ("?order=created&limit=2", ["123", "gone"]),
     ],
 )
-async def test_list_has_what_the_filters_let_through_in_order(service: Served, query: str, expected: list[str]) -> None:
+async def test_list_returns_the_matching_jobs_in_order(service: Served, query: str, expected: list[str]) -> None:
     await fill(service)
 
     assert await keys(service, query) == expected
@@ -88,7 +88,7 @@ async def test_page_of_very_large_jobs_is_shorter(service: Served, order: str, m
     assert [key for page in pages for key in page] == (expected if order else expected[::-1])
 
 
-async def test_page_leaves_out_what_is_deleted_while_it_is_read(service: Served) -> None:
+async def test_page_omits_jobs_deleted_while_it_is_read(service: Served) -> None:
     ids = [(await service.submit(delay=1_000))["id"] for _ in range(3)]
     go_on = service.store.hold("get")
     listing = asyncio.create_task(service.get("/v1/jobs?view=full&limit=2"))
@@ -118,14 +118,14 @@ async def test_query_of_too_many_filters_is_refused(service: Served, query: str,
     assert detail in answer.json["errors"][0]["detail"]
 
 
-async def test_as_many_filters_as_are_taken_are_served(service: Served) -> None:
+async def test_query_with_the_maximum_of_filters_is_served(service: Served) -> None:
     query = "&".join([*(f"queue=q{index}" for index in range(100)), *(f"kind=k{index}" for index in range(100))])
 
     assert (await service.get(f"/v1/jobs?{query}")).json == {"jobs": [], "next": None}
 
 
 @pytest.mark.parametrize("query", ["?limit=2", "?limit=2&order=due_at&state=scheduled", "?limit=1&queue=a&queue=b"])
-async def test_pages_follow_one_another_without_gap_or_double(service: Served, query: str) -> None:
+async def test_pages_have_no_gap_and_no_duplicate(service: Served, query: str) -> None:
     await fill(service)
     whole = await keys(service, query.replace("limit=2", "limit=9").replace("limit=1", "limit=9"))
 
@@ -140,13 +140,13 @@ async def test_pages_follow_one_another_without_gap_or_double(service: Served, q
     assert found == whole
 
 
-async def test_last_page_that_is_just_full_has_no_next(service: Served) -> None:
+async def test_full_last_page_has_no_next(service: Served) -> None:
     await fill(service)
 
     assert (await service.get("/v1/jobs?limit=5")).json["next"] is None
 
 
-async def test_new_jobs_do_not_disturb_the_pages_begun(service: Served) -> None:
+async def test_new_jobs_do_not_change_later_pages(service: Served) -> None:
     await fill(service)
     first = (await service.get("/v1/jobs?limit=3")).json
     await service.submit(key="new", delay=9)
@@ -154,7 +154,7 @@ async def test_new_jobs_do_not_disturb_the_pages_begun(service: Served) -> None:
     assert await keys(service, f"?cursor={first['next']}") == ["late", "soon"]
 
 
-async def test_page_may_have_another_size_and_view_than_the_one_before(service: Served) -> None:
+async def test_next_page_may_have_another_size_and_view(service: Served) -> None:
     await fill(service)
     first = (await service.get("/v1/jobs?limit=2&queue=a&queue=b")).json
 
@@ -169,7 +169,7 @@ CURSORS = ["x", "123", "-1", "%00", "ключ", "e30", "W10", made_up("abc", 1, 
 
 
 @pytest.mark.parametrize("cursor", CURSORS)
-async def test_cursor_that_is_none_is_refused(service: Served, cursor: str) -> None:
+async def test_invalid_cursor_is_refused(service: Served, cursor: str) -> None:
     answer = await service.get(f"/v1/jobs?cursor={quote(cursor, safe='%')}")
 
     assert (answer.status, answer.code) == (400, "bad_cursor")
@@ -185,7 +185,7 @@ async def test_cursor_of_other_filters_is_refused(service: Served, other: str) -
     assert (answer.status, answer.code) == (400, "bad_cursor")
 
 
-async def test_cursor_that_was_tampered_with_is_no_error_of_ours(service: Served) -> None:
+async def test_forged_cursor_is_refused_without_an_internal_error(service: Served) -> None:
     await fill(service)
     cursor = (await service.get("/v1/jobs?limit=1")).json["next"]
     bound = orjson.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))[0]
@@ -225,13 +225,13 @@ async def test_cursor_that_was_tampered_with_is_no_error_of_ours(service: Served
         ("limit=0&quue=x&order=y", ["/quue", "/order", "/limit"]),
     ],
 )
-async def test_parameter_that_cannot_be_is_named(service: Served, query: str, pointers: list[str]) -> None:
+async def test_invalid_parameter_is_named(service: Served, query: str, pointers: list[str]) -> None:
     answer = await service.get(f"/v1/jobs?{query}")
 
     assert (answer.status, answer.code, answer.pointers) == (422, "invalid", pointers)
 
 
-async def test_limits_are_taken_up_to_their_bounds(service: Served) -> None:
+async def test_limit_is_accepted_up_to_its_bounds(service: Served) -> None:
     await fill(service)
 
     assert len(await keys(service, "?limit=1000")) == 5

@@ -59,14 +59,14 @@ async def test_every_reference_leads_somewhere(service: Served) -> None:
         assert contract.resolve(ref) is not None, ref
 
 
-async def test_names_of_components_are_as_they_must_be(service: Served) -> None:
+async def test_names_of_components_are_valid(service: Served) -> None:
     components = (await get_document(service))["components"]
 
     for section in components.values():
         assert [name for name in section if not re.fullmatch(r"[a-zA-Z0-9._-]+", name)] == []
 
 
-async def test_every_operation_has_a_name_of_its_own_and_says_what_it_does(service: Served) -> None:
+async def test_every_operation_has_a_unique_id_and_a_summary(service: Served) -> None:
     found = [operation for _, _, operation in operations(await get_document(service))]
 
     assert len({operation["operationId"] for operation in found}) == len(found)
@@ -74,7 +74,7 @@ async def test_every_operation_has_a_name_of_its_own_and_says_what_it_does(servi
     assert all(re.fullmatch(r"[a-z]+_[a-z]+", operation["operationId"]) for operation in found)
 
 
-async def test_every_place_of_a_path_is_a_parameter(service: Served) -> None:
+async def test_every_name_in_a_path_is_a_parameter(service: Served) -> None:
     for _, path, operation in operations(await get_document(service)):
         places = [parameter["name"] for parameter in operation["parameters"] if parameter.get("in") == "path"]
         assert places == re.findall(r"{(\w+)}", path)
@@ -88,7 +88,7 @@ async def test_every_answer_is_described(service: Served) -> None:
         assert any(status.startswith("2") for status in operation["responses"])
 
 
-async def test_writes_to_a_job_take_versions_and_submits_take_keys(service: Served) -> None:
+async def test_writes_accept_versions_and_submits_accept_keys(service: Served) -> None:
     headers = {
         f"{method} {path}": {ref.rpartition("/")[2] for ref in refs(operation["parameters"])} - {"X-Request-Id"}
         for method, path, operation in operations(await get_document(service))
@@ -153,7 +153,7 @@ async def test_params_of_declared_kinds_are_shown_with_their_own_references(serv
     assert [*contract.faults(misfit, job_in)] != []
 
 
-def test_judge_finds_what_is_wrong() -> None:
+def test_contract_check_finds_violations() -> None:
     contract = Contract({"paths": {}})
     schema = {
         "type": "object",

@@ -33,14 +33,14 @@ async def test_request_id_is_kept(service: Served, id: str) -> None:
 
 
 @pytest.mark.parametrize("id", ["", "x" * 65, "a b", "é", "a,b"])
-async def test_request_id_that_cannot_be_is_replaced(service: Served, id: str) -> None:
+async def test_invalid_request_id_is_replaced(service: Served, id: str) -> None:
     answer = await service.get("/v1/jobs/none", headers={"X-Request-Id": id})
 
     assert answer.headers["X-Request-Id"] not in ("", id)
     assert answer.json["request_id"] == answer.headers["X-Request-Id"]
 
 
-async def test_every_request_has_an_id_of_its_own(service: Served) -> None:
+async def test_every_request_has_a_unique_id(service: Served) -> None:
     ids = {(await service.get("/livez")).headers["X-Request-Id"] for _ in range(5)}
 
     assert len(ids) == 5
@@ -61,7 +61,7 @@ async def test_problem_names_its_type_status_and_code(service: Served) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/v1", "/v1/job", "/v1/jobs/", "/v1/jobs/a/b", "/v2/jobs", "//v1/jobs", "/%2e"])
-async def test_path_that_is_not_served_is_no_such_route(service: Served, path: str) -> None:
+async def test_unknown_path_is_no_such_route(service: Served, path: str) -> None:
     answer = await service.get(path)
 
     assert (answer.status, answer.code) == (404, "no_such_route")
@@ -80,9 +80,7 @@ async def test_path_that_is_not_served_is_no_such_route(service: Served, path: s
         ("OPTIONS", "/v1/kinds", "GET, HEAD"),
     ],
 )
-async def test_method_that_is_not_served_is_told_which_are(
-    service: Served, method: str, path: str, allowed: str
-) -> None:
+async def test_unsupported_method_gets_the_allowed_ones(service: Served, method: str, path: str, allowed: str) -> None:
     answer = await service.call(method, path)
 
     assert (answer.status, answer.headers["Allow"]) == (405, allowed)
@@ -105,14 +103,12 @@ async def test_unknown_parameter_is_refused(service: Served, path: str) -> None:
     assert (answer.status, answer.pointers) == (422, ["/x"])
 
 
-async def test_checks_and_metrics_take_any_parameter(service: Served) -> None:
+async def test_checks_and_metrics_accept_any_parameter(service: Served) -> None:
     for path in ("/livez", "/readyz", "/metrics", "/openapi.json"):
         assert (await service.get(f"{path}?x=1")).status == 200
 
 
-async def test_what_fails_unforeseen_is_in_the_log_and_not_in_the_answer(
-    serve: Serve, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_unexpected_error_is_logged_and_not_shown(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     service = await serve(kinds={"broken": BrokenHandler()})
 
     answer = await service.post("/v1/jobs", {"kind": "broken"}, headers={"X-Request-Id": "r1"})
@@ -173,7 +169,7 @@ async def test_read_from_a_store_that_fails_is_unavailable(service: Served) -> N
         assert (answer.status, answer.code) == (503, "store_unavailable")
 
 
-async def test_it_goes_on_by_itself_when_the_disk_has_room_again(service: Served) -> None:
+async def test_service_recovers_when_the_disk_has_room_again(service: Served) -> None:
     service.store.fill_disk()
     refused = await service.post("/v1/jobs", JOB)
     service.store.broken.clear()
@@ -184,7 +180,7 @@ async def test_it_goes_on_by_itself_when_the_disk_has_room_again(service: Served
 # draining
 
 
-async def test_drain_refuses_new_work_and_says_when_to_come_back(service: Served) -> None:
+async def test_drain_refuses_new_work_with_a_retry_after(service: Served) -> None:
     job = await service.submit_into("scheduled")
     failed = await service.submit_into("failed")
     service.node.engine.drain()
@@ -201,7 +197,7 @@ async def test_drain_refuses_new_work_and_says_when_to_come_back(service: Served
     assert {answer.headers["Retry-After"] for answer in answers} == {"10"}
 
 
-async def test_drain_lets_reads_changes_and_cancels_go_on(service: Served) -> None:
+async def test_drain_allows_reads_changes_and_cancels(service: Served) -> None:
     first, second = await service.submit_into("scheduled"), await service.submit_into("running")
     service.node.engine.drain()
 
@@ -219,7 +215,7 @@ async def test_drain_lets_reads_changes_and_cancels_go_on(service: Served) -> No
     assert statuses == [200, 200, 200, 200, 204, 202, 200, 200]
 
 
-async def test_drain_lets_those_go_who_wait(service: Served) -> None:
+async def test_drain_ends_long_polls(service: Served) -> None:
     job = await service.submit_into("scheduled")
     waiting = asyncio.create_task(service.get(f"/v1/jobs/{job['id']}?wait=60"))
     await asyncio.sleep(1)
@@ -232,7 +228,7 @@ async def test_drain_lets_those_go_who_wait(service: Served) -> None:
     assert service.clock.now() - began_at < 1_000_000
 
 
-async def test_drain_answers_until_what_runs_has_ended(serve: Serve) -> None:
+async def test_drain_answers_until_running_jobs_have_ended(serve: Serve) -> None:
     service = await serve(server=ServerSection(drain_timeout=25.0))
     job = await service.submit(params={"sleep": 20})
     await service.until(job["id"], "running")
@@ -248,7 +244,7 @@ async def test_drain_answers_until_what_runs_has_ended(serve: Serve) -> None:
 # kinds, health, metrics
 
 
-async def test_kinds_tell_what_they_take_and_how_they_stop(serve: Serve) -> None:
+async def test_kinds_are_listed_with_schema_and_stop(serve: Serve) -> None:
     service = await serve(kinds={"deaf": FakeRunner(lasting(1), stop=Stop.NONE)})
 
     kinds = {kind["name"]: kind for kind in (await service.get("/v1/kinds")).json["kinds"]}
@@ -259,14 +255,14 @@ async def test_kinds_tell_what_they_take_and_how_they_stop(serve: Serve) -> None
     assert kinds["deaf"]["stop"] == "none"
 
 
-async def test_service_that_works_is_alive_and_ready(service: Served) -> None:
+async def test_running_service_is_alive_and_ready(service: Served) -> None:
     ready = await service.get("/readyz")
 
     assert (await service.get("/livez")).status == 200
     assert (ready.status, ready.json["ready"], ready.json["checks"]["store"]) == (200, True, "ok")
 
 
-async def test_service_that_drains_is_alive_and_not_ready(service: Served) -> None:
+async def test_draining_service_is_alive_and_not_ready(service: Served) -> None:
     service.node.engine.drain()
 
     ready = await service.get("/readyz")

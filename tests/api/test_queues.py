@@ -26,7 +26,7 @@ DEFAULTS = {
 }
 
 
-async def test_thousands_of_changes_of_one_queue_leave_nothing_behind(service: Served) -> None:
+async def test_thousands_of_changes_of_one_queue_leak_no_memory(service: Served) -> None:
     for number in range(3_000):
         await service.node.services.queues.put("mail", QueueSettings(concurrency=1 + number))
         service.node.services.factory.make({"kind": "echo", "queue": "mail"}, service.clock.now())
@@ -51,7 +51,7 @@ async def test_queue_exists_once_a_job_names_it(service: Served) -> None:
     }
 
 
-async def test_queues_are_listed_by_name_whatever_named_them(serve: Serve) -> None:
+async def test_queues_named_by_jobs_settings_or_pauses_are_listed_by_name(serve: Serve) -> None:
     service = await serve(queues={"declared": QueueSettings()})
     await service.submit(queue="job", delay=9)
     await service.post("/v1/queues/paused/pause")
@@ -63,7 +63,7 @@ async def test_queues_are_listed_by_name_whatever_named_them(serve: Serve) -> No
 
 
 @pytest.mark.parametrize("call", ["GET ", "DELETE ", "POST /resume", "POST /purge"])
-async def test_unknown_queue_is_not_found_and_not_made(service: Served, call: str) -> None:
+async def test_unknown_queue_is_not_found_and_not_created(service: Served, call: str) -> None:
     method, _, path = call.partition(" ")
 
     answer = await service.call(method, f"/v1/queues/mail{path}")
@@ -109,7 +109,7 @@ async def test_put_replaces_the_whole_override(serve: Serve) -> None:
     assert settings["rate"] == {"per_second": 1.0, "burst": 1.0}
 
 
-async def test_null_falls_back_but_for_what_it_is_a_value_of(serve: Serve) -> None:
+async def test_null_falls_back_except_where_it_is_a_value(serve: Serve) -> None:
     service = await serve(queues={"mail": QueueSettings(concurrency=5, rate=Rate(per_second=1.0))})
     body = b'{"concurrency":null,"rate":null,"overflow":null,"retention":{"succeeded":null,"other":"1h"}}'
 
@@ -119,7 +119,7 @@ async def test_null_falls_back_but_for_what_it_is_a_value_of(serve: Serve) -> No
     assert settings["retention"] == {"succeeded": 604_800.0, "other": 3_600.0}
 
 
-async def test_settings_are_answered_as_they_can_be_put_again(service: Served) -> None:
+async def test_settings_are_shown_in_a_form_that_can_be_put_again(service: Served) -> None:
     given = {"rate": {"per_second": 0.5}, "retry": {"max_attempts": 2}, "retention": {"other": "1d"}, "timeout": "5m"}
     settings = (await service.put("/v1/queues/mail", given)).json["settings"]
 
@@ -150,7 +150,7 @@ async def test_settings_are_answered_as_they_can_be_put_again(service: Served) -
         ([], ""),
     ],
 )
-async def test_settings_that_cannot_be_are_refused(service: Served, body: Any, pointer: str) -> None:
+async def test_invalid_settings_are_refused(service: Served, body: Any, pointer: str) -> None:
     answer = await service.put("/v1/queues/mail", body)
 
     assert (answer.status, answer.pointers) == (422, [pointer])
@@ -159,13 +159,13 @@ async def test_settings_that_cannot_be_are_refused(service: Served, body: Any, p
 
 @pytest.mark.parametrize("call", ["PUT ", "POST /pause"])
 @pytest.mark.parametrize("name", ["a%20b", "%00", "q" * 101, "%C3%A4"])
-async def test_name_that_cannot_be_is_refused(service: Served, call: str, name: str) -> None:
+async def test_invalid_queue_name_is_refused(service: Served, call: str, name: str) -> None:
     method, _, path = call.partition(" ")
 
     assert (await service.call(method, f"/v1/queues/{name}{path}", {})).status == 422
 
 
-async def test_settings_hold_for_the_next_job_at_once(service: Served) -> None:
+async def test_settings_apply_to_the_next_job(service: Served) -> None:
     await service.put("/v1/queues/mail", {"timeout": 9, "retry": {"max_attempts": 2}})
 
     job = await service.submit(queue="mail", delay=9)
@@ -184,7 +184,7 @@ async def test_settings_and_pause_survive_a_restart(service: Served, serve: Serv
     assert (mail["settings"]["concurrency"], mail["paused"], paused["paused"]) == (3, True, True)
 
 
-async def test_override_falls_back_to_settings_that_changed_meanwhile(service: Served, serve: Serve) -> None:
+async def test_override_falls_back_to_changed_settings(service: Served, serve: Serve) -> None:
     await service.put("/v1/queues/mail", {"concurrency": 3})
 
     again = await serve(store=service.store, queues={"mail": QueueSettings(concurrency=50, timeout=7.0)})
@@ -204,7 +204,7 @@ async def test_queue_in_use_is_not_dropped(service: Served, state: str) -> None:
     assert (await service.get("/v1/queues/mail")).json["settings"]["concurrency"] == 3
 
 
-async def test_dropped_queue_falls_back(serve: Serve) -> None:
+async def test_dropped_override_falls_back_to_the_config(serve: Serve) -> None:
     service = await serve(queues={"mail": QueueSettings(concurrency=5, retry=RetryPatch(max_attempts=2))})
     await service.put("/v1/queues/mail", {"concurrency": 3})
     await service.post("/v1/queues/mail/pause")
@@ -220,7 +220,7 @@ async def test_dropped_queue_falls_back(serve: Serve) -> None:
     )
 
 
-async def test_dropped_queue_that_nothing_names_is_gone_even_if_it_had_jobs(service: Served) -> None:
+async def test_dropped_queue_without_jobs_is_gone(service: Served) -> None:
     job = await service.submit_into("succeeded", queue="mail")
     await service.put("/v1/queues/mail", {"concurrency": 3})
     await service.delete(f"/v1/jobs/{job['id']}")
@@ -231,7 +231,7 @@ async def test_dropped_queue_that_nothing_names_is_gone_even_if_it_had_jobs(serv
     assert (await service.get("/v1/queues")).json["queues"] == []
 
 
-async def test_paused_queue_starts_nothing_and_lets_what_runs_finish(service: Served) -> None:
+async def test_paused_queue_starts_nothing_and_lets_running_jobs_finish(service: Served) -> None:
     running = await service.submit(queue="mail", params={"sleep": 10})
     await service.until(running["id"], "running")
     paused = await service.post("/v1/queues/mail/pause")
@@ -247,13 +247,13 @@ async def test_paused_queue_starts_nothing_and_lets_what_runs_finish(service: Se
     await service.until(waiting["id"], "succeeded")
 
 
-async def test_pause_twice_is_a_pause(service: Served) -> None:
+async def test_second_pause_changes_nothing(service: Served) -> None:
     answers = [await service.post("/v1/queues/mail/pause") for _ in range(2)]
 
     assert [answer.json["paused"] for answer in answers] == [True, True]
 
 
-async def test_purge_cancels_what_waits_and_nothing_else(service: Served) -> None:
+async def test_purge_cancels_only_waiting_jobs(service: Served) -> None:
     running = await service.submit_into("running", queue="mail")
     other = await service.submit_into("scheduled", queue="other")
     await service.post("/v1/queues/mail/pause")
@@ -271,7 +271,7 @@ async def test_purge_cancels_what_waits_and_nothing_else(service: Served) -> Non
     assert (await service.post("/v1/queues/mail/purge")).json == {"cancelled": 0}
 
 
-async def test_pause_resume_and_purge_are_a_line_each(service: Served, caplog: pytest.LogCaptureFixture) -> None:
+async def test_pause_resume_and_purge_are_logged(service: Served, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     for _ in range(700):
         await service.submit(queue="mail", delay=60)
@@ -288,9 +288,7 @@ async def test_pause_resume_and_purge_are_a_line_each(service: Served, caplog: p
     ]
 
 
-async def test_settings_that_are_put_and_dropped_are_a_line_each(
-    service: Served, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_changes_of_settings_are_logged(service: Served, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
 
     await service.put("/v1/queues/mail", {"timeout": 9, "concurrency": 5})
@@ -302,7 +300,7 @@ async def test_settings_that_are_put_and_dropped_are_a_line_each(
     ]
 
 
-async def test_purge_that_fails_half_way_is_told(service: Served, caplog: pytest.LogCaptureFixture) -> None:
+async def test_purge_that_fails_half_way_is_reported(service: Served, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     await service.submit(queue="mail", delay=60)
     service.store.broken["save"] = StoreUnavailable("not now")
@@ -314,7 +312,7 @@ async def test_purge_that_fails_half_way_is_told(service: Served, caplog: pytest
     assert record.__dict__["fields"]["cancelled"] == 0
 
 
-async def test_who_waits_for_a_purged_job_is_told(service: Served) -> None:
+async def test_long_poll_ends_with_the_purge_of_its_job(service: Served) -> None:
     job = await service.submit(queue="mail", delay=100)
 
     await service.post("/v1/queues/mail/purge")
@@ -322,7 +320,7 @@ async def test_who_waits_for_a_purged_job_is_told(service: Served) -> None:
     assert (await service.get(f"/v1/jobs/{job['id']}?wait=60")).json["state"] == "cancelled"
 
 
-async def test_settings_are_on_disk_or_refused(service: Served) -> None:
+async def test_settings_are_refused_if_they_cannot_be_stored(service: Served) -> None:
     service.store.fill_disk()
     service.store.broken["override"] = service.store.broken["add"]
 
@@ -333,7 +331,7 @@ async def test_settings_are_on_disk_or_refused(service: Served) -> None:
     assert (await service.get("/v1/queues/mail")).status == 404
 
 
-async def test_setting_that_is_read_anew_is_none_that_was_replaced_meanwhile(service: Served) -> None:
+async def test_setting_that_is_read_again_does_not_undo_a_newer_one(service: Served) -> None:
     """A failed write left a doubt; while the store is asked, another write comes through."""
     await service.put("/v1/queues/mail", {"concurrency": 1})
     answer = service.store.hold_answer("overrides")

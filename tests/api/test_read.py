@@ -27,7 +27,7 @@ def tag(job: dict[str, Any]) -> dict[str, str]:
     return {"If-None-Match": f'"{job["version"]}"'}
 
 
-async def test_succeeded_job_tells_its_story(service: Served) -> None:
+async def test_succeeded_job_shows_its_result_and_attempts(service: Served) -> None:
     job = await service.submit(params={"a": 1, "sleep": 2}, delay=5)
 
     job = await service.until(job["id"], "succeeded")
@@ -61,7 +61,7 @@ async def test_failed_job_keeps_its_error_and_its_attempts(service: Served) -> N
 @pytest.mark.parametrize(
     "id", ["nope", "0" * 26, "0" * 25 + "g", "%00", "%FF", "a%2Fb", "..", "A" * 5_000, "batch", "%F0%9F%92%A5"]
 )
-async def test_id_that_cannot_be_one_is_not_found(service: Served, id: str) -> None:
+async def test_malformed_id_is_not_found(service: Served, id: str) -> None:
     answer = await service.get(f"/v1/jobs/{id}")
 
     assert (answer.status, answer.code) == (404, "job_not_found")
@@ -90,7 +90,7 @@ async def test_other_version_is_sent(service: Served, known: str) -> None:
 
 
 @pytest.mark.parametrize("known", ["1", '"one"', '"1" "2"', "", '"1",', '"' + "9" * 30 + '"', "\u00ff"])
-async def test_version_that_is_none_is_a_bad_header(service: Served, known: str) -> None:
+async def test_invalid_version_is_a_bad_header(service: Served, known: str) -> None:
     job = await service.submit(delay=9)
 
     answer = await service.get(f"/v1/jobs/{job['id']}", headers={"If-None-Match": known})
@@ -116,7 +116,7 @@ async def test_wait_ends_with_the_job(service: Served) -> None:
     assert watch.seconds == pytest.approx(5, abs=0.1)
 
 
-async def test_wait_that_is_over_gives_the_job_as_it_is(service: Served) -> None:
+async def test_wait_that_is_over_returns_the_current_job(service: Served) -> None:
     job = await service.submit(delay=500)
     watch = Stopwatch(service)
 
@@ -147,7 +147,7 @@ async def test_wait_is_capped(serve: Serve, asked: str) -> None:
 
 
 @pytest.mark.parametrize("query", ["wait=-1", "wait=soon", "wait=", "wait=1&wait=2", "wiat=5"])
-async def test_wait_that_is_none_is_refused(service: Served, query: str) -> None:
+async def test_invalid_wait_is_refused(service: Served, query: str) -> None:
     job = await service.submit(delay=500)
 
     answer = await service.get(f"/v1/jobs/{job['id']}?{query}")
@@ -171,7 +171,7 @@ async def test_capped_preference_is_confirmed_as_it_was_applied(service: Served)
     assert answer.headers["Preference-Applied"] == "wait=60"
 
 
-async def test_parameter_goes_before_the_preference(service: Served) -> None:
+async def test_parameter_overrides_the_preference(service: Served) -> None:
     job = await service.submit(delay=500)
     watch = Stopwatch(service)
 
@@ -182,7 +182,7 @@ async def test_parameter_goes_before_the_preference(service: Served) -> None:
 
 
 @pytest.mark.parametrize("preference", ["handling=strict", "wait=abc", "await=30", "wait", "wait=1.5"])
-async def test_preference_that_is_not_understood_is_ignored(service: Served, preference: str) -> None:
+async def test_unknown_preference_is_ignored(service: Served, preference: str) -> None:
     job = await service.submit(delay=500)
     watch = Stopwatch(service)
 
@@ -192,7 +192,7 @@ async def test_preference_that_is_not_understood_is_ignored(service: Served, pre
     assert watch.seconds < 0.1
 
 
-async def test_wait_with_a_known_version_ends_with_the_next(service: Served) -> None:
+async def test_wait_with_a_known_version_ends_with_the_next_version(service: Served) -> None:
     job = await service.submit(delay=500)
     waiting = asyncio.create_task(service.get(f"/v1/jobs/{job['id']}?wait=60", headers=tag(job)))
     await asyncio.sleep(1)
@@ -224,7 +224,7 @@ async def test_wait_without_a_version_is_not_ended_by_a_change(service: Served) 
     assert answer.json["state"] == "succeeded"
 
 
-async def test_who_waits_for_a_job_that_is_deleted_is_told(service: Served) -> None:
+async def test_long_poll_ends_with_the_deletion_of_its_job(service: Served) -> None:
     job = await service.submit(delay=500)
     waiting = asyncio.create_task(service.get(f"/v1/jobs/{job['id']}?wait=60"))
     await asyncio.sleep(1)
@@ -249,7 +249,7 @@ async def test_one_waiter_too_many_is_answered_at_once(serve: Serve) -> None:
     assert (await service.get(f"/v1/jobs/{job['id']}?wait=60")).json["state"] == "succeeded"
 
 
-async def test_all_who_wait_are_woken(service: Served) -> None:
+async def test_all_long_polls_of_a_job_are_woken(service: Served) -> None:
     job = await service.submit(delay=5)
 
     answers = await asyncio.gather(*[service.get(f"/v1/jobs/{job['id']}?wait=60") for _ in range(20)])
@@ -257,7 +257,7 @@ async def test_all_who_wait_are_woken(service: Served) -> None:
     assert [answer.json["state"] for answer in answers] == ["succeeded"] * 20
 
 
-async def test_result_that_is_too_long_is_cut_and_says_so(serve: Serve) -> None:
+async def test_result_that_is_too_long_is_truncated_and_marked(serve: Serve) -> None:
     service = await serve(limits=LimitsSection(max_result=50))
     job = await service.submit_into("succeeded", params={"a": "x" * 100})
 

@@ -40,7 +40,7 @@ async def step(service: Served, name: str, id: str, json: Any = None, **asked: A
 
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("name", STEPS)
-async def test_step_is_taken_or_refused_by_the_state(service: Served, name: str, state: str) -> None:
+async def test_step_is_accepted_or_refused_by_the_state(service: Served, name: str, state: str) -> None:
     job = await service.submit_into(state)
 
     answer = await step(service, name, job["id"])
@@ -54,7 +54,7 @@ async def test_step_is_taken_or_refused_by_the_state(service: Served, name: str,
 
 
 @pytest.mark.parametrize("state", STATES)
-async def test_step_that_is_refused_names_those_that_are_taken(service: Served, state: str) -> None:
+async def test_refused_step_names_the_allowed_ones(service: Served, state: str) -> None:
     job = await service.submit_into(state)
     refused = next(name for name in STEPS if (name, state) not in TAKEN)
     taken = [name for name in STEPS if (name, state) in TAKEN and (name, state) != ("cancel", "cancelled")]
@@ -66,7 +66,7 @@ async def test_step_that_is_refused_names_those_that_are_taken(service: Served, 
 
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("name", STEPS)
-async def test_version_mismatch_goes_before_the_state(service: Served, name: str, state: str) -> None:
+async def test_version_is_checked_before_the_state(service: Served, name: str, state: str) -> None:
     job = await service.submit_into(state)
 
     answer = await step(service, name, job["id"], headers={"If-Match": '"99"'})
@@ -86,7 +86,7 @@ async def test_matching_version_is_let_through(service: Served, name: str, match
 
 @pytest.mark.parametrize("match", ["1", '"x"', "", '"1" "2"', "**"])
 @pytest.mark.parametrize("name", STEPS)
-async def test_match_that_is_none_is_a_bad_header_and_changes_nothing(service: Served, name: str, match: str) -> None:
+async def test_invalid_if_match_is_a_bad_header_and_changes_nothing(service: Served, name: str, match: str) -> None:
     job = await service.submit_into("scheduled")
 
     answer = await step(service, name, job["id"], headers={"If-Match": match})
@@ -96,7 +96,7 @@ async def test_match_that_is_none_is_a_bad_header_and_changes_nothing(service: S
 
 
 @pytest.mark.parametrize("name", STEPS)
-async def test_step_with_an_unknown_job_is_not_found(service: Served, name: str) -> None:
+async def test_step_on_an_unknown_job_is_not_found(service: Served, name: str) -> None:
     answer = await step(service, name, "0" * 26, headers={"If-Match": '"1"'})
 
     assert (answer.status, answer.code) == (404, "job_not_found")
@@ -126,7 +126,7 @@ async def test_every_change_counts_the_version_and_tags_the_answer(service: Serv
 # cancel
 
 
-async def test_cancelled_job_says_why_and_never_runs(service: Served) -> None:
+async def test_cancelled_job_has_a_reason_and_never_runs(service: Served) -> None:
     job = await service.submit(delay=5)
 
     answer = await step(service, "cancel", job["id"], {"reason": "changed my mind"})
@@ -136,7 +136,7 @@ async def test_cancelled_job_says_why_and_never_runs(service: Served) -> None:
     assert (await service.get(f"/v1/jobs/{job['id']}?wait=20")).json == answer.json
 
 
-async def test_cancel_a_second_time_changes_nothing(service: Served) -> None:
+async def test_second_cancel_changes_nothing(service: Served) -> None:
     job = await service.submit_into("cancelled")
 
     answer = await step(service, "cancel", job["id"], {"reason": "again"})
@@ -155,7 +155,7 @@ async def test_running_job_is_stopped_as_its_kind_allows(service: Served) -> Non
     assert [entry["outcome"] for entry in job["attempts"]] == ["cancelled"]
 
 
-async def test_cancel_of_what_cannot_be_stopped_is_accepted_and_may_be_too_late(serve: Serve) -> None:
+async def test_cancel_of_a_job_that_cannot_be_stopped_is_accepted_and_may_be_too_late(serve: Serve) -> None:
     service = await serve(kinds={"deaf": FakeRunner(lasting(5, b'"done"'), stop=Stop.NONE)})
     job = await service.submit_into("running", kind="deaf")
 
@@ -167,7 +167,7 @@ async def test_cancel_of_what_cannot_be_stopped_is_accepted_and_may_be_too_late(
 
 
 @pytest.mark.parametrize("body", [{"reason": "x" * 501}, {"reason": 7}, {"because": "x"}, []])
-async def test_cancel_for_a_strange_reason_is_refused(service: Served, body: Any) -> None:
+async def test_cancel_with_an_invalid_reason_is_refused(service: Served, body: Any) -> None:
     job = await service.submit_into("scheduled")
 
     assert (await service.post(f"/v1/jobs/{job['id']}/cancel", body)).status == 422
@@ -177,7 +177,7 @@ async def test_cancel_for_a_strange_reason_is_refused(service: Served, body: Any
 # run, retry, delete
 
 
-async def test_run_makes_it_due_now_and_keeps_what_was_asked(service: Served) -> None:
+async def test_run_makes_a_job_due_now_and_keeps_its_execute_at(service: Served) -> None:
     job = await service.submit(delay=1_000)
 
     answer = await step(service, "run", job["id"])
@@ -188,7 +188,7 @@ async def test_run_makes_it_due_now_and_keeps_what_was_asked(service: Served) ->
     assert job["started_at"] < "2026-01-01T00:00:01"
 
 
-async def test_run_does_not_pass_a_pause(service: Served) -> None:
+async def test_run_does_not_bypass_a_pause(service: Served) -> None:
     await service.post("/v1/queues/mail/pause")
     job = await service.submit(delay=1_000, queue="mail")
 
@@ -198,7 +198,7 @@ async def test_run_does_not_pass_a_pause(service: Served) -> None:
 
 
 @pytest.mark.parametrize("state", ["failed", "cancelled", "expired"])
-async def test_retry_starts_afresh_with_its_history(service: Served, state: str) -> None:
+async def test_retry_starts_again_with_the_history_kept(service: Served, state: str) -> None:
     await service.post("/v1/queues/mail/pause")
     job = await service.submit_into(state, **({} if state == "failed" else {"queue": "mail"}))
     await service.post("/v1/queues/default/pause")
@@ -210,7 +210,7 @@ async def test_retry_starts_afresh_with_its_history(service: Served, state: str)
     assert (again["id"], again["attempts"], again["version"]) == (job["id"], job["attempts"], job["version"] + 1)
 
 
-async def test_retried_job_runs_and_numbers_its_attempts_anew(service: Served) -> None:
+async def test_retried_job_numbers_its_attempts_from_one(service: Served) -> None:
     job = await service.submit_into("failed")
 
     await step(service, "retry", job["id"])
@@ -274,7 +274,7 @@ async def test_deleted_job_never_runs(service: Served, serve: Serve) -> None:
         ({"expires_after": None}, {"expires_at": None}),
     ],
 )
-async def test_patch_changes_what_it_names(service: Served, change: dict[str, Any], is_now: dict[str, Any]) -> None:
+async def test_patch_changes_only_its_fields(service: Served, change: dict[str, Any], is_now: dict[str, Any]) -> None:
     await service.post("/v1/queues/default/pause")
     fields = {"params": {"a": 1}, "labels": {"t": "1"}, "priority": 5, "timeout": 9, "expires_after": 10}
     before = await service.submit(delay=1_000, **fields)
@@ -288,13 +288,13 @@ async def test_patch_changes_what_it_names(service: Served, change: dict[str, An
     assert after["version"] == 2
 
 
-async def test_empty_patch_changes_nothing_at_all(service: Served) -> None:
+async def test_empty_patch_changes_nothing(service: Served) -> None:
     job = await service.submit_into("scheduled")
 
     assert (await step(service, "patch", job["id"], {})).json == job
 
 
-async def test_retry_policy_is_merged_and_null_gives_back_what_a_new_job_gets(serve: Serve) -> None:
+async def test_retry_policy_is_merged_and_null_restores_the_default(serve: Serve) -> None:
     service = await serve(queues={"mail": QueueSettings(retry=RetryPatch(delay=7.0, max_attempts=3))})
     job = await service.submit(delay=1_000, queue="mail", retry={"delay": 1, "factor": 1, "max_attempts": 9})
 
@@ -314,7 +314,7 @@ async def test_patch_moves_a_job_to_an_earlier_time(service: Served) -> None:
     assert job["started_at"].startswith("2026-01-01T00:00:05")
 
 
-async def test_patch_moves_a_due_job_away(service: Served) -> None:
+async def test_patch_postpones_a_due_job(service: Served) -> None:
     await service.post("/v1/queues/default/pause")
     job = await service.submit()
     await service.get(f"/v1/jobs/{job['id']}?wait=1")
@@ -325,7 +325,7 @@ async def test_patch_moves_a_due_job_away(service: Served) -> None:
     assert (await service.get(f"/v1/jobs/{job['id']}?wait=5")).json["waiting_for"] == "time"
 
 
-async def test_patch_is_taken_as_merge_patch(service: Served) -> None:
+async def test_patch_accepts_merge_patch(service: Served) -> None:
     job = await service.submit_into("scheduled")
 
     answer = await step(service, "patch", job["id"], {"priority": 3}, type="application/merge-patch+json")
@@ -349,9 +349,7 @@ async def test_patch_is_taken_as_merge_patch(service: Served) -> None:
         ({"labels": {"a": 1}}, "/labels/a"),
     ],
 )
-async def test_patch_that_cannot_be_is_refused_by_its_pointer(
-    service: Served, change: dict[str, Any], pointer: str
-) -> None:
+async def test_invalid_patch_is_refused_with_its_pointer(service: Served, change: dict[str, Any], pointer: str) -> None:
     job = await service.submit_into("scheduled")
 
     answer = await step(service, "patch", job["id"], change)

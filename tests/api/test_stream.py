@@ -66,7 +66,7 @@ async def test_bad_line_is_a_problem_of_that_line_only(service: Served) -> None:
     assert await stored(service) == 2
 
 
-async def test_place_in_a_line_is_not_one_in_the_stream(service: Served) -> None:
+async def test_json_error_in_a_line_has_a_column_and_no_line_number(service: Served) -> None:
     deep = b'{"kind":"echo","params":' + b'{"a":' * 40 + b"1" + b"}" * 41
     answer = await service.stream(JOB, b'{"kind": echo}', deep)
 
@@ -76,21 +76,21 @@ async def test_place_in_a_line_is_not_one_in_the_stream(service: Served) -> None
     assert details[1] == "the line is nested more than 32 levels deep"
 
 
-async def test_blank_lines_are_ignored_and_the_last_needs_no_end(service: Served) -> None:
+async def test_blank_lines_are_ignored_and_the_last_line_needs_no_newline(service: Served) -> None:
     with_end = await service.stream(b"", JOB, b"  ", b"\r", JOB, b"\t", b"", b"")
     without_end = await service.stream(JOB, JOB)
 
     assert (told(with_end.lines), told(without_end.lines)) == ([True, True], [True, True])
 
 
-async def test_lines_may_end_as_on_windows(service: Served) -> None:
+async def test_lines_may_end_with_crlf(service: Served) -> None:
     answer = await service.post("/v1/jobs/batch", data=LINE + b"\r\n" + LINE + b"\r\n", type=NDJSON)
 
     assert told(answer.lines) == [True, True]
 
 
 @pytest.mark.parametrize("body", [b"", b"\n", b"\n\n  \n"])
-async def test_stream_without_jobs_is_answered_with_nothing(service: Served, body: bytes) -> None:
+async def test_stream_without_jobs_gets_an_empty_response(service: Served, body: bytes) -> None:
     answer = await service.post("/v1/jobs/batch", data=body, type=NDJSON)
 
     assert (answer.status, answer.body) == (200, b"")
@@ -113,7 +113,7 @@ async def test_overlong_line_is_a_problem_of_that_line_only(serve: Serve, length
     ]
 
 
-async def test_line_of_just_the_bound_is_taken(serve: Serve) -> None:
+async def test_line_at_the_bound_is_accepted(serve: Serve) -> None:
     service = await serve(limits=LimitsSection(max_body=100))
 
     answer = await service.stream(LINE + b" " * (100 - len(LINE)), LINE + b" " * (101 - len(LINE)))
@@ -131,7 +131,7 @@ async def test_held_key_is_a_problem_of_that_line_only(service: Served) -> None:
     assert answer.lines[1]["problem"]["job"]["id"] == holder["id"]
 
 
-async def test_more_lines_than_any_batch_may_have_are_taken(serve: Serve) -> None:
+async def test_stream_accepts_more_lines_than_a_batch(serve: Serve) -> None:
     service = await serve(limits=LimitsSection(max_batch_jobs=10, max_batch_body=100))
 
     answer = await service.stream(*[JOB] * 2_500)
@@ -140,7 +140,7 @@ async def test_more_lines_than_any_batch_may_have_are_taken(serve: Serve) -> Non
     assert len({line["id"] for line in answer.lines}) == 2_500
 
 
-async def test_bad_lines_keep_their_places_in_a_stream_of_many(service: Served) -> None:
+async def test_problems_of_a_long_stream_are_in_order(service: Served) -> None:
     bad = {0, 1, 498, 499, 500, 501, 998, 999, 1_000, 1_001, 1_500, 2_498, 2_499}
     lines = [b"{}" if number in bad else b"" if number == 700 else LINE for number in range(2_500)]
 
@@ -152,7 +152,9 @@ async def test_bad_lines_keep_their_places_in_a_stream_of_many(service: Served) 
     assert ids == sorted(set(ids))
 
 
-async def test_others_are_answered_while_many_lines_are_read(service: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_other_requests_are_answered_while_many_lines_are_read(
+    service: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     turns = 0
 
     async def count() -> None:
@@ -169,7 +171,7 @@ async def test_others_are_answered_while_many_lines_are_read(service: Served, mo
     assert turns > 100
 
 
-async def test_threads_get_their_turn_between_lines_of_which_none_is_stored(service: Served) -> None:
+async def test_threads_run_between_groups_of_invalid_lines(service: Served) -> None:
     before = service.clock.now()
     await service.stream(*[{}] * 5_000)
     refused = service.clock.now() - before
@@ -197,7 +199,7 @@ async def test_line_is_answered_while_the_stream_goes_on(service: Served) -> Non
     writer.close()
 
 
-async def test_stream_that_stops_coming_ends_with_a_problem(service: Served) -> None:
+async def test_stalled_stream_ends_with_a_problem(service: Served) -> None:
     answer = await service.raw(HEAD + chunk(LINE + b"\n" + LINE))
 
     first, last = [orjson.loads(line) for line in answer.split(b"\r\n") if line.startswith(b"{")]
@@ -234,7 +236,7 @@ async def test_drain_in_mid_stream_gives_problems_for_the_rest(service: Served) 
     assert told(answer.lines) == [True, "draining", "draining"]
 
 
-async def test_what_fails_unforeseen_ends_the_stream_with_a_problem_that_the_log_has(
+async def test_unexpected_error_ends_the_stream_with_a_problem_and_is_logged(
     service: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     service.store.broken["add"] = RuntimeError("a bug")
@@ -247,7 +249,7 @@ async def test_what_fails_unforeseen_ends_the_stream_with_a_problem_that_the_log
     assert record.__dict__["fields"]["request"] == line["problem"]["request_id"]
 
 
-async def test_client_that_leaves_in_mid_stream_is_no_error_of_ours(
+async def test_client_that_disconnects_in_mid_stream_is_not_an_error(
     service: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
@@ -280,7 +282,7 @@ async def test_client_that_reads_nothing_before_it_has_sent_all_is_served(
     writer.close()
 
 
-async def test_client_that_never_reads_is_let_go_of(
+async def test_client_that_never_reads_is_disconnected(
     service: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("erelong.api.batches.MAX_UNREAD", 1_000)
@@ -299,7 +301,7 @@ async def test_client_that_never_reads_is_let_go_of(
     writer.close()
 
 
-async def test_full_queue_takes_what_it_has_room_for(serve: Serve) -> None:
+async def test_full_queue_accepts_as_many_jobs_as_fit(serve: Serve) -> None:
     service = await serve(queues={"small": QueueSettings(max_backlog=2)})
     small = {**JOB, "queue": "small"}
 
@@ -308,7 +310,7 @@ async def test_full_queue_takes_what_it_has_room_for(serve: Serve) -> None:
     assert told(answer.lines) == [True, True, True, "backlog_full", True, "key_taken", "backlog_full"]
 
 
-async def test_stream_takes_no_idempotency_key(service: Served) -> None:
+async def test_stream_refuses_an_idempotency_key(service: Served) -> None:
     answer = await service.stream(JOB, headers={"Idempotency-Key": "once"})
 
     assert (answer.status, answer.code) == (400, "bad_header")

@@ -15,7 +15,7 @@ from tests.support.served import Serve, Served
 # The clock stands at 2026-01-01T00:00:00Z.
 
 
-async def test_submitted_job_comes_back_whole_with_its_defaults(service: Served) -> None:
+async def test_submitted_job_is_returned_in_full_with_its_defaults(service: Served) -> None:
     answer = await service.post("/v1/jobs", {"kind": "echo", "delay": 60})
 
     job = answer.json
@@ -104,7 +104,7 @@ async def test_instants_are_read_and_written_in_utc(service: Served, given: obje
         (b"-1e300", "10 years ago"),
     ],
 )
-async def test_instant_that_is_in_doubt_is_refused_with_what_to_send(service: Served, text: bytes, say: str) -> None:
+async def test_ambiguous_instant_is_refused_with_the_remedy(service: Served, text: bytes, say: str) -> None:
     answer = await service.post("/v1/jobs", data=b'{"kind":"echo","execute_at":' + text + b"}")
 
     assert (answer.status, answer.code, answer.pointers) == (422, "invalid", ["/execute_at"])
@@ -118,7 +118,7 @@ async def test_number_that_is_not_json_is_malformed(service: Served, text: bytes
     assert (answer.status, answer.code) == (400, "malformed_json")
 
 
-async def test_past_means_now_and_is_kept_as_asked(service: Served) -> None:
+async def test_past_instant_means_now_and_is_kept_as_requested(service: Served) -> None:
     job = await service.submit(execute_at="2025-06-01T00:00:00Z")
 
     assert (job["execute_at"], job["due_at"]) == ("2025-06-01T00:00:00.000Z", "2026-01-01T00:00:00.000Z")
@@ -147,7 +147,7 @@ async def test_durations_are_read_and_written_as_seconds(service: Served, given:
 
 
 @pytest.mark.parametrize("given", [-1, "-5s", "P1M", "P1Y", "soon", "", True, [], {}, 1e12, "5", "1e3"])
-async def test_duration_that_is_none_is_refused(service: Served, given: object) -> None:
+async def test_invalid_duration_is_refused(service: Served, given: object) -> None:
     answer = await service.post("/v1/jobs", {"kind": "echo", "delay": given})
 
     assert (answer.status, answer.pointers) == (422, ["/delay"])
@@ -162,13 +162,13 @@ async def test_delay_beyond_the_horizon_is_refused_like_an_instant(serve: Serve)
 
 
 @pytest.mark.parametrize("name", ["execute_at", "delay", "kind"])
-async def test_null_for_what_decides_is_refused(service: Served, name: str) -> None:
+async def test_null_is_refused_for_kind_and_time(service: Served, name: str) -> None:
     answer = await service.post("/v1/jobs", {"kind": "echo", name: None})
 
     assert (answer.status, answer.pointers) == (422, [f"/{name}"])
 
 
-async def test_null_for_what_is_optional_means_not_set(service: Served) -> None:
+async def test_null_for_an_optional_field_means_not_set(service: Served) -> None:
     names = ("params", "queue", "priority", "timeout", "retry", "expires_after", "labels", "key", "on_conflict")
 
     job = await service.submit(**dict.fromkeys(names))
@@ -223,7 +223,7 @@ async def test_wrong_field_is_named_by_its_pointer(
         {"expires_after": 0, "delay": 0, "retry": {"jitter": 1, "factor": 1}, "timeout": 0.001},
     ],
 )
-async def test_what_is_just_within_the_bounds_is_taken(service: Served, fields: dict[str, Any]) -> None:
+async def test_values_at_the_bounds_are_accepted(service: Served, fields: dict[str, Any]) -> None:
     assert (await service.post("/v1/jobs", {"kind": "echo", **fields})).status == 201
 
 
@@ -234,7 +234,7 @@ async def test_message_names_the_value_and_the_bound(service: Served) -> None:
 
 
 @pytest.mark.parametrize("body", [b"[]", b'"echo"', b"null", b"7", b"true"])
-async def test_body_that_is_no_object_is_told_so(service: Served, body: bytes) -> None:
+async def test_body_that_is_not_an_object_is_refused(service: Served, body: bytes) -> None:
     answer = await service.post("/v1/jobs", data=body)
 
     assert (answer.status, answer.pointers) == (422, [""])
@@ -261,7 +261,7 @@ OF_A_JOB = "execute_at, delay, kind, params, queue, priority, timeout, retry, ex
         ("POST", "/v1/leases/x/fail", {"error": {"text": "no"}}, "/error/text", "type, message"),
     ],
 )
-async def test_unknown_name_comes_with_those_that_are_known_at_its_place(
+async def test_unknown_name_is_refused_with_the_known_names(
     service: Served, method: str, path: str, body: dict[str, Any], pointer: str, known: str
 ) -> None:
     job = await service.submit(delay=100)
@@ -281,20 +281,20 @@ async def test_unknown_name_comes_with_those_that_are_known_at_its_place(
         ({"labels": {"x" * 101: ""}}, f"{'x' * 56}..."),
     ],
 )
-async def test_name_that_cannot_be_one_is_refused_in_words(service: Served, body: dict[str, Any], value: str) -> None:
+async def test_invalid_name_is_refused_in_words(service: Served, body: dict[str, Any], value: str) -> None:
     answer = await service.post("/v1/jobs", {"kind": "echo", **body})
 
     detail = answer.json["errors"][0]["detail"]
     assert detail.replace('"', "") == f"should be 1 to 100 of A-Z a-z 0-9 . _ -, not {value}"
 
 
-async def test_key_that_cannot_be_one_is_refused_in_words(service: Served) -> None:
+async def test_invalid_key_is_refused_in_words(service: Served) -> None:
     answer = await service.post("/v1/jobs", {"kind": "echo", "key": "ä"})
 
     assert answer.json["errors"][0]["detail"] == 'should be 1 to 255 printable ASCII characters, not "ä"'
 
 
-async def test_request_and_params_are_refused_in_the_same_words(service: Served) -> None:
+async def test_request_and_params_share_the_error_texts(service: Served) -> None:
     own = (await service.post("/v1/jobs", {"quue": 1})).json["errors"]
     of_kind = (await service.post("/v1/jobs", {"kind": "http", "params": {"ulr": 1}})).json["errors"]
 
@@ -324,15 +324,13 @@ async def test_request_and_params_are_refused_in_the_same_words(service: Served)
         ),
     ],
 )
-async def test_detail_of_a_refusal_carries_the_first_reason(
-    service: Served, path: str, body: object, detail: str
-) -> None:
+async def test_detail_names_the_first_fault(service: Served, path: str, body: object, detail: str) -> None:
     answer = await service.post(path, data=orjson.dumps(body), type="application/json")
 
     assert (answer.status, answer.json["detail"]) == (422, detail)
 
 
-async def test_unknown_kind_comes_with_the_known_ones_and_a_guess(service: Served) -> None:
+async def test_unknown_kind_is_refused_with_the_known_ones_and_a_guess(service: Served) -> None:
     answer = await service.post("/v1/jobs", {"kind": "ecko"})
 
     detail = answer.json["errors"][0]["detail"]
@@ -341,15 +339,13 @@ async def test_unknown_kind_comes_with_the_known_ones_and_a_guess(service: Serve
     assert "Did you mean 'echo'?" in detail
 
 
-async def test_params_that_the_kind_cannot_run_are_refused_at_submit(service: Served) -> None:
+async def test_invalid_params_are_refused_at_submit(service: Served) -> None:
     answer = await service.post("/v1/jobs", {"kind": "http", "params": {"url": "ftp://x", "verb": "GET"}})
 
     assert (answer.status, sorted(answer.pointers)) == (422, ["/params/url", "/params/verb"])
 
 
-async def test_address_that_may_not_be_called_is_refused_with_the_remedy_at_submit_and_at_patch(
-    service: Served,
-) -> None:
+async def test_blocked_address_is_refused_with_the_remedy_at_submit_and_at_patch(service: Served) -> None:
     params = {"url": "http://0x7f.1/", "headers": {"Authorization": "{secret:crm}"}}
     job = await service.submit(kind="http", params={"url": "https://app.example/"}, delay=100)
 
@@ -368,7 +364,7 @@ async def test_params_that_are_too_large_are_refused(service: Served) -> None:
     assert (await service.post("/v1/jobs", {"kind": "echo", "params": too_large})).pointers == ["/params"]
 
 
-async def test_timeout_and_retry_come_from_the_queue_else_the_defaults(serve: Serve) -> None:
+async def test_timeout_and_retry_come_from_the_queue_or_the_defaults(serve: Serve) -> None:
     queues = {"slow": QueueSettings(timeout=20.0, retry=RetryPatch(max_attempts=9, delay=8.0))}
     service = await serve(jobs=JobsSection(timeout=7.0), queues=queues)
 
@@ -378,7 +374,7 @@ async def test_timeout_and_retry_come_from_the_queue_else_the_defaults(serve: Se
     assert (slow["timeout"], slow["retry"]["max_attempts"], slow["retry"]["delay"]) == (20.0, 9, 1.0)
 
 
-async def test_kind_goes_before_its_queue(serve: Serve) -> None:
+async def test_settings_of_the_kind_override_those_of_the_queue(serve: Serve) -> None:
     kinds = {"echo": KindSettings(timeout=3.0, retry=RetryPatch(max_attempts=2))}
     queues = {"slow": QueueSettings(timeout=20.0, retry=RetryPatch(max_attempts=9, delay=8.0))}
     service = await serve(queues=queues, declared=kinds)
@@ -388,7 +384,7 @@ async def test_kind_goes_before_its_queue(serve: Serve) -> None:
     assert (job["timeout"], job["retry"]["max_attempts"], job["retry"]["delay"]) == (3.0, 2, 8.0)
 
 
-async def test_many_faults_of_one_job_are_cut(service: Served) -> None:
+async def test_faults_of_one_job_are_limited(service: Served) -> None:
     answer = await service.post("/v1/jobs", {"kind": "echo", **{f"x{i}": 1 for i in range(90)}})
 
     assert (answer.status, len(answer.pointers)) == (422, 20)
@@ -400,7 +396,7 @@ async def test_unknown_name_in_the_query_of_a_write_is_refused(service: Served) 
     assert (answer.status, answer.pointers) == (422, ["/kind"])
 
 
-async def test_depth_of_32_is_taken_and_one_more_is_not(serve: Serve) -> None:
+async def test_depth_of_32_is_accepted_and_33_is_not(serve: Serve) -> None:
     service = await serve(limits=LimitsSection(max_depth=4))
     fits, deeper = {"a": [[1]]}, {"a": [[[1]]]}  # in an object, in params
 

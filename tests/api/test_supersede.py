@@ -41,7 +41,7 @@ async def test_new_job_takes_the_key_of_a_running_one(service: Served, on_confli
     assert await service.job(holder["id"]) == holder | {"key": None, "version": holder["version"] + 1}
 
 
-async def test_key_finds_the_newer_job_from_then_on(service: Served) -> None:
+async def test_key_finds_the_newer_job_after_a_takeover(service: Served) -> None:
     await begin(service)
 
     newer = await take_over(service)
@@ -53,7 +53,7 @@ async def test_key_finds_the_newer_job_from_then_on(service: Served) -> None:
     assert (await service.post("/v1/jobs", NEWER)).status == 200
 
 
-async def test_who_waits_for_a_change_of_the_running_job_sees_that_its_key_is_gone(service: Served) -> None:
+async def test_long_poll_for_a_change_shows_the_loss_of_the_key(service: Served) -> None:
     holder = await begin(service)
     known = {"If-None-Match": f'"{holder["version"]}"'}
     waiting = asyncio.create_task(service.get(f"/v1/jobs/{holder['id']}?wait=60", headers=known))
@@ -145,7 +145,7 @@ async def test_superseded_job_is_cancelled_by_its_id_with_the_reason(service: Se
     assert (await service.job(newer["id"]))["state"] == "scheduled"
 
 
-async def test_cancel_that_was_asked_for_before_the_takeover_stays_a_cancel(serve: Serve) -> None:
+async def test_cancel_requested_before_the_takeover_stays_a_cancel(serve: Serve) -> None:
     service = await serve(kinds={"work": FakeRunner(failing_after(5, ValueError()))})
     holder = await begin(service, kind="work")
     gate = service.store.hold("finish")
@@ -194,7 +194,7 @@ async def say(service: Served, lease: dict[str, Any], answer: str, json: Any = N
         ("release", None, "cancelled", SUPERSEDED, 0),
     ],
 )
-async def test_answer_for_a_lease_of_a_superseded_job_ends_it(
+async def test_outcome_of_a_lease_ends_its_superseded_job(
     serve: Serve, answer: str, body: Any, state: str, error: str | None, attempt: int
 ) -> None:
     service, lease = await lease_out(serve)
@@ -223,7 +223,7 @@ async def test_superseded_job_whose_lease_runs_out_is_cancelled(serve: Serve) ->
     assert service.node.metrics.finished.values["resize", "cancelled"] == 1
 
 
-async def test_cancel_of_a_lent_job_that_is_superseded_stays_a_cancel(serve: Serve) -> None:
+async def test_cancel_of_a_leased_job_that_is_superseded_stays_a_cancel(serve: Serve) -> None:
     service, lease = await lease_out(serve)
     await service.post(f"/v1/jobs/{lease['job']['id']}/cancel", {"reason": "paid"})
     await take_over(service)
@@ -284,7 +284,7 @@ async def test_log_names_both_jobs_and_says_why_a_failure_was_the_last(
     assert lines["job_failed"]["superseded"] is True
 
 
-async def test_endless_job_is_superseded_again_and_again(serve: Serve) -> None:
+async def test_endless_job_is_superseded_repeatedly(serve: Serve) -> None:
     """A debounce of a job that takes longer than the pause between its events."""
     handler = FakeRunner(for_ever)
     service = await serve(kinds={"work": handler})

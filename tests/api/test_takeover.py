@@ -14,7 +14,7 @@ from tests.support.takeovers import NEWER, TAKEOVERS, begin, take_over
 # batches, streams, and repeated submits
 
 
-async def test_line_of_a_batch_takes_over_and_the_next_changes_what_it_made(service: Served) -> None:
+async def test_line_of_a_batch_takes_over_and_the_next_changes_the_new_job(service: Served) -> None:
     holder = await begin(service)
     lines = [NEWER | {"params": {"n": n}} for n in (1, 2)]
 
@@ -38,7 +38,7 @@ async def test_batch_that_is_refused_leaves_the_running_job_its_key(service: Ser
     assert [job["id"] for job in (await service.get("/v1/jobs")).json["jobs"]] == [taken["id"], holder["id"]]
 
 
-async def test_lines_of_a_stream_take_over_and_change_what_they_made(service: Served) -> None:
+async def test_lines_of_a_stream_take_over_and_change_the_new_jobs(service: Served) -> None:
     holder = await begin(service)
 
     answer = await service.stream(
@@ -93,7 +93,7 @@ async def test_takeover_needs_room(serve: Serve, on_conflict: str) -> None:
     assert await service.job(holder["id"]) == holder
 
 
-async def test_takeover_needs_room_once_for_all_lines(serve: Serve) -> None:
+async def test_takeover_by_many_lines_needs_room_for_one_job(serve: Serve) -> None:
     service, holder, oldest = await full(serve, "reject")
     await service.delete(f"/v1/jobs/{oldest['id']}")
 
@@ -104,7 +104,7 @@ async def test_takeover_needs_room_once_for_all_lines(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("on_conflict", ["keep", "reject"])
-async def test_key_of_a_running_job_that_is_not_taken_over_needs_no_room(serve: Serve, on_conflict: str) -> None:
+async def test_submit_without_a_takeover_needs_no_room(serve: Serve, on_conflict: str) -> None:
     service, holder, _ = await full(serve, "reject")
 
     answer = await service.post("/v1/jobs", NEWER | {"on_conflict": on_conflict})

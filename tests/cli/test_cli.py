@@ -58,7 +58,7 @@ def test_serve_runs_the_service_with_the_settings(served: Served, tmp_path: Path
     assert set(folders) == {tmp_path}
 
 
-def test_options_go_over_the_settings(served: Served, tmp_path: Path) -> None:
+def test_options_override_the_settings(served: Served, tmp_path: Path) -> None:
     settings = tmp_path / "elsewhere" / "my.toml"
     settings.parent.mkdir()
     settings.write_text('[server]\nport = 1234\nhost = "::1"\n')
@@ -84,7 +84,7 @@ def test_exit_of_the_service_becomes_its_code_and_a_line(
 
 
 @pytest.mark.parametrize("command", ["serve", "check-config"])
-def test_variable_that_is_a_setting_but_for_an_underscore_is_a_warning(
+def test_variable_with_a_missing_underscore_is_a_warning(
     command: str, served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("ERELONG_SERVER_PORT", "9000")
@@ -99,12 +99,12 @@ def test_variable_that_is_a_setting_but_for_an_underscore_is_a_warning(
 # check-config
 
 
-def test_good_settings_are_said_to_be_good(capsys: pytest.CaptureFixture[str]) -> None:
+def test_valid_settings_are_reported_as_valid(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["check-config"]) == 0
     assert capsys.readouterr().out == "the settings are valid; kinds: echo, http\n"
 
 
-def test_every_problem_of_bad_settings_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_problem_of_invalid_settings_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "bad.toml").write_text("[server]\nport = 70000\n[workers]\nconcurency = 5\n")
 
     assert run(["check-config", "--config", "bad.toml"]) == 78
@@ -114,19 +114,19 @@ def test_every_problem_of_bad_settings_is_told(tmp_path: Path, capsys: pytest.Ca
     assert "did you mean concurrency?" in told
 
 
-def test_settings_that_are_not_there_are_a_problem(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_settings_file_is_a_problem(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["check-config", "--config", "gone.toml"]) == 78
     assert "gone.toml" in capsys.readouterr().err
 
 
-def test_kind_that_cannot_be_made_is_a_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_kind_is_a_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "config.toml").write_text('[kinds.mail]\npython = "no_such_module_of_ours:send"\n')
 
     assert run(["check-config"]) == 78
     assert "no_such_module_of_ours" in capsys.readouterr().err
 
 
-def test_open_door_without_keys_is_a_problem(capsys: pytest.CaptureFixture[str]) -> None:
+def test_open_listener_without_keys_is_a_problem(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["check-config", "--host", "0.0.0.0"]) == 78
     assert "open to others and there are no keys" in capsys.readouterr().err
 
@@ -134,7 +134,7 @@ def test_open_door_without_keys_is_a_problem(capsys: pytest.CaptureFixture[str])
 # new-key
 
 
-def test_new_key_prints_a_key_and_settings_that_know_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_new_key_prints_a_key_and_matching_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = "new-key --name mail-app --scopes submit,read --queues mail,sms --rate 0.5"
 
     assert run(asked.split()) == 0
@@ -151,7 +151,7 @@ def test_new_key_prints_a_key_and_settings_that_know_it(tmp_path: Path, capsys: 
     assert {path.name for path in tmp_path.iterdir()} == {"config.toml"}
 
 
-def test_new_key_can_be_given_by_the_environment_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_new_key_can_be_set_in_the_environment(capsys: pytest.CaptureFixture[str]) -> None:
     run(["new-key", "--name", "Mail-app.2", "--scopes", "work"])
 
     (line,) = re.findall(r"^ERELONG_.*$", capsys.readouterr().out, re.MULTILINE)
@@ -162,7 +162,7 @@ def test_new_key_can_be_given_by_the_environment_alone(capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize("name", ["upload_file", "a__b", "_", "..", "FILE", "Mail-File", "x_"])
-def test_variable_of_a_new_key_is_one_of_a_key_whatever_its_name(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_variable_of_a_new_key_is_valid_for_any_name(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     run(["new-key", "--name", name, "--scopes", "work"])
 
     (line,) = re.findall(r"^ERELONG_.*$", capsys.readouterr().out, re.MULTILINE)
@@ -171,7 +171,7 @@ def test_variable_of_a_new_key_is_one_of_a_key_whatever_its_name(name: str, caps
     assert entry.scopes == [Scope.WORK]
 
 
-def test_new_key_without_a_name_is_called_by_its_id(capsys: pytest.CaptureFixture[str]) -> None:
+def test_new_key_without_a_name_gets_one_from_its_fingerprint(capsys: pytest.CaptureFixture[str]) -> None:
     run(["new-key", "--scopes", "read"])
     printed = capsys.readouterr().out
 
@@ -194,7 +194,7 @@ def test_name_with_a_dot_is_one_name(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert [*load(None, {}).auth.keys] == ["mail.app"]
 
 
-def test_open_door_with_a_key_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_open_listener_with_a_key_is_valid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     entry = f'[auth.keys.app]\nsha256 = "{fingerprint_of(new_key())}"\nscopes = ["read"]\n'
     (tmp_path / "config.toml").write_text(f'[server]\nhost = "0.0.0.0"\n{entry}')
 
@@ -239,14 +239,14 @@ def test_service_that_answers_is_alive(host: str, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out == "alive\n"
 
 
-def test_service_that_answers_something_else_is_not_alive(capsys: pytest.CaptureFixture[str]) -> None:
+def test_service_with_another_status_is_not_alive(capsys: pytest.CaptureFixture[str]) -> None:
     with answering(with_status(500)) as port:
         assert run(["health", "--port", str(port)]) == 1
 
     assert "answered 500" in capsys.readouterr().err
 
 
-def test_what_does_not_speak_http_is_not_alive(capsys: pytest.CaptureFixture[str]) -> None:
+def test_server_without_http_is_not_alive(capsys: pytest.CaptureFixture[str]) -> None:
     def handshake(request: BaseHTTPRequestHandler) -> None:
         request.wfile.write(b"220 mail.example ESMTP\r\n")
 
@@ -256,7 +256,7 @@ def test_what_does_not_speak_http_is_not_alive(capsys: pytest.CaptureFixture[str
     assert "no response" in capsys.readouterr().err
 
 
-def test_where_nobody_listens_nobody_is_alive(capsys: pytest.CaptureFixture[str]) -> None:
+def test_closed_port_is_not_alive(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         assert run(["health", "--port", str(listener.getsockname()[1])]) == 1
@@ -288,9 +288,7 @@ def test_where_nobody_listens_nobody_is_alive(capsys: pytest.CaptureFixture[str]
     ],
     ids=repr,
 )
-def test_line_that_cannot_be_understood_is_refused(
-    line: str, capsys: pytest.CaptureFixture[str], served: Served
-) -> None:
+def test_invalid_command_line_is_refused(line: str, capsys: pytest.CaptureFixture[str], served: Served) -> None:
     with pytest.raises(SystemExit) as caught:
         run(line.split())
 
@@ -298,7 +296,7 @@ def test_line_that_cannot_be_understood_is_refused(
     assert "usage: erelong" in capsys.readouterr().err
 
 
-def test_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         run(["--version"])
 

@@ -193,7 +193,7 @@ def test_block_is_valid(block: Block, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", sorted(RUN_BY))
-def test_page_has_one_python_block_which_is_run(page: str) -> None:
+def test_python_of_a_page_is_run_by_a_test(page: str) -> None:
     assert len([block for block in blocks("python") if block.page == page]) == 1
 
 
@@ -206,7 +206,7 @@ def test_commands_in_the_text_are_valid(page: str) -> None:
     assert problems == []
 
 
-def test_no_code_stands_outside_of_a_fence() -> None:
+def test_every_code_block_is_fenced() -> None:
     """An indented block would be run by nobody."""
     indented = [block.page for block in blocks() if re.search(r"\n\n {4}\S", prose(block.page))]
 

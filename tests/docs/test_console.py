@@ -77,7 +77,7 @@ def config(page: str) -> Config:
 
 
 @pytest.mark.parametrize("page", PAGES)
-async def test_pasted_lines_answer_what_the_page_shows(page: str, config: Config, serve: Serve) -> None:
+async def test_pasted_lines_return_the_output_of_the_page(page: str, config: Config, serve: Serve) -> None:
     pull = {name: kind for name, kind in config.kinds.items() if kind.pull}
     key = new_key()
     keys = {name: shown.model_copy(update={"sha256": fingerprint_of(key)}) for name, shown in config.auth.keys.items()}

@@ -101,7 +101,7 @@ def test_kinds_of_the_guide_run(kinds: ServiceProcess) -> None:
     }
 
 
-def test_kinds_of_the_guide_fail_as_it_says(kinds: ServiceProcess) -> None:
+def test_kinds_of_the_guide_fail_as_described(kinds: ServiceProcess) -> None:
     given_up = run(kinds, "remind", user=7, text="")
     later = run(kinds, "remind", user=0, text="pay")
     with pytest.raises(urllib.error.HTTPError) as refused:
@@ -155,7 +155,7 @@ def test_backup_is_restored(make_service: MakeService, tmp_path: Path) -> None:
     assert call(service, f"/v1/jobs/{id}")["state"] == "scheduled"
 
 
-def test_new_key_prints_the_lines_that_the_guide_shows(tmp_path: Path) -> None:
+def test_new_key_prints_the_lines_of_the_guide(tmp_path: Path) -> None:
     (command,) = [block.text for block in blocks_of("docs/security.md", "sh")]
     (settings,) = [block.text for block in blocks_of("docs/security.md", "toml")]
 

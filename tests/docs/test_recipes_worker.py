@@ -181,7 +181,7 @@ def test_worker_survives_a_restart_of_the_service(
     assert worker.poll() is None
 
 
-def test_worker_that_is_told_to_stop_releases_its_job(stage: Stage, start_worker: StartWorker, pipe: Pipe) -> None:
+def test_stopped_worker_releases_its_job(stage: Stage, start_worker: StartWorker, pipe: Pipe) -> None:
     worker = start_worker()
     id = submit(stage, pipe.path)
     pipe.begin()

@@ -19,7 +19,7 @@ from tests.support.kinds import FakeRunner, lasting
 from tests.support.virtual import VirtualClock
 
 
-async def test_levels_are_those_of_the_parts(clock: VirtualClock) -> None:
+async def test_gauges_show_the_levels_of_the_parts(clock: VirtualClock) -> None:
     async with Engine(clock=clock, handler=FakeRunner(lasting(100))) as engine:
         await engine.submit_many(3, delay=300)
         first, _ = await engine.submit_many(2)
@@ -37,7 +37,7 @@ async def test_levels_are_those_of_the_parts(clock: VirtualClock) -> None:
         await poll
 
 
-async def test_age_of_the_oldest_due_job_is_that_of_each_queue_with_due_jobs(clock: VirtualClock) -> None:
+async def test_age_of_the_oldest_due_job_is_shown_per_queue(clock: VirtualClock) -> None:
     async with Engine(clock=clock) as engine:
         for queue in ("slow", "idle"):
             await engine.node.services.queues.pause(queue, True)
@@ -51,9 +51,7 @@ async def test_age_of_the_oldest_due_job_is_that_of_each_queue_with_due_jobs(clo
         assert engine.node.metrics.oldest_due.values == {("slow",): pytest.approx(60)}
 
 
-async def test_age_of_the_oldest_due_job_is_told_without_the_store_where_nothing_has_a_priority(
-    clock: VirtualClock,
-) -> None:
+async def test_age_of_the_oldest_due_job_needs_no_store_without_priorities(clock: VirtualClock) -> None:
     async with Engine(clock=clock) as engine:
         await engine.node.services.queues.pause("slow", True)
         await engine.submit(queue="slow", delay=30)
@@ -85,9 +83,7 @@ async def test_page_is_written_without_ages_when_the_store_does_not_answer(clock
         assert clock.now() - began_at <= 1_000_000
 
 
-async def test_queues_that_clients_make_up_do_not_make_the_page_longer_for_ever(
-    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_number_of_queues_on_the_page_is_bounded(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readings, "MAX_QUEUES", 2)
     async with Engine(clock=clock) as engine:
         for number, queue in enumerate("abcd"):
@@ -103,7 +99,7 @@ async def test_queues_that_clients_make_up_do_not_make_the_page_longer_for_ever(
 
 
 @pytest.mark.real_loop
-async def test_commits_are_timed_with_how_many_calls_shared_them_and_sizes_are_shown(tmp_path: Path) -> None:
+async def test_commit_times_batch_sizes_and_store_sizes_are_shown(tmp_path: Path) -> None:
     metrics = Metrics()
     store = make_store(StoreSection(path=tmp_path / "jobs.db"), metrics.commits)
     await store.open()

@@ -21,7 +21,7 @@ DUTIES = [
 PARTS = ["service", "store", "outcomes", "loop", "clock", *DUTIES]
 
 
-async def test_service_that_is_well_says_so_of_each_part(clock: VirtualClock) -> None:
+async def test_healthy_service_reports_every_part_ok(clock: VirtualClock) -> None:
     engine = Engine(clock=clock)
     assert engine.node.health.checks()["service"] == "starting"
 
@@ -31,14 +31,14 @@ async def test_service_that_is_well_says_so_of_each_part(clock: VirtualClock) ->
     assert engine.node.health.checks()["scheduler"] == "stopped"
 
 
-async def test_drain_is_told(clock: VirtualClock) -> None:
+async def test_drain_is_reported(clock: VirtualClock) -> None:
     async with Engine(clock=clock) as engine:
         engine.node.engine.drain()
 
         assert engine.node.health.checks()["service"] == "draining"
 
 
-async def test_idle_scheduler_is_well_however_long_nothing_is_due(clock: VirtualClock) -> None:
+async def test_idle_scheduler_is_ok(clock: VirtualClock) -> None:
     async with Engine(clock=clock) as engine:
         await engine.submit(delay=100_000)
         await asyncio.sleep(50_000)
@@ -46,7 +46,7 @@ async def test_idle_scheduler_is_well_however_long_nothing_is_due(clock: Virtual
         assert engine.node.health.checks()["scheduler"] == "ok"
 
 
-async def test_lap_that_hangs_is_told_and_forgotten_when_it_is_over(clock: VirtualClock) -> None:
+async def test_hanging_lap_is_reported_until_it_ends(clock: VirtualClock) -> None:
     async with Engine(clock=clock) as engine:
         peek = engine.store.hold("peek")
         await engine.submit()
@@ -60,7 +60,7 @@ async def test_lap_that_hangs_is_told_and_forgotten_when_it_is_over(clock: Virtu
         assert engine.node.health.checks()["scheduler"] == "ok"
 
 
-async def test_laps_that_fail_are_told_until_one_does_not(clock: VirtualClock) -> None:
+async def test_failing_laps_are_reported_until_one_succeeds(clock: VirtualClock) -> None:
     async with Engine(clock=clock) as engine:
         engine.store.broken["peek"] = StoreUnavailable("not now")
         await engine.submit()
@@ -73,9 +73,7 @@ async def test_laps_that_fail_are_told_until_one_does_not(clock: VirtualClock) -
         assert engine.node.health.checks()["scheduler"] == "ok"
 
 
-async def test_full_disk_that_keeps_what_was_lost_from_being_written_down_is_no_failure_of_laps(
-    clock: VirtualClock,
-) -> None:
+async def test_full_disk_after_a_crash_is_not_a_failure_of_laps(clock: VirtualClock) -> None:
     """A service that is started on a full disk after a crash is ready: for reads."""
     store = FaultyStore()
     (lost,) = await put(store, make_running(now=clock.now()))
@@ -92,7 +90,7 @@ async def test_full_disk_that_keeps_what_was_lost_from_being_written_down_is_no_
         assert outcomes_of(await engine.read(lost))[0] == "lost"
 
 
-async def test_scheduler_that_sleeps_through_a_due_time_is_told(clock: VirtualClock) -> None:
+async def test_scheduler_asleep_past_a_due_time_is_reported(clock: VirtualClock) -> None:
     async with Engine(clock=clock) as engine:
         await asyncio.sleep(100)
         engine.node.engine.agenda._earlier = None  # the timer that should wake the scheduler
@@ -101,7 +99,7 @@ async def test_scheduler_that_sleeps_through_a_due_time_is_told(clock: VirtualCl
         assert engine.node.health.checks()["scheduler"].startswith("asleep although a job has been due for 7 s")
 
 
-async def test_commit_that_does_not_end_is_told(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_hanging_commit_is_reported(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = [100.0]
     monkeypatch.setattr("erelong.telemetry.metrics.time.monotonic", lambda: ticks[0])
     async with Engine(clock=clock) as engine:
@@ -116,7 +114,7 @@ async def test_commit_that_does_not_end_is_told(clock: VirtualClock, monkeypatch
         assert engine.node.health.checks()["store"] == "ok"
 
 
-async def test_outcomes_that_cannot_be_saved_are_told(clock: VirtualClock) -> None:
+async def test_unsaved_outcomes_are_reported(clock: VirtualClock) -> None:
     async with Engine(clock=clock, workers=WorkersSection(max_unsaved=1)) as engine:
         engine.store.broken["finish"] = StoreUnavailable("not now")
         await engine.submit()

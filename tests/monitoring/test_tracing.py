@@ -58,7 +58,7 @@ async def traced(clock: VirtualClock) -> AsyncIterator[Traced]:
         yield traced
 
 
-async def test_request_goes_on_with_the_trace_of_its_client(traced: Traced) -> None:
+async def test_request_continues_the_trace_of_its_client(traced: Traced) -> None:
     headers = {"traceparent": f"00-{TRACE}-{PARENT}-01", "X-Request-Id": "r1"}
     answer = await traced.service.post("/v1/jobs", {"kind": "echo", "delay": 60}, headers=headers)
 
@@ -88,7 +88,7 @@ async def test_token_of_a_lease_is_in_no_span(traced: Traced) -> None:
     assert paths == {"/v1/leases/0000000007…/extend"}
 
 
-async def test_attempt_is_a_trace_of_its_own_linked_to_the_submit(traced: Traced) -> None:
+async def test_attempt_has_its_own_trace_linked_to_the_submit(traced: Traced) -> None:
     job = await traced.run()
 
     submit, attempt = traced.span("POST /v1/jobs"), traced.span("run work")
@@ -107,7 +107,7 @@ async def test_attempt_is_a_trace_of_its_own_linked_to_the_submit(traced: Traced
     ("error", "told"),
     [(RuntimeError("canary"), "RuntimeError"), (AttemptFailed("http_status", "canary"), "http_status")],
 )
-async def test_attempt_that_fails_is_an_error_without_its_words(traced: Traced, error: Exception, told: str) -> None:
+async def test_failed_attempt_is_an_error_without_its_message(traced: Traced, error: Exception, told: str) -> None:
     async def fail(_: Attempt) -> None:
         raise error
 
@@ -120,7 +120,7 @@ async def test_attempt_that_fails_is_an_error_without_its_words(traced: Traced, 
     assert "canary" not in span.to_json()
 
 
-async def test_attempt_that_is_stopped_ends_its_span(traced: Traced) -> None:
+async def test_stopped_attempt_ends_its_span(traced: Traced) -> None:
     traced.handler.work = for_ever
 
     job = await traced.run(timeout=1)
@@ -139,7 +139,7 @@ async def test_submits_are_remembered_up_to_a_bound(traced: Traced, monkeypatch:
     assert all(span.links for span in traced.spans("run work"))
 
 
-async def test_checks_and_refusals_of_clients_are_no_errors(traced: Traced) -> None:
+async def test_probes_and_client_errors_are_not_span_errors(traced: Traced) -> None:
     await traced.service.get("/livez")
     await traced.service.get("/v1/jobs/none")
     await traced.service.get("/none")
@@ -163,7 +163,7 @@ def test_endpoint_without_the_extra_is_refused_with_the_remedy(monkeypatch: pyte
         make_tracing(ENDPOINT)
 
 
-def test_nothing_of_it_is_loaded_unless_asked_for() -> None:
+def test_opentelemetry_is_loaded_only_if_configured() -> None:
     script = "import sys, erelong.main; sys.exit('opentelemetry' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", script], cwd=SOURCE, check=False, timeout=20).returncode == 0

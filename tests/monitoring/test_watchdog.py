@@ -34,9 +34,7 @@ async def run_blocking(worker: Worker) -> None:
     block(0.3)
 
 
-async def test_attempt_that_blocks_is_named_with_the_stack_and_when_it_is_closed(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_blocking_attempt_is_logged_with_its_stack_and_duration(caplog: pytest.LogCaptureFixture) -> None:
     metrics, worker = Metrics(), Worker()
     worker.job = JOB
     async with Watchdog(limit=0.1, metrics=metrics) as watchdog:
@@ -60,7 +58,7 @@ async def test_attempt_that_blocks_is_named_with_the_stack_and_when_it_is_closed
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="a task tells its context from Python 3.12 on")
-async def test_task_that_an_attempt_began_is_named_by_it(caplog: pytest.LogCaptureFixture) -> None:
+async def test_task_of_an_attempt_is_logged_with_its_job(caplog: pytest.LogCaptureFixture) -> None:
     async def run() -> None:
         current_job.set(JOB)
         await asyncio.create_task(asyncio.to_thread(lambda: None))
@@ -77,7 +75,7 @@ async def test_task_that_an_attempt_began_is_named_by_it(caplog: pytest.LogCaptu
     assert told(caplog)[0][1]["job"] == JOB.id
 
 
-async def test_what_blocks_without_a_job_is_named_by_its_stack(caplog: pytest.LogCaptureFixture) -> None:
+async def test_blocking_code_without_a_job_is_logged_with_its_stack(caplog: pytest.LogCaptureFixture) -> None:
     async with Watchdog(limit=0.1, metrics=Metrics()):
         await asyncio.sleep(0.02)
         asyncio.get_running_loop().call_soon(block, 0.3)
@@ -89,7 +87,7 @@ async def test_what_blocks_without_a_job_is_named_by_its_stack(caplog: pytest.Lo
     assert " block" in about["stack"]
 
 
-async def test_loop_that_turns_is_measured_and_not_told_of(caplog: pytest.LogCaptureFixture) -> None:
+async def test_running_loop_is_measured_and_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     metrics = Metrics()
 
     async with Watchdog(limit=0.1, metrics=metrics) as watchdog:
@@ -101,7 +99,7 @@ async def test_loop_that_turns_is_measured_and_not_told_of(caplog: pytest.LogCap
     assert metrics.blocks.values[()] == 0
 
 
-async def test_loop_that_stands_still_again_and_again_is_not_well() -> None:
+async def test_repeatedly_blocked_loop_is_not_ok() -> None:
     async with Watchdog(limit=0.1, metrics=Metrics()) as watchdog:
         for _ in range(4):
             block(0.25)
@@ -111,7 +109,7 @@ async def test_loop_that_stands_still_again_and_again_is_not_well() -> None:
     assert state.startswith("repeatedly blocked")
 
 
-async def test_limit_of_none_watches_nothing() -> None:
+async def test_limit_of_zero_disables_the_watchdog() -> None:
     metrics = Metrics()
 
     async with Watchdog(limit=0.0, metrics=metrics) as watchdog:
@@ -121,7 +119,7 @@ async def test_limit_of_none_watches_nothing() -> None:
     assert b"erelong_loop_lag_seconds_count 0.0" in metrics.page()
 
 
-async def test_end_does_not_wait_for_the_next_look() -> None:
+async def test_end_does_not_wait_for_the_next_check() -> None:
     began_at = time.monotonic()
 
     async with Watchdog(limit=60.0, metrics=Metrics()):
@@ -130,9 +128,7 @@ async def test_end_does_not_wait_for_the_next_look() -> None:
     assert time.monotonic() - began_at < 0.5
 
 
-async def test_end_in_the_moment_of_a_look_is_not_taken_for_a_loop_that_stands_still(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_end_during_a_check_is_not_reported_as_a_blocked_loop(caplog: pytest.LogCaptureFixture) -> None:
     began_at = time.monotonic()
 
     async with Watchdog(limit=0.1, metrics=Metrics()) as watchdog:
@@ -152,7 +148,7 @@ async def test_end_in_the_moment_of_a_look_is_not_taken_for_a_loop_that_stands_s
     assert time.monotonic() - began_at < 0.5
 
 
-async def test_watchdog_that_fails_while_it_looks_at_other_threads_watches_on(
+async def test_watchdog_continues_after_it_fails_to_read_other_threads(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     metrics = Metrics()
@@ -172,7 +168,7 @@ async def test_watchdog_that_fails_while_it_looks_at_other_threads_watches_on(
     assert metrics.blocks.values[()] == 2
 
 
-async def test_failure_of_the_watchdog_is_shown_and_its_end_is_red() -> None:
+async def test_failure_of_the_watchdog_is_shown_and_its_death_is_not_ok() -> None:
     async with Watchdog(limit=0.1, metrics=Metrics()) as watchdog:
         watchdog._failures, watchdog._failure = 1, "ValueError: bad"
         failed = watchdog.state()

@@ -170,16 +170,16 @@ async def test_every_route_has_a_decision(keyed: Keyed) -> None:
 
 
 @pytest.mark.parametrize("name", DECISIONS)
-async def test_route_answers_those_who_may_ask_and_only_them(keyed: Keyed, name: str) -> None:
+async def test_route_answers_only_authorized_callers(keyed: Keyed, name: str) -> None:
     await assert_decided(keyed, name, DECISIONS[name])
 
 
 @pytest.mark.parametrize("name", [name for name in DECISIONS if name.startswith("GET")])
-async def test_head_is_guarded_as_get_is(keyed: Keyed, name: str) -> None:
+async def test_head_needs_the_same_scope_as_get(keyed: Keyed, name: str) -> None:
     await assert_decided(keyed, name.replace("GET", "HEAD"), DECISIONS[name])
 
 
-async def test_document_says_what_each_route_needs(keyed: Keyed) -> None:
+async def test_document_names_the_scope_of_each_route(keyed: Keyed) -> None:
     document = (await keyed.service.get("/openapi.json")).json
 
     for name, decision in DECISIONS.items():
@@ -206,20 +206,20 @@ async def test_metrics_can_be_closed(serve: Serve, method: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "bEaReR", "Bearer "])
-async def test_scheme_has_no_case(keyed: Keyed, scheme: str) -> None:
+async def test_scheme_is_case_insensitive(keyed: Keyed, scheme: str) -> None:
     header = {"Authorization": f"{scheme} {keyed.keys.texts['root']}"}
 
     assert (await keyed.service.get("/v1/jobs", headers=header)).status == 200
 
 
-async def test_bytes_that_are_no_text_are_no_key(keyed: Keyed) -> None:
+async def test_header_that_is_not_text_is_not_a_key(keyed: Keyed) -> None:
     request = b"GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer erl_%s\r\n\r\n"
 
     for noise in (b"\xff\xfe", b"\xed\xa0\x80", b"\xff" * 56, b"\xed\xa0\x80" * 10 + b"x" * 26):
         assert (await keyed.service.raw(request % noise)).startswith(b"HTTP/1.1 401 ")
 
 
-async def test_key_in_another_place_does_not_count(keyed: Keyed) -> None:
+async def test_key_in_a_query_or_another_header_is_ignored(keyed: Keyed) -> None:
     key = keyed.keys.texts["root"]
 
     assert (await keyed.service.get(f"/v1/jobs?key={key}")).status == 401
@@ -237,7 +237,7 @@ async def test_two_keys_live_side_by_side(serve: Serve) -> None:
 # what comes first
 
 
-async def test_stranger_hears_of_nothing_but_the_key(keyed: Keyed) -> None:
+async def test_caller_without_a_key_learns_only_that_one_is_needed(keyed: Keyed) -> None:
     service = keyed.service
 
     assert (await service.get("/v1/jobs?no_such=1")).status == 401
@@ -247,7 +247,7 @@ async def test_stranger_hears_of_nothing_but_the_key(keyed: Keyed) -> None:
     assert (await service.put("/v1/queues/no%20name", {})).status == 401
 
 
-async def test_body_of_a_stranger_is_not_waited_for(keyed: Keyed) -> None:
+async def test_body_of_a_caller_without_a_key_is_not_read(keyed: Keyed) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", keyed.service.port)
     writer.write(b"POST /v1/jobs/batch HTTP/1.1\r\nHost: localhost\r\nContent-Length: 16000000\r\n\r\n{")
     began = asyncio.get_running_loop().time()
@@ -260,7 +260,9 @@ async def test_body_of_a_stranger_is_not_waited_for(keyed: Keyed) -> None:
 
 
 @pytest.mark.parametrize(("name", "status"), [(None, 401), ("no-submit", 403), ("root", 100)])
-async def test_body_is_asked_for_only_when_it_may_come(keyed: Keyed, name: str | None, status: int) -> None:
+async def test_expected_body_is_requested_only_from_admitted_callers(
+    keyed: Keyed, name: str | None, status: int
+) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", keyed.service.port)
     key = f"Authorization: Bearer {keyed.keys.texts[name]}\r\n" if name else ""
     head = f"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n{key}Content-Length: 50\r\n\r\n"
@@ -271,7 +273,7 @@ async def test_body_is_asked_for_only_when_it_may_come(keyed: Keyed, name: str |
     writer.close()
 
 
-async def test_nothing_is_served_where_there_is_no_route_with_or_without_a_key(keyed: Keyed) -> None:
+async def test_unknown_route_is_not_found_with_and_without_a_key(keyed: Keyed) -> None:
     for name in (None, "root"):
         with keyed.using(name) as service:
             assert (await service.get("/v1/nothing")).code == "no_such_route"
@@ -281,14 +283,14 @@ async def test_nothing_is_served_where_there_is_no_route_with_or_without_a_key(k
 # without keys
 
 
-async def test_without_keys_nobody_is_asked_for_one(serve: Serve) -> None:
+async def test_service_without_keys_needs_none(serve: Serve) -> None:
     service = await serve()
 
     for headers in ({}, {"Authorization": f"Bearer {new_key()}"}, {"Authorization": "nonsense"}):
         assert (await service.post("/v1/jobs", JOB, headers=headers)).status == 201
 
 
-async def test_beside_keys_the_anonymous_may_do_everything_and_a_wrong_key_nothing(serve: Serve) -> None:
+async def test_allow_anonymous_admits_callers_without_a_key_and_refuses_wrong_keys(serve: Serve) -> None:
     keyed = await serve_keyed(serve, Keys().add("read", READ, queues=["other"]), allow_anonymous=True)
 
     job = await keyed.service.submit(queue="mail", delay=1_000)
@@ -304,7 +306,7 @@ async def test_beside_keys_the_anonymous_may_do_everything_and_a_wrong_key_nothi
 @pytest.mark.parametrize(
     ("name", "is_told"), [(None, False), ("read", True), ("root", True), ("no-read", False), ("other", True)]
 )
-async def test_readiness_is_told_to_all_and_its_detail_to_those_who_may_read(
+async def test_readiness_is_public_and_its_detail_needs_the_read_scope(
     keyed: Keyed, name: str | None, is_told: bool
 ) -> None:
     with keyed.using(name) as service:
@@ -313,7 +315,7 @@ async def test_readiness_is_told_to_all_and_its_detail_to_those_who_may_read(
     assert (answer.status, answer.json["ready"], "checks" in answer.json) == (200, True, is_told)
 
 
-async def test_anonymous_where_that_is_allowed_see_the_detail_of_readiness(serve: Serve) -> None:
+async def test_allowed_anonymous_callers_see_the_detail_of_readiness(serve: Serve) -> None:
     keyed = await serve_keyed(serve, Keys().add("root"), allow_anonymous=True)
 
     assert "checks" in (await keyed.service.get("/readyz")).json
@@ -323,7 +325,7 @@ async def test_anonymous_where_that_is_allowed_see_the_detail_of_readiness(serve
 # how often
 
 
-async def test_key_that_asks_too_often_is_told_when_to_come_back(serve: Serve) -> None:
+async def test_key_over_its_rate_gets_a_retry_after(serve: Serve) -> None:
     keyed = await serve_keyed(serve, Keys().add("slow", rate=Rate(per_second=0.5, burst=3)).add("root"))
 
     with keyed.using("slow") as service:
@@ -340,14 +342,14 @@ async def test_key_that_asks_too_often_is_told_when_to_come_back(serve: Serve) -
         assert (await service.get("/v1/jobs")).status == 200
 
 
-async def test_requests_that_are_refused_count_too(serve: Serve) -> None:
+async def test_refused_requests_count_toward_the_rate(serve: Serve) -> None:
     keyed = await serve_keyed(serve, Keys().add("slow", READ, rate=Rate(per_second=1, burst=2)))
 
     with keyed.using("slow") as service:
         assert [(await service.post("/v1/jobs", JOB)).status for _ in range(3)] == [403, 403, 429]
 
 
-async def test_wrong_key_costs_the_right_one_nothing(serve: Serve) -> None:
+async def test_wrong_key_does_not_use_the_rate_of_the_right_one(serve: Serve) -> None:
     keyed = await serve_keyed(serve, Keys().add("slow", rate=Rate(per_second=1, burst=1)))
     forged = {"Authorization": f"Bearer {keyed.keys.texts['slow'][:17]}{new_key()[17:]}"}
 

@@ -33,7 +33,7 @@ async def fill(service: Served, *queues: str) -> list[str]:
 
 
 @pytest.mark.parametrize("fields", [{"queue": "mail"}, {}, {"queue": None}, {"queue": "Other"}])
-async def test_job_for_another_queue_is_refused_with_its_place(keyed: Keyed, fields: dict[str, Any]) -> None:
+async def test_job_for_another_queue_is_refused_with_its_pointer(keyed: Keyed, fields: dict[str, Any]) -> None:
     with keyed.using("other") as service:
         answer = await service.post("/v1/jobs", JOB | fields)
 
@@ -55,7 +55,7 @@ async def test_batch_names_each_job_for_another_queue_and_stores_nothing(keyed: 
         assert ids(await service.get("/v1/jobs")) == []
 
 
-async def test_stream_refuses_the_lines_for_other_queues_alone(keyed: Keyed) -> None:
+async def test_stream_refuses_only_the_lines_for_other_queues(keyed: Keyed) -> None:
     with keyed.using("other") as service:
         answer = await service.stream(*(JOB | {"queue": queue} for queue in ("other", "mail", "other")))
 
@@ -75,7 +75,7 @@ async def test_taken_key_of_another_queue_is_no_conflict(keyed: Keyed) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/jobs/batch"])
-async def test_idempotency_keys_are_each_callers_own(keyed: Keyed, path: str) -> None:
+async def test_idempotency_keys_are_separate_per_caller(keyed: Keyed, path: str) -> None:
     job = JOB | {"queue": "mail"}
     body = {"jobs": [job]} if path.endswith("batch") else job
     headers = {"Idempotency-Key": "once"}
@@ -104,7 +104,7 @@ async def test_listing_shows_its_queues(keyed: Keyed) -> None:
                 assert sorted(ids(await service.get(f"/v1/jobs{query}"))) == sorted(expected), (name, query)
 
 
-async def test_listing_of_another_queue_is_empty_as_of_one_that_does_not_exist(keyed: Keyed) -> None:
+async def test_listing_of_another_queue_is_empty(keyed: Keyed) -> None:
     with keyed.using("root") as service:
         await fill(service, "mail", "third")
 
@@ -113,7 +113,7 @@ async def test_listing_of_another_queue_is_empty_as_of_one_that_does_not_exist(k
             assert (await service.get(f"/v1/jobs?{query}")).json == {"jobs": [], "next": None}
 
 
-async def test_pages_of_a_limited_key_hold_its_jobs_and_its_cursor_is_of_no_use_to_others(keyed: Keyed) -> None:
+async def test_pages_of_a_limited_key_hold_its_jobs_and_its_cursor_fails_for_other_keys(keyed: Keyed) -> None:
     with keyed.using("root") as service:
         queues = ["mail", "other", "third"] * 5
         all_ids = await fill(service, *queues)
@@ -141,7 +141,7 @@ async def test_queues_are_those_of_the_key(keyed: Keyed) -> None:
         assert [queue["name"] for queue in (await service.get("/v1/queues")).json["queues"]] == ["mail", "other"]
 
 
-async def test_job_of_another_queue_reads_as_one_that_never_was(keyed: Keyed) -> None:
+async def test_job_of_another_queue_is_not_found(keyed: Keyed) -> None:
     with keyed.using("root") as service:
         (id,) = await fill(service, "mail")
     never = id[:-1] + ("0" if id[-1] != "0" else "1")
@@ -153,7 +153,7 @@ async def test_job_of_another_queue_reads_as_one_that_never_was(keyed: Keyed) ->
         assert (await service.post(f"/v1/jobs/{id}/cancel", data=b"{", type="application/json")).status == 404
 
 
-async def test_name_of_another_queue_reads_as_one_that_nobody_has_named(keyed: Keyed) -> None:
+async def test_other_queue_is_not_found(keyed: Keyed) -> None:
     with keyed.using("root") as service:
         await fill(service, "mail")
 
@@ -167,7 +167,7 @@ async def test_name_of_another_queue_reads_as_one_that_nobody_has_named(keyed: K
 # leases
 
 
-async def test_leases_are_of_its_queues_if_it_names_none(keyed: Keyed) -> None:
+async def test_lease_request_without_queues_uses_those_of_the_key(keyed: Keyed) -> None:
     with keyed.using("root") as service:
         await service.submit(kind="resize", queue="mail")
         await service.submit(kind="resize", queue="other")
@@ -178,7 +178,7 @@ async def test_leases_are_of_its_queues_if_it_names_none(keyed: Keyed) -> None:
             assert [lease["job"]["queue"] for lease in found["leases"]] == (["other"] if queues == {} else [])
 
 
-async def test_waiting_worker_of_a_limited_key_is_not_given_jobs_of_other_queues(keyed: Keyed) -> None:
+async def test_waiting_worker_of_a_limited_key_gets_no_jobs_of_other_queues(keyed: Keyed) -> None:
     with keyed.using("other") as service:
         asking = asyncio.create_task(service.post("/v1/leases", {"kinds": ["resize"], "wait": 10}))
         await asyncio.sleep(1)
@@ -190,7 +190,7 @@ async def test_waiting_worker_of_a_limited_key_is_not_given_jobs_of_other_queues
         assert (await service.job(job["id"]))["state"] == "scheduled"
 
 
-async def test_lease_from_another_queue_is_refused_with_its_place(keyed: Keyed) -> None:
+async def test_lease_from_another_queue_is_refused_with_its_pointer(keyed: Keyed) -> None:
     with keyed.using("both") as service:
         ask = {"kinds": ["resize"], "queues": ["mail", "third", "other", "fourth"]}
         answer = await service.post("/v1/leases", ask)
@@ -199,7 +199,7 @@ async def test_lease_from_another_queue_is_refused_with_its_place(keyed: Keyed) 
     assert [fault["detail"].split()[6] for fault in answer.json["errors"]] == ["'third';", "'fourth';"]
 
 
-async def test_token_of_another_queue_reads_as_one_that_was_never_given(keyed: Keyed) -> None:
+async def test_token_of_another_queue_is_not_found(keyed: Keyed) -> None:
     with keyed.using("root") as service:
         await service.submit(kind="resize", queue="mail")
         ((lease,)) = (await service.post("/v1/leases", {"kinds": ["resize"], "wait": 5})).json["leases"]

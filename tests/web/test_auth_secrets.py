@@ -42,7 +42,7 @@ def found(text: str, *keys: str) -> list[str]:
     return [canary for canary in canaries(*keys) if canary in text]
 
 
-def test_canaries_are_found_where_they_are() -> None:
+def test_search_for_canaries_finds_them() -> None:
     key = new_key()
 
     assert found(f"x {key} y", key)
@@ -50,9 +50,7 @@ def test_canaries_are_found_where_they_are() -> None:
     assert not found(fingerprint_of(key)[:12], key)
 
 
-async def test_no_key_is_in_answers_or_in_the_log_of_requests_that_go_well_or_wrong(
-    serve: Serve, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_no_key_is_in_responses_or_the_log(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     keys = Keys().add("root").add("mail", queues=["mail"])
     service = await serve(auth=keys.settings(), kinds={"broken": BrokenHandler()})
@@ -82,9 +80,7 @@ async def test_no_key_is_in_answers_or_in_the_log_of_requests_that_go_well_or_wr
     assert found(logged, *keys.texts.values(), wrong) == []
 
 
-async def test_failures_are_logged_with_the_peer_and_not_without_end(
-    serve: Serve, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_failures_are_logged_with_the_peer_and_limited(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     keyed = await serve_keyed(serve, Keys().add("app"))
     forged = keyed.keys.texts["app"][:17] + new_key()[17:]
 
@@ -97,7 +93,7 @@ async def test_failures_are_logged_with_the_peer_and_not_without_end(
     assert {line["peer"] for line in lines} == {"127.0.0.1"}
 
 
-async def test_failures_that_were_not_logged_are_counted_in_the_next_line(
+async def test_suppressed_failures_are_counted_in_the_next_log_line(
     serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     keyed = await serve_keyed(serve, Keys().add("app"))
@@ -111,7 +107,7 @@ async def test_failures_that_were_not_logged_are_counted_in_the_next_line(
     assert (len(lines), lines[-1]["unlogged"]) == (11, 20)
 
 
-def test_log_leaves_out_keys_wherever_they_come_from() -> None:
+def test_log_redacts_keys_from_any_source() -> None:
     key, stream = new_key(), StringIO()
     writer = log._Writer(stream)
     writer.setFormatter(log._Json())
@@ -167,7 +163,7 @@ def test_settings_do_not_show_hashes() -> None:
         ("[auth.keys.app]\n{key}\n", "config.toml:2: is not TOML"),
     ],
 )
-def test_bad_entry_is_told_by_its_place_and_without_what_is_secret(
+def test_invalid_key_setting_is_reported_without_its_secret(
     text: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     key = new_key()
@@ -185,7 +181,7 @@ def test_bad_entry_is_told_by_its_place_and_without_what_is_secret(
 
 
 @pytest.mark.real_loop
-def test_process_that_crashes_writes_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_crashing_process_writes_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONFAULTHANDLER", "1")
     key, wrong = new_key(), new_key()
     entry = f'{{ sha256 = "{fingerprint_of(key)}", scopes = ["read", "submit"] }}'

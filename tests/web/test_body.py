@@ -28,7 +28,7 @@ async def in_parts(*parts: bytes, pause: float = 0.0) -> AsyncIterator[bytes]:
 @pytest.mark.parametrize(
     "body", [b"{", b"kind=echo", b'{"kind":"echo"}}', b'{"kind":"\xff"}', b'{"kind":"\\ud800"}', b"{'kind':1}", b" "]
 )
-async def test_what_is_not_json_is_malformed(service: Served, body: bytes) -> None:
+async def test_body_that_is_not_json_is_malformed(service: Served, body: bytes) -> None:
     answer = await service.post("/v1/jobs", data=body)
 
     assert (answer.status, answer.code) == (400, "malformed_json")
@@ -37,7 +37,7 @@ async def test_what_is_not_json_is_malformed(service: Served, body: bytes) -> No
 @pytest.mark.parametrize(
     ("body", "place"), [(b'{"kind": echo}', "at column 10"), (b'{"kind":\n"echo",}', "at line 2, column 7")]
 )
-async def test_what_is_not_json_is_told_with_its_place(service: Served, body: bytes, place: str) -> None:
+async def test_malformed_json_is_reported_with_its_position(service: Served, body: bytes, place: str) -> None:
     detail = (await service.post("/v1/jobs", data=body)).json["detail"]
 
     assert detail.startswith("the body is not JSON: ")
@@ -63,7 +63,7 @@ async def test_other_content_type_is_refused_with_the_right_one(service: Served,
 
 
 @pytest.mark.parametrize("type", ["application/json", "application/json; charset=utf-8", "Application/JSON"])
-async def test_json_is_taken_under_all_its_names(service: Served, type: str) -> None:
+async def test_all_json_content_types_are_accepted(service: Served, type: str) -> None:
     assert (await service.post("/v1/jobs", data=JOB, type=type)).status == 201
 
 
@@ -73,7 +73,7 @@ async def test_body_without_a_content_type_is_json(service: Served) -> None:
     assert (await service.raw(request)).startswith(b"HTTP/1.1 201 ")
 
 
-async def test_form_of_curl_is_refused_as_such(service: Served) -> None:
+async def test_default_content_type_of_curl_is_refused(service: Served) -> None:
     answer = await service.post("/v1/queues/mail/pause", data={"a": "b"})
 
     assert (answer.status, answer.code) == (415, "unsupported_media_type")
@@ -88,14 +88,14 @@ async def test_unknown_name_in_an_empty_body_is_refused(service: Served, path: s
     assert (answer.status, answer.pointers) == (422, ["/reason"])
 
 
-async def test_gzipped_body_is_unpacked(service: Served) -> None:
+async def test_gzipped_body_is_decompressed(service: Served) -> None:
     answer = await service.post("/v1/jobs", data=gzip.compress(JOB), headers={"Content-Encoding": "gzip"})
 
     assert answer.status == 201
 
 
 @pytest.mark.parametrize("body", [JOB, b"\x1f\x8b\x08 garbage", gzip.compress(JOB, mtime=0)[:-12]])
-async def test_falsely_gzipped_body_is_malformed_and_no_error_of_ours(
+async def test_invalid_gzip_body_is_malformed_and_not_an_internal_error(
     service: Served, body: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     answer = await service.post("/v1/jobs", data=body, headers={"Content-Encoding": "gzip"})
@@ -105,7 +105,7 @@ async def test_falsely_gzipped_body_is_malformed_and_no_error_of_ours(
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-async def test_body_that_unpacks_faster_than_it_is_read_is_read_to_its_end(service: Served) -> None:
+async def test_body_that_decompresses_faster_than_it_is_read_is_read_in_full(service: Served) -> None:
     text = b'{"jobs": [' + JOB + b"]" + b" " * 3_000_000 + b"}"  # reading is paused meanwhile
 
     answer = await service.post(
@@ -117,7 +117,7 @@ async def test_body_that_unpacks_faster_than_it_is_read_is_read_to_its_end(servi
     assert answer.status == 201
 
 
-async def test_bomb_is_too_large_once_it_has_grown(service: Served) -> None:
+async def test_decompression_bomb_is_too_large(service: Served) -> None:
     bomb = gzip.compress(b" " * 10_000_000)
 
     answer = await service.post("/v1/jobs", data=bomb, headers={"Content-Encoding": "gzip"})
@@ -142,7 +142,7 @@ async def test_too_large_body_is_refused_without_a_length(serve: Serve) -> None:
     assert (answer.status, answer.code) == (413, "too_large")
 
 
-async def test_body_of_just_the_bound_is_taken(serve: Serve) -> None:
+async def test_body_at_the_bound_is_accepted(serve: Serve) -> None:
     service = await serve(limits=LimitsSection(max_body=len(LARGE)))
 
     sized = await service.post("/v1/jobs", data=LARGE)
@@ -162,7 +162,7 @@ async def test_too_large_body_is_refused_before_it_is_sent(service: Served) -> N
     assert b"Connection: close" in answer
 
 
-async def test_connection_of_a_body_that_was_not_read_is_closed(service: Served) -> None:
+async def test_connection_of_an_unread_body_is_closed(service: Served) -> None:
     head = (
         b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 300000\r\n\r\n"
     )
@@ -188,13 +188,13 @@ async def test_too_deep_json_is_malformed(service: Served, depth: int) -> None:
     assert (answer.status, answer.code) == (400, "malformed_json")
 
 
-async def test_many_brackets_that_are_not_deep_are_taken(service: Served) -> None:
+async def test_many_shallow_brackets_are_accepted(service: Served) -> None:
     params: dict[str, Any] = {"a": [[]] * 100, "b": "[[[[" * 100}
 
     assert (await service.submit(params=params))["params"] == params
 
 
-async def test_body_that_stops_coming_is_given_up_after_ten_seconds(service: Served) -> None:
+async def test_stalled_body_times_out_after_ten_seconds(service: Served) -> None:
     head = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 300\r\n\r\n"
     reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
     began_at = service.clock.now()
@@ -211,7 +211,7 @@ async def test_body_that_stops_coming_is_given_up_after_ten_seconds(service: Ser
     writer.close()
 
 
-async def test_body_that_drips_is_given_up_although_it_keeps_coming(service: Served) -> None:
+async def test_slow_body_times_out(service: Served) -> None:
     parts = [JOB[i : i + 1] for i in range(len(JOB))]
     began_at = service.clock.now()
 
@@ -231,7 +231,7 @@ async def test_large_body_may_take_as_long_as_its_size_allows(serve: Serve) -> N
     assert answer.status == 201
 
 
-async def test_stream_may_drip(service: Served) -> None:
+async def test_stream_may_be_slow(service: Served) -> None:
     parts = [JOB[i : i + 1] for i in range(len(JOB))]
 
     answer = await service.post("/v1/jobs/batch", data=in_parts(*parts, pause=9.0), type="application/x-ndjson")
@@ -239,7 +239,7 @@ async def test_stream_may_drip(service: Served) -> None:
     assert answer.lines[0]["created"] is True
 
 
-async def test_bodies_take_only_the_memory_set_aside_for_them(serve: Serve) -> None:
+async def test_bodies_use_only_the_memory_reserved_for_them(serve: Serve) -> None:
     """Sixteen of the largest batches may be on their way at once."""
     service = await serve(limits=LimitsSection(max_body=1_000, max_batch_body=1_000))
     head = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n"
@@ -282,7 +282,7 @@ async def test_params_may_have_very_many_names(service: Served) -> None:
     assert (await service.submit(params=params))["params"] == params
 
 
-async def test_body_of_very_many_values_is_not_even_parsed(service: Served) -> None:
+async def test_body_with_very_many_values_is_refused_unparsed(service: Served) -> None:
     text = b'{"jobs":[' + b"[]," * 400_000 + b"1]}"
 
     answer = await service.post("/v1/jobs/batch", data=in_parts(text), type="application/json")
@@ -292,13 +292,13 @@ async def test_body_of_very_many_values_is_not_even_parsed(service: Served) -> N
     assert "application/x-ndjson" in answer.json["detail"]
 
 
-async def test_encoding_that_is_not_known_is_refused(service: Served) -> None:
+async def test_unknown_encoding_is_refused(service: Served) -> None:
     answer = await service.post("/v1/jobs", data=JOB, headers={"Content-Encoding": "nope"})
 
     assert (answer.status, answer.code) == (415, "unsupported_media_type")
 
 
-async def test_client_that_leaves_in_mid_body_is_no_error_of_ours(
+async def test_client_that_disconnects_in_mid_body_is_not_an_error(
     service: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     head = (

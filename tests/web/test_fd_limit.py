@@ -23,7 +23,7 @@ def limit() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("limit")
-def test_soft_limit_is_raised_to_what_is_wanted() -> None:
+def test_soft_limit_is_raised_as_wanted() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
 
@@ -33,7 +33,7 @@ def test_soft_limit_is_raised_to_what_is_wanted() -> None:
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == (300, hard)
 
 
-def test_connections_are_as_many_as_asked_where_the_system_allows_them() -> None:
+def test_connections_stay_as_configured_if_the_system_allows_them() -> None:
     config = Config(limits=LimitsSection(max_connections=50), webhooks=WebhooksSection(max_connections=10))
 
     assert fit_to_fd_limit(config) == config
@@ -42,7 +42,7 @@ def test_connections_are_as_many_as_asked_where_the_system_allows_them() -> None
 @pytest.mark.parametrize(
     ("hard", "clients", "waiters", "calls"), [(1_024, 448, 358, 448), (64, 8, 6, 8), (1_900, 886, 708, 886)]
 )
-def test_few_descriptors_are_shared_by_clients_and_calls(
+def test_few_descriptors_are_split_between_clients_and_webhooks(
     hard: int, clients: int, waiters: int, calls: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("erelong.web.fd_limit.raise_fd_limit", lambda wanted: min(wanted, hard))
@@ -55,7 +55,7 @@ def test_few_descriptors_are_shared_by_clients_and_calls(
     assert [record.getMessage() for record in caplog.records] == ["fd_limit_low"]
 
 
-async def test_want_of_descriptors_is_told_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
+async def test_exhausted_descriptors_are_logged_sparingly(caplog: pytest.LogCaptureFixture) -> None:
     loop, handle = asyncio.get_running_loop(), LoopExceptionHandler()
     context = {"message": "accept", "exception": OSError(errno.EMFILE, "Too many open files")}
 
@@ -67,7 +67,7 @@ async def test_want_of_descriptors_is_told_once_in_a_while(caplog: pytest.LogCap
     assert [record.getMessage() for record in caplog.records] == ["fds_exhausted"] * 2
 
 
-async def test_other_complaints_are_logged_as_ever(caplog: pytest.LogCaptureFixture) -> None:
+async def test_other_loop_exceptions_are_logged_as_usual(caplog: pytest.LogCaptureFixture) -> None:
     handle = LoopExceptionHandler()
 
     handle(asyncio.get_running_loop(), {"message": "a task failed", "exception": ValueError("boom")})

@@ -52,7 +52,7 @@ async def is_paused(service: Served) -> bool:
 
 
 @pytest.mark.parametrize("page", FOREIGN)
-async def test_page_of_elsewhere_does_and_reads_nothing(service: Served, page: str) -> None:
+async def test_foreign_page_changes_and_reads_nothing(service: Served, page: str) -> None:
     headers = filled(FOREIGN[page], service)
 
     for answer in (await service.post(PAUSE, headers=headers), await service.get("/v1/jobs", headers=headers)):
@@ -62,7 +62,7 @@ async def test_page_of_elsewhere_does_and_reads_nothing(service: Served, page: s
 
 
 @pytest.mark.parametrize("client", OWN)
-async def test_own_page_and_what_is_no_browser_may_do_all(service: Served, client: str) -> None:
+async def test_own_page_and_other_clients_may_do_everything(service: Served, client: str) -> None:
     headers = filled(OWN[client], service)
 
     assert (await service.post("/v1/jobs", {"kind": "echo"}, headers=headers)).status == 201
@@ -71,7 +71,7 @@ async def test_own_page_and_what_is_no_browser_may_do_all(service: Served, clien
     assert await is_paused(service)
 
 
-async def test_refused_page_is_told_why_and_what_to_do(service: Served) -> None:
+async def test_refused_page_gets_the_reason_and_the_remedy(service: Served) -> None:
     by_origin = await service.post(PAUSE, headers={"Origin": "https://evil.example"})
     by_site = await service.get("/v1/jobs", headers={"Sec-Fetch-Site": "cross-site"})
 
@@ -82,7 +82,7 @@ async def test_refused_page_is_told_why_and_what_to_do(service: Served) -> None:
     assert "Sec-Fetch-Site: 'cross-site'" in by_site.json["detail"]
 
 
-async def test_page_may_not_ask_beforehand_either(service: Served) -> None:
+async def test_preflight_request_is_refused(service: Served) -> None:
     asked = {"Origin": "https://evil.example", "Access-Control-Request-Method": "PUT"}
 
     answer = await service.call("OPTIONS", "/v1/queues/default", headers=asked)
@@ -91,7 +91,7 @@ async def test_page_may_not_ask_beforehand_either(service: Served) -> None:
     assert not [name for name in answer.headers if name.startswith("Access-Control-")]
 
 
-async def test_key_opens_nothing_to_a_page_of_elsewhere(serve: Serve) -> None:
+async def test_key_gives_a_foreign_page_no_access(serve: Serve) -> None:
     keyed = await serve_keyed(serve, Keys().add("root"))
 
     with keyed.using("root") as service:
@@ -131,13 +131,13 @@ NAMES = [
 
 
 @pytest.mark.parametrize("host", ADDRESSES)
-async def test_address_is_answered_wherever_the_service_listens(serve: Serve, host: str) -> None:
+async def test_request_by_address_is_answered(serve: Serve, host: str) -> None:
     for settings in ({}, {"server": BEYOND, "auth": ANONYMOUS}):
         assert (await ask(await serve(**settings), host))[0] == 200
 
 
 @pytest.mark.parametrize("host", [*NAMES, *PRIVATE])
-async def test_name_made_to_point_at_this_machine_reads_nothing(service: Served, host: str) -> None:
+async def test_rebound_name_reads_nothing(service: Served, host: str) -> None:
     status, body = await ask(service, host)
 
     assert status in (400, 403)
@@ -145,19 +145,19 @@ async def test_name_made_to_point_at_this_machine_reads_nothing(service: Served,
 
 
 @pytest.mark.parametrize("host", PRIVATE)
-async def test_name_that_nobody_can_own_is_answered_beyond_this_machine(serve: Serve, host: str) -> None:
+async def test_name_without_an_owner_is_answered_beyond_loopback(serve: Serve, host: str) -> None:
     assert (await ask(await serve(server=BEYOND, auth=ANONYMOUS), host))[0] == 200
 
 
 @pytest.mark.parametrize("host", NAMES)
-async def test_name_that_may_have_an_owner_reads_nothing_beyond_this_machine_either(serve: Serve, host: str) -> None:
+async def test_name_with_an_owner_reads_nothing_beyond_loopback(serve: Serve, host: str) -> None:
     status, body = await ask(await serve(server=BEYOND, auth=ANONYMOUS), host)
 
     assert status in (400, 403)
     assert b'"queues"' not in body
 
 
-async def test_refused_name_is_told_why_and_what_to_do(serve: Serve) -> None:
+async def test_refused_name_gets_the_reason_and_the_remedy(serve: Serve) -> None:
     _, here = await ask(await serve(), "evil.example:80")
     _, beyond = await ask(await serve(server=BEYOND, auth=ANONYMOUS), "evil.example:80")
 
@@ -167,19 +167,19 @@ async def test_refused_name_is_told_why_and_what_to_do(serve: Serve) -> None:
     assert b"use the address, have the proxy send it as Host, or make a key with new-key" in here
 
 
-async def test_page_under_a_name_made_to_point_here_is_of_no_origin_of_ours(service: Served) -> None:
+async def test_page_under_a_rebound_name_is_refused(service: Served) -> None:
     name = f"evil.example:{service.port}"
 
     assert (await service.post(PAUSE, headers={"Host": name, "Origin": f"http://{name}"})).code == "forbidden"
     assert not await is_paused(service)
 
 
-async def test_client_that_names_no_host_is_no_browser(service: Served) -> None:
+async def test_client_without_a_host_is_not_a_browser(service: Served) -> None:
     assert (await ask(service, None, version="1.0"))[0] == 200
     assert (await ask(service, None, version="1.1"))[0] == 400  # HTTP/1.1 asks for one
 
 
-async def test_beside_keys_the_anonymous_are_held_to_the_name_and_keys_are_not(serve: Serve) -> None:
+async def test_host_is_checked_only_for_callers_without_a_key(serve: Serve) -> None:
     keyed = await serve_keyed(serve, Keys().add("root"), allow_anonymous=True)
     named = {"Host": "app.example"}
 
@@ -188,7 +188,7 @@ async def test_beside_keys_the_anonymous_are_held_to_the_name_and_keys_are_not(s
         assert (await service.get("/v1/jobs", headers=named)).status == 200
 
 
-async def test_with_keys_a_name_is_told_of_the_key_alone(serve: Serve) -> None:
+async def test_missing_key_is_reported_before_the_host(serve: Serve) -> None:
     keyed = await serve_keyed(serve, Keys().add("root"))
 
     assert (await keyed.service.get("/v1/jobs", headers={"Host": "evil.example"})).code == "unauthenticated"
@@ -198,19 +198,19 @@ async def test_with_keys_a_name_is_told_of_the_key_alone(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("path", OPEN)
-async def test_probe_is_answered_under_any_name_and_for_any_page(service: Served, path: str) -> None:
+async def test_probe_is_answered_for_any_host_and_page(service: Served, path: str) -> None:
     for headers in ({"Host": "probe.example:80"}, {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}):
         assert (await service.get(path, headers=headers)).status == 200
 
 
-async def test_why_it_is_not_ready_is_not_for_pages_of_elsewhere(service: Served) -> None:
+async def test_foreign_page_gets_no_detail_of_readiness(service: Served) -> None:
     assert "checks" in (await service.get("/readyz")).json
     for headers in ({"Host": "evil.example"}, {"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
         assert "checks" not in (await service.get("/readyz", headers=headers)).json
 
 
 @pytest.mark.parametrize(("header", "status"), [("", 100), ("Origin: https://evil.example\r\n", 403)])
-async def test_body_of_a_page_of_elsewhere_is_not_asked_for(service: Served, header: str, status: int) -> None:
+async def test_body_of_a_foreign_page_is_not_requested(service: Served, header: str, status: int) -> None:
     head = f"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\n{header}Expect: 100-continue\r\nContent-Length: 50\r\n\r\n"
     reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
     writer.write(head.encode())

@@ -14,7 +14,9 @@ TAKEN = {"chunks in HTTP/1.0", "chunk with a long extension", "trailers", "Expec
 
 
 @pytest.mark.parametrize("name", CORPUS)
-async def test_bad_request_is_told_so_or_cut_off(service: Served, name: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_invalid_request_gets_a_problem_or_is_disconnected(
+    service: Served, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     answers = answers_in(await service.raw(CORPUS[name]))
 
     for answer in answers:
@@ -24,18 +26,18 @@ async def test_bad_request_is_told_so_or_cut_off(service: Served, name: str, cap
 
 
 @pytest.mark.parametrize("name", sorted(TAKEN))
-async def test_rare_request_that_is_right_is_taken(service: Served, name: str) -> None:
+async def test_unusual_valid_request_is_accepted(service: Served, name: str) -> None:
     assert answers_in(await service.raw(CORPUS[name]))[-1].status == 201
 
 
-async def test_body_is_not_taken_for_the_next_request(service: Served) -> None:
+async def test_body_is_not_parsed_as_the_next_request(service: Served) -> None:
     (answer,) = answers_in(await service.raw(CORPUS["length and chunks"]))
 
     assert answer.status == 400
     assert not any(route == "none" and status == "404" for _, route, status in service.node.metrics.requests.values)
 
 
-async def test_mutated_requests_are_answered_as_well(service: Served, caplog: pytest.LogCaptureFixture) -> None:
+async def test_mutated_requests_get_a_response(service: Served, caplog: pytest.LogCaptureFixture) -> None:
     chance = random.Random(4)
 
     for _ in range(300):

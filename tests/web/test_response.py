@@ -18,7 +18,7 @@ async def raw(service: Served, line: str, *headers: str) -> bytes:
     ("line", "header", "connection"),
     [("GET /livez HTTP/1.1", "Connection: close", "close"), ("GET /livez HTTP/1.0", "Accept: */*", None)],
 )
-async def test_last_answer_of_a_connection_says_so_if_the_version_has_it_otherwise(
+async def test_connection_header_is_sent_if_it_differs_from_the_default(
     service: Served, line: str, header: str, connection: str | None
 ) -> None:
     (answer,) = answers_in(await raw(service, line, header))
@@ -26,7 +26,7 @@ async def test_last_answer_of_a_connection_says_so_if_the_version_has_it_otherwi
     assert (answer.status, answer.headers.get("Connection"), answer.body) == (200, connection, b'{"live":true}')
 
 
-async def test_http_1_0_is_told_that_its_connection_stays(service: Served) -> None:
+async def test_http_1_0_gets_a_keep_alive_header(service: Served) -> None:
     kept = b"GET /livez HTTP/1.0\r\nHost: localhost\r\nConnection: keep-alive\r\n\r\n"
     last = b"GET /livez HTTP/1.0\r\nHost: localhost\r\n\r\n"
 
@@ -35,21 +35,21 @@ async def test_http_1_0_is_told_that_its_connection_stays(service: Served) -> No
     assert (first.headers.get("Connection"), second.headers.get("Connection")) == ("keep-alive", None)
 
 
-async def test_answers_are_dated(service: Served) -> None:
+async def test_responses_have_a_date(service: Served) -> None:
     (answer,) = answers_in(await raw(service, "GET /livez HTTP/1.1", "Connection: close"))
 
     assert parsedate_to_datetime(answer.headers["Date"]).tzinfo is not None
     assert answer.headers["Date"].endswith(" GMT")
 
 
-async def test_head_tells_the_length_and_sends_nothing(service: Served) -> None:
+async def test_head_sends_the_length_and_no_body(service: Served) -> None:
     text = await raw(service, "HEAD /livez HTTP/1.1", "Connection: close")
 
     assert b"\r\nContent-Length: 13\r\n" in text
     assert text.endswith(b"\r\n\r\n")
 
 
-async def test_nothing_and_not_modified_have_no_length(service: Served) -> None:
+async def test_204_and_304_have_no_length(service: Served) -> None:
     job = await service.submit(delay=9)
     path = f"/v1/jobs/{job['id']}"
 

@@ -143,18 +143,18 @@ async def test_route_is_found_with_the_names_in_its_path(ask: Ask, method: str, 
         ("POST", "/v2/publish/", "two", "no_such_route"),
     ],
 )
-async def test_face_of_the_path_shows_what_is_refused(ask: Ask, method: str, path: str, face: str, code: str) -> None:
+async def test_face_of_the_path_renders_its_problems(ask: Ask, method: str, path: str, face: str, code: str) -> None:
     status, answer = await ask(method, path)
 
     assert (status >= 400, answer) == (True, [face, code])
 
 
-async def test_route_with_a_scope_is_for_those_whom_the_gate_admits(ask: Ask) -> None:
+async def test_route_with_a_scope_is_checked_by_the_gate(ask: Ask) -> None:
     assert await ask("POST", "/v1/jobs/x/cancel") == (403, ["one", "forbidden"])
     assert await ask("POST", "/v1/jobs/x/cancel", please="yes") == (200, "x")
 
 
-def test_all_that_is_served_is_listed() -> None:
+def test_every_route_is_listed() -> None:
     served = Router(faces=FACES, metrics=Metrics()).routes()
 
     listed = [f"{route.method} {route.path}" for face in FACES for route in face.routes]

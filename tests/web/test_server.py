@@ -63,7 +63,7 @@ async def connect() -> AsyncIterator[Connect]:
     await asyncio.sleep(0.01)
 
 
-async def test_headers_that_are_not_complete_in_time_are_told_so(service: Served, connect: Connect) -> None:
+async def test_incomplete_headers_time_out(service: Served, connect: Connect) -> None:
     line = await connect(service)
     began_at = service.clock.now()
 
@@ -74,7 +74,7 @@ async def test_headers_that_are_not_complete_in_time_are_told_so(service: Served
     assert await line.seconds_until_closed() < 0.1
 
 
-async def test_dripping_headers_do_not_buy_time(service: Served, connect: Connect) -> None:
+async def test_slow_headers_do_not_extend_their_timeout(service: Served, connect: Connect) -> None:
     line = await connect(service)
     began_at = service.clock.now()
 
@@ -87,7 +87,9 @@ async def test_dripping_headers_do_not_buy_time(service: Served, connect: Connec
     assert (service.clock.now() - began_at) / 1e6 == pytest.approx(5, abs=0.1)
 
 
-async def test_headers_in_pieces_are_taken_and_each_request_has_its_time(service: Served, connect: Connect) -> None:
+async def test_headers_in_pieces_are_accepted_and_each_request_has_its_own_timeout(
+    service: Served, connect: Connect
+) -> None:
     line = await connect(service)
 
     for _ in range(3):
@@ -96,7 +98,7 @@ async def test_headers_in_pieces_are_taken_and_each_request_has_its_time(service
         assert (await line.ask(LIVEZ[10:]))[0] == 200
 
 
-async def test_headers_that_are_too_long_in_all_are_refused(service: Served, connect: Connect) -> None:
+async def test_headers_that_are_too_long_in_total_are_refused(service: Served, connect: Connect) -> None:
     line = await connect(service, LIVEZ[:-2])
 
     for _ in range(5):
@@ -115,11 +117,11 @@ async def test_idle_connection_is_closed_after_its_time(service: Served, connect
     assert await line.seconds_until_closed() == pytest.approx(75, abs=0.1)
 
 
-async def test_connection_that_never_asks_is_closed(service: Served, connect: Connect) -> None:
+async def test_connection_without_a_request_is_closed(service: Served, connect: Connect) -> None:
     assert await (await connect(service)).seconds_until_closed() == pytest.approx(75, abs=0.1)
 
 
-async def test_newcomer_takes_the_place_of_an_idle_connection(serve: Serve, connect: Connect) -> None:
+async def test_new_connection_replaces_an_idle_one(serve: Serve, connect: Connect) -> None:
     service = await serve(limits=LimitsSection(max_connections=3))
     lines = [await connect(service) for _ in range(3)]
     for line in lines[1:]:
@@ -133,7 +135,7 @@ async def test_newcomer_takes_the_place_of_an_idle_connection(serve: Serve, conn
     assert (await lines[1].ask(b"}" * 99))[0] == 400  # still there, to be told that this is not JSON
 
 
-async def test_newcomer_is_told_when_all_are_busy(serve: Serve, connect: Connect) -> None:
+async def test_new_connection_gets_a_503_when_all_are_busy(serve: Serve, connect: Connect) -> None:
     service = await serve(limits=LimitsSection(max_connections=2))
     busy = [await connect(service, SLOW_BODY) for _ in range(2)]
 
@@ -161,7 +163,7 @@ async def test_probes_are_answered_when_all_are_busy(serve: Serve, connect: Conn
     assert await silent[0].seconds_until_closed() < 0.1
 
 
-async def test_answer_that_nobody_reads_is_given_up(service: Served, connect: Connect) -> None:
+async def test_connection_with_an_unread_response_is_closed(service: Served, connect: Connect) -> None:
     for index in range(20):
         await service.submit(delay=1_000, params={"a": f"{index:06}" * 10_000})
     line = await connect(service)
@@ -183,7 +185,7 @@ STREAM = (
 
 
 @pytest.mark.parametrize("before", [b"", STREAM], ids=["at first", "after a stream"])
-async def test_next_request_waits_until_the_last_answer_is_taken(
+async def test_next_request_waits_until_the_last_response_is_read(
     service: Served, before: bytes, connect: Connect
 ) -> None:
     job = await service.submit(delay=1_000, params={"a": "x" * 50_000})
@@ -196,7 +198,7 @@ async def test_next_request_waits_until_the_last_answer_is_taken(
     assert 0 < service.node.metrics.requests.values["GET", "/v1/jobs/{id}", "200"] < 300
 
 
-async def test_body_that_was_refused_is_not_waited_for_long(service: Served, connect: Connect) -> None:
+async def test_rest_of_a_refused_body_is_read_only_briefly(service: Served, connect: Connect) -> None:
     line = await connect(service)
 
     status, _ = await line.ask(b"POST /nope HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
@@ -205,7 +207,7 @@ async def test_body_that_was_refused_is_not_waited_for_long(service: Served, con
     assert await line.seconds_until_closed() == pytest.approx(2, abs=0.1)
 
 
-async def test_answer_that_is_read_slowly_is_sent_whole(service: Served, connect: Connect) -> None:
+async def test_slowly_read_response_is_sent_in_full(service: Served, connect: Connect) -> None:
     for index in range(40):
         await service.submit(delay=1_000, params={"a": f"{index:06}" * 5_000})
     line = await connect(service, b"GET /v1/jobs?view=full HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -220,7 +222,7 @@ async def test_answer_that_is_read_slowly_is_sent_whole(service: Served, connect
     assert len(orjson.loads(body)["jobs"]) == 40
 
 
-async def test_long_poll_of_a_client_that_left_gives_its_place_back(serve: Serve, connect: Connect) -> None:
+async def test_long_poll_of_a_disconnected_client_frees_its_waiter(serve: Serve, connect: Connect) -> None:
     service = await serve(limits=LimitsSection(max_waiters=1))
     job = await service.submit(delay=1_000)
     line = await connect(service, f"GET /v1/jobs/{job['id']}?wait=60 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
@@ -235,7 +237,7 @@ async def test_long_poll_of_a_client_that_left_gives_its_place_back(serve: Serve
     assert (await waiting).json["state"] == "cancelled"
 
 
-async def test_lease_requests_share_the_places_of_long_polls(serve: Serve) -> None:
+async def test_lease_requests_share_max_waiters_with_long_polls(serve: Serve) -> None:
     service = await serve(limits=LimitsSection(max_waiters=2), declared={"resize": KindSettings(pull=True)})
     job = await service.submit(delay=1_000)
     ask = {"kinds": ["resize"], "wait": 60}
@@ -253,7 +255,7 @@ async def test_lease_requests_share_the_places_of_long_polls(serve: Serve) -> No
     await asyncio.gather(*held)
 
 
-async def test_lease_request_of_a_worker_that_left_gives_its_place_back(serve: Serve, connect: Connect) -> None:
+async def test_lease_request_of_a_disconnected_worker_frees_its_waiter(serve: Serve, connect: Connect) -> None:
     service = await serve(limits=LimitsSection(max_waiters=1), declared={"resize": KindSettings(pull=True)})
     body = b'{"kinds":["resize"],"wait":60}'
     head = b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
@@ -269,7 +271,7 @@ async def test_lease_request_of_a_worker_that_left_gives_its_place_back(serve: S
     assert len((await waiting).json["leases"]) == 1
 
 
-async def test_job_lent_to_a_worker_that_has_left_goes_to_the_next(serve: Serve, connect: Connect) -> None:
+async def test_job_leased_to_a_disconnected_worker_goes_to_the_next(serve: Serve, connect: Connect) -> None:
     service = await serve(declared={"resize": KindSettings(pull=True)})
     await service.submit(kind="resize")
     held = service.store.hold("claim")
@@ -287,7 +289,7 @@ async def test_job_lent_to_a_worker_that_has_left_goes_to_the_next(serve: Serve,
     assert [attempt["outcome"] for attempt in lease["job"]["attempts"]] == ["released"]
 
 
-async def test_submit_of_a_client_that_left_waits_no_longer_for_room(serve: Serve, connect: Connect) -> None:
+async def test_submit_of_a_disconnected_client_stops_waiting_for_room(serve: Serve, connect: Connect) -> None:
     service = await serve(queues={"default": QueueSettings(max_backlog=1, overflow="wait")})
     job = await service.submit(delay=1_000)
     body = b'{"kind":"echo","delay":1000,"labels":{"from":"one-who-left"}}'
@@ -303,7 +305,7 @@ async def test_submit_of_a_client_that_left_waits_no_longer_for_room(serve: Serv
     assert (await service.get("/v1/jobs?label.from=one-who-left")).json["jobs"] == []
 
 
-async def test_submits_that_wait_for_room_share_the_places_of_long_polls(serve: Serve) -> None:
+async def test_submits_waiting_for_room_share_max_waiters_with_long_polls(serve: Serve) -> None:
     service = await serve(
         limits=LimitsSection(max_waiters=1), queues={"default": QueueSettings(max_backlog=1, overflow="wait")}
     )
@@ -319,7 +321,7 @@ async def test_submits_that_wait_for_room_share_the_places_of_long_polls(serve: 
     await held
 
 
-async def test_methods_that_nobody_knows_are_counted_as_one(service: Served) -> None:
+async def test_unknown_methods_are_counted_as_one(service: Served) -> None:
     for method in ("BREW", "PURGE", "MKCOL", "LOCK"):
         await service.raw(f"{method} /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
 
