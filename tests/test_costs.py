@@ -1,4 +1,4 @@
-"""One POST, one run and one GET call no more functions and ask the database no more than they are known to need."""
+"""One POST, one run and one GET stay within their bounds of Python calls and SQL statements."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.support.costs import Costs
 
 pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(30)]
 
-# Calls of our Python functions on all threads, and statements of the database. Python 3.12 and later need fewer calls:
-# comprehensions are none there.
+# Calls of our Python functions on all threads, and SQL statements. Python 3.12 and later need fewer calls, since they
+# inline comprehensions.
 POST = (122, 5)
 RUN = (261, 9)
 GET = (46, 0)
@@ -65,11 +65,11 @@ class Measured:
         return await self.ask("POST", "/v1/jobs", {"kind": "echo", "delay": 3_600, **job})
 
     def forget(self) -> None:
-        """Let the store read from the disk again."""
+        """Empty the caches, so the store reads from the disk again."""
         self.store._recent.drop_all()
 
     async def assert_at_most(self, most: tuple[int, int], *attempts: Coroutine[Any, Any, Any]) -> None:
-        """Hold the cheapest of some attempts to what they may cost; something else may run between in the others."""
+        """Assert the bound for the cheapest attempt. Other tasks may run during the rest."""
         found = []
         for attempt in attempts:
             await asyncio.sleep(0.02)

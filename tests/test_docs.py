@@ -1,4 +1,4 @@
-"""What is built is documented: routes, settings, metrics, log events, problems, checks, exit codes; and how."""
+"""The guide documents all routes, settings, metrics, log events, problems, checks and exit codes, in plain English."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ODD = re.compile(
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
-# What is built
+# the code
 
 
 def problems() -> list[type[errors.Problem]]:
@@ -57,7 +57,7 @@ def events() -> Iterator[str]:
 
 def _logs(function: ast.expr) -> bool:
     if isinstance(function, ast.Name):
-        return function.id == "_own_record"  # lines of the log about itself
+        return function.id == "_own_record"  # the log's records about itself
     return isinstance(function, ast.Attribute) and function.attr in ("debug", "info", "warning", "error")
 
 
@@ -78,7 +78,7 @@ def rows(page: str, heading: str) -> list[list[str]]:
 
 
 def names(page: str, heading: str, column: int = 0) -> list[str]:
-    """Return what stands as code in a column of the tables with this heading."""
+    """Return the code spans in a column of the tables with this heading."""
     return [name for row in rows(page, heading) for name in re.findall(r"`([^`]+)`", row[column])]
 
 
@@ -87,7 +87,7 @@ async def get_document(service: Served) -> dict[str, Any]:
     return document
 
 
-# What is documented
+# the guide
 
 
 async def test_every_route_that_serves_is_in_the_document_and_no_other(clock: VirtualClock) -> None:
@@ -114,9 +114,9 @@ async def test_every_code_of_a_problem_is_in_the_document_and_no_other(clock: Vi
 
 
 def test_every_problem_is_in_the_guide_with_its_status_and_no_other() -> None:
-    told = [(int(status), code.strip("`")) for status, code, _ in rows("docs/errors.md", "status")]
+    documented = [(int(status), code.strip("`")) for status, code, _ in rows("docs/errors.md", "status")]
 
-    assert sorted(told) == sorted((problem.status, problem.code) for problem in problems())
+    assert sorted(documented) == sorted((problem.status, problem.code) for problem in problems())
 
 
 def test_every_problem_has_a_unique_code_and_a_description() -> None:
@@ -169,8 +169,8 @@ def test_every_exit_code_is_in_the_guide_and_no_other() -> None:
     exits: list[type[errors.Exit]] = [ConfigError, *(found for found in vars(errors).values() if _is_exit(found))]
     raised = {found.code for found in exits}
 
-    told = {int(code) for cell, *_ in rows("docs/operating.md", "code") for code in cell.split(", ")}
-    assert told == raised | {0, 2, 130, 143}  # drained; argparse; a second signal
+    documented = {int(code) for cell, *_ in rows("docs/operating.md", "code") for code in cell.split(", ")}
+    assert documented == raised | {0, 2, 130, 143}  # drained; argparse; a second signal
 
 
 def _is_exit(found: object) -> TypeGuard[type[errors.Exit]]:
@@ -178,7 +178,7 @@ def _is_exit(found: object) -> TypeGuard[type[errors.Exit]]:
 
 
 def test_every_setting_has_a_comment() -> None:
-    """A comment may be about the lines right below it."""
+    """One comment may cover the lines right below it."""
     lines = read("config.toml").splitlines()
     assignment = re.compile(r"#?[a-z_]+ = ")
 
@@ -296,7 +296,7 @@ def test_links_of_a_page_resolve(page: str) -> None:
 
 
 def _anchors(text: str) -> set[str]:
-    """The anchors that a page's headings get."""
+    """Return the anchors of a page's headings."""
     headings = re.findall(r"^#+ (.*)$", FENCE.sub("", text), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

@@ -1,4 +1,4 @@
-"""How the house is built: nothing is called upwards, and errors are caught broadly only where something can be done."""
+"""Rules of the code: no callbacks to higher layers, and broad catches only at known boundaries."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ PACKAGE = SOURCE / "erelong"
 PROCESS = PACKAGE / "handlers" / "process"  # asyncio's protocols and pipes speak in callbacks
 ALLOWED = frozenset({"now", "tick"})
 
-# Where everything may be caught, because something can be done about anything: it is logged, counted, or an answer.
+# The modules that may catch everything, since they log, count or answer any error.
 BROAD = {
-    # around a handler, and what it raises may not even have a text
+    # around a handler, whose exception may not even have a text
     "engine/verdicts.py": 2,
     "engine/workers.py": 1,
     "handlers/python/loading.py": 2,
@@ -31,7 +31,7 @@ BROAD = {
     "handlers/python/threads.py": 2,
     # around a supervisor's child
     "handlers/process/supervisor.py": 1,
-    # a line of the log that cannot be formatted
+    # around the formatting of a log line
     "telemetry/log.py": 1,
 }
 
@@ -63,7 +63,7 @@ def _is_callback(argument: ast.arg, annotation: str) -> bool:
 
 
 def test_no_attribute_of_another_object_is_a_callback() -> None:
-    """Nobody writes itself into what it uses: `lanes.on_ready = self.look`."""
+    """No object assigns its own method to another object's attribute: `lanes.on_ready = self.check`."""
     found = [
         f"{path.relative_to(PACKAGE)}:{node.lineno}"
         for path, tree in modules()
@@ -91,5 +91,5 @@ def _is_broad(node: ast.ExceptHandler) -> bool:
 
 
 def _is_raised_again(node: ast.ExceptHandler) -> bool:
-    """Cleaning up and raising again swallows nothing."""
+    """Return whether a handler raises again after its cleanup."""
     return isinstance(node.body[-1], ast.Raise)

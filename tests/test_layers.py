@@ -1,4 +1,4 @@
-"""Every module imports only from below: the contract in pyproject.toml, held."""
+"""Every module imports only from lower layers, by the contract in pyproject.toml."""
 
 import os
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 from tests.support import ROOT, SOURCE
 
-# In a process of its own: the linter sets up logging anew and would silence ours.
+# In its own process: the linter reconfigures logging and would silence ours.
 LINT = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True, no_logo=True))"
 
 

@@ -1,4 +1,4 @@
-"""What is built starts in order and stops in reverse, however far it came."""
+"""The parts start in order and stop in reverse, also after a failed start."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.virtual import VirtualClock
 
 
 def engine_that_notes(clock: VirtualClock) -> Engine:
-    """An engine whose store lists the calls of the handlers too."""
+    """Return an engine whose store also records the calls of the handlers."""
     store = FaultyStore()
     return Engine(clock=clock, store=store, handler=FakeRunner(life=store.calls))
 
@@ -156,24 +156,24 @@ async def test_stop_without_a_store_waits_for_nothing(clock: VirtualClock) -> No
 
 async def test_end_of_the_store_stops_the_service(clock: VirtualClock) -> None:
     store, stopping = FaultyStore(), asyncio.Event()
-    told = asyncio.ensure_future(stop_requested(stopping, store))
+    stop = asyncio.ensure_future(stop_requested(stopping, store))
     await asyncio.sleep(1)
-    assert not told.done()
+    assert not stop.done()
 
     store.exit.set_result(StoreFailed("twice in a minute"))
 
-    reason = await told
+    reason = await stop
     assert reason is not None
     assert reason.code == 74
 
 
 async def test_signal_stops_the_service_without_a_reason(clock: VirtualClock) -> None:
     stopping = asyncio.Event()
-    told = asyncio.ensure_future(stop_requested(stopping, FaultyStore()))
+    stop = asyncio.ensure_future(stop_requested(stopping, FaultyStore()))
 
     stopping.set()
 
-    assert await told is None
+    assert await stop is None
 
 
 async def test_retention_runs_by_itself(clock: VirtualClock) -> None:
@@ -226,7 +226,7 @@ async def test_loop_without_strays_ends() -> None:
     assert await end_strays(1.0) == 0
 
 
-# the door
+# the listener
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])

@@ -1,4 +1,4 @@
-"""Full queues over HTTP: reject, drop the oldest or wait; and retries are never refused."""
+"""Full queues over HTTP: reject, drop the oldest or wait. Retries are never refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.served import Answer, Serve, Served
 
 
 async def full(serve: Serve, overflow: str, **settings: Any) -> tuple[Served, list[dict[str, Any]]]:
-    """A service whose queue `default` takes two waiting jobs, and has them."""
+    """Return a service whose queue `default` is full with two waiting jobs."""
     queue = QueueSettings.model_validate({"max_backlog": 2, "overflow": overflow, **settings})
     service = await serve(queues={"default": queue})
     return service, [await service.submit(delay=delay) for delay in (200, 100)]
@@ -49,7 +49,7 @@ async def test_queue_has_room_again_after_a_job_leaves(serve: Serve, way: str) -
     assert (await submit(service)).status == 429
 
 
-async def test_submit_that_keeps_a_waiting_job_needs_no_room(serve: Serve) -> None:
+async def test_submit_with_a_held_key_needs_no_room(serve: Serve) -> None:
     service, _ = await full(serve, "reject", max_backlog=3)
     await submit(service, key="k")
 

@@ -1,4 +1,4 @@
-"""POST /v1/jobs/batch as JSON: all or nothing, and every bad line named."""
+"""POST /v1/jobs/batch as JSON: all or nothing, with every bad job named."""
 
 from __future__ import annotations
 

@@ -24,11 +24,11 @@ STEPS = {
 WRITES = [name for name, (method, _) in STEPS.items() if method != "GET"]
 
 
-async def call(service: Served, name: str, id: str, query: str = "", **asked: Any) -> Answer:
+async def call(service: Served, name: str, id: str, query: str = "", **options: Any) -> Answer:
     method, path = STEPS[name]
     query = query.replace("?", "&") if "?" in path else query
     body = {"priority": 7} if name == "patch" else None
-    return await service.call(method, f"/v1/jobs/{id}{path}{query}", body, **asked)
+    return await service.call(method, f"/v1/jobs/{id}{path}{query}", body, **options)
 
 
 @pytest.mark.parametrize("name", ["read", "wait", "patch", "cancel", "run"])

@@ -1,4 +1,4 @@
-"""`/docs`: one page that needs nothing from elsewhere, and may reach nothing elsewhere."""
+"""`/docs`: one page without external assets, confined to this service."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def test_policy_of_the_page_allows_only_its_own_script_and_style(service: 
 async def test_page_names_no_external_address(service: Served) -> None:
     page = (await service.get("/docs")).body.decode()
 
-    assert "//" not in re.sub(r"(?m)^\s*// .*$", "", page)  # no address of any form
+    assert "//" not in re.sub(r"(?m)^\s*// .*$", "", page)  # no URL of any form
     assert re.findall(r"(?:src|href|action)=\"([^\"]*)\"", page) == ["data:,", "openapi.json"]
     assert "innerHTML" not in page
     assert "localStorage" not in page

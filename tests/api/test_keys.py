@@ -1,4 +1,4 @@
-"""Names of jobs: `key` with its four ways to meet a holder, and `Idempotency-Key`."""
+"""Names of jobs: `key` with its four `on_conflict` modes, and `Idempotency-Key`."""
 
 from __future__ import annotations
 

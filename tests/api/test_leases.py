@@ -1,4 +1,4 @@
-"""Leases: how workers outside take jobs, answer for them, and lose them."""
+"""Leases: external workers lease jobs, report their outcomes, and lose them."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from tests.support.virtual import VirtualClock
 SCHEMA = {"type": "object", "properties": {"width": {"type": "integer"}}}
 
 
-async def pulled(serve: Serve, **asked: Any) -> Served:
+async def pulled(serve: Serve, **fields: Any) -> Served:
     declared = {name: KindSettings(pull=True, params_schema=SCHEMA) for name in ("resize", "crop")}
-    return await serve(declared=declared, **asked)
+    return await serve(declared=declared, **fields)
 
 
-async def lease_out(service: Served, *kinds: str, **asked: Any) -> list[dict[str, Any]]:
-    answer = await service.post("/v1/leases", {"kinds": kinds or ["resize"], **asked})
+async def lease_jobs(service: Served, *kinds: str, **fields: Any) -> list[dict[str, Any]]:
+    answer = await service.post("/v1/leases", {"kinds": kinds or ["resize"], **fields})
     assert answer.status == 200, answer.body
     leases: list[dict[str, Any]] = answer.json["leases"]
     return leases
 
 
-async def lend_one(service: Served, **asked: Any) -> dict[str, Any]:
-    (lease,) = await lease_out(service, **asked)
+async def lease_one(service: Served, **fields: Any) -> dict[str, Any]:
+    (lease,) = await lease_jobs(service, **fields)
     return lease
 
 
-async def say(service: Served, lease: dict[str, Any], answer: str, json: Any = None) -> Answer:
+async def report(service: Served, lease: dict[str, Any], answer: str, json: Any = None) -> Answer:
     return await service.post(f"/v1/leases/{lease['token']}/{answer}", json)
 
 
@@ -43,8 +43,8 @@ async def test_due_job_is_leased_and_finished(serve: Serve) -> None:
     service = await pulled(serve)
     job = await service.submit(kind="resize", params={"width": 7})
 
-    lease = await lend_one(service)
-    done = await say(service, lease, "finish", {"result": {"size": 3}})
+    lease = await lease_one(service)
+    done = await report(service, lease, "finish", {"result": {"size": 3}})
 
     assert (lease["job"]["id"], lease["job"]["state"], lease["job"]["attempt"]) == (job["id"], "running", 1)
     assert lease["job"]["params"] == {"width": 7}
@@ -54,7 +54,7 @@ async def test_due_job_is_leased_and_finished(serve: Serve) -> None:
 
 async def test_waiting_worker_gets_a_job_at_its_due_time(serve: Serve, clock: VirtualClock) -> None:
     service = await pulled(serve)
-    waiting = asyncio.create_task(lease_out(service, wait=30))
+    waiting = asyncio.create_task(lease_jobs(service, wait=30))
     job = await service.submit(kind="resize", delay=5)
     began = clock.now()
 
@@ -68,14 +68,14 @@ async def test_lease_request_without_jobs_returns_nothing_after_its_wait(serve: 
     service = await pulled(serve)
     began = clock.now()
 
-    assert await lease_out(service, wait=5) == []
+    assert await lease_jobs(service, wait=5) == []
 
     assert 5_000_000 <= clock.now() - began <= 5_010_000
 
 
 async def test_job_is_leased_to_one_worker(serve: Serve) -> None:
     service = await pulled(serve)
-    waiting = [asyncio.create_task(lease_out(service, wait=10)) for _ in range(5)]
+    waiting = [asyncio.create_task(lease_jobs(service, wait=10)) for _ in range(5)]
     await service.submit(kind="resize", delay=1)
 
     leases = await asyncio.gather(*waiting)
@@ -85,7 +85,7 @@ async def test_job_is_leased_to_one_worker(serve: Serve) -> None:
 
 async def test_each_waiting_worker_gets_a_job_when_many_become_due(serve: Serve) -> None:
     service = await pulled(serve)
-    waiting = [asyncio.create_task(lease_out(service, wait=10)) for _ in range(5)]
+    waiting = [asyncio.create_task(lease_jobs(service, wait=10)) for _ in range(5)]
     for _ in range(5):
         await service.submit(kind="resize", delay=1)
 
@@ -100,11 +100,11 @@ async def test_lease_request_leaves_other_queues_and_kinds(serve: Serve) -> None
     await service.submit(kind="crop", queue="b")
     await service.submit(kind="echo", queue="b")
 
-    assert await lease_out(service, "resize", queues=["b"], max=9) == []
-    assert [lease["job"]["kind"] for lease in await lease_out(service, "crop", "resize", queues=["b"], max=9)] == [
+    assert await lease_jobs(service, "resize", queues=["b"], max=9) == []
+    assert [lease["job"]["kind"] for lease in await lease_jobs(service, "crop", "resize", queues=["b"], max=9)] == [
         "crop"
     ]
-    assert [lease["job"]["queue"] for lease in await lease_out(service, "crop", "resize", max=9)] == ["a"]
+    assert [lease["job"]["queue"] for lease in await lease_jobs(service, "crop", "resize", max=9)] == ["a"]
 
 
 async def test_jobs_of_all_queues_are_leased_by_priority_then_time(serve: Serve) -> None:
@@ -114,7 +114,7 @@ async def test_jobs_of_all_queues_are_leased_by_priority_then_time(serve: Serve)
         for queue, priority in (("a", 0), ("b", 5), ("a", 9), ("b", 0))
     ]
 
-    leases = await lease_out(service, max=4)
+    leases = await lease_jobs(service, max=4)
 
     assert [lease["job"]["id"] for lease in leases] == [jobs[place]["id"] for place in (2, 1, 0, 3)]
 
@@ -125,9 +125,9 @@ async def test_queue_limits_apply_to_external_workers(serve: Serve) -> None:
     for tenant in ("x", "x", "y", "z", "w"):
         await service.submit(kind="resize", labels={"tenant": tenant})
 
-    leases = await lease_out(service, max=9)
-    await say(service, leases[0], "finish")
-    more = await lease_out(service, max=9)
+    leases = await lease_jobs(service, max=9)
+    await report(service, leases[0], "finish")
+    more = await lease_jobs(service, max=9)
 
     assert [lease["job"]["labels"]["tenant"] for lease in leases] == ["x", "y", "z"]
     assert len(more) == 1
@@ -136,12 +136,12 @@ async def test_queue_limits_apply_to_external_workers(serve: Serve) -> None:
 async def test_new_lease_of_a_job_frees_the_slot_of_the_old_one(serve: Serve) -> None:
     service = await pulled(serve)
     await service.submit(kind="resize")
-    lease = await lend_one(service)
+    lease = await lease_one(service)
     (job,) = (await service.store.get([seq_of_lease(lease["token"]) or 0])).values()
     lanes, leases = service.node.engine.lanes, service.node.engine.leases
 
-    leases.hold(job.seq, lanes.occupy(job), 30)  # as when the end of the first was not heard of
-    await say(service, lease, "extend", {"lease": 30})
+    leases.hold(job.seq, lanes.occupy(job), 30)  # as if the end of the first lease had been missed
+    await report(service, lease, "extend", {"lease": 30})
 
     assert lanes._lanes["default"].running == 1
 
@@ -154,19 +154,19 @@ async def test_rate_limit_applies_to_a_waiting_worker(serve: Serve, clock: Virtu
     began = clock.now()
 
     for _ in range(3):
-        await lend_one(service, wait=10)
+        await lease_one(service, wait=10)
 
     assert 3_990_000 <= clock.now() - began <= 4_050_000
 
 
 @pytest.mark.parametrize("way", ["extend", "finish", "fail", "release"])
-async def test_forged_token_of_a_job_with_many_leases_is_not_found(serve: Serve, way: str) -> None:
+async def test_forged_token_of_a_job_with_many_leases_reveals_nothing(serve: Serve, way: str) -> None:
     service = await pulled(serve)
     job = await service.submit(kind="resize", params={"width": 7})
     for _ in range(MAX_ENDED_LEASES):
-        await say(service, await lend_one(service, wait=5), "release")
+        await report(service, await lease_one(service, wait=5), "release")
 
-    answer = await say(service, {"token": job["id"][:10] + "0" * 32}, way)
+    answer = await report(service, {"token": job["id"][:10] + "0" * 32}, way)
 
     assert (answer.status, answer.code) == (409, "lease_lost")
     assert "job" not in answer.json
@@ -176,10 +176,10 @@ async def test_forged_token_of_a_job_with_many_leases_is_not_found(serve: Serve,
 async def test_lease_that_runs_out_is_lost_and_counted(serve: Serve) -> None:
     service = await pulled(serve)
     job = await service.submit(kind="resize", retry={"max_attempts": 2, "delay": 1, "jitter": 0})
-    lease = await lend_one(service, lease=10)
+    lease = await lease_one(service, lease=10)
 
-    again = await lend_one(service, wait=30, lease=10)
-    late = await say(service, lease, "finish", {"result": 1})
+    again = await lease_one(service, wait=30, lease=10)
+    late = await report(service, lease, "finish", {"result": 1})
     over = await service.until(job["id"], "failed")
 
     assert again["job"]["attempt"] == 2
@@ -191,13 +191,13 @@ async def test_lease_that_runs_out_is_lost_and_counted(serve: Serve) -> None:
 async def test_extended_lease_outlives_its_first_end(serve: Serve) -> None:
     service = await pulled(serve)
     await service.submit(kind="resize", timeout=1)
-    lease = await lend_one(service, lease=10)
+    lease = await lease_one(service, lease=10)
 
     for _ in range(5):
         await asyncio.sleep(8)
-        kept = await say(service, lease, "extend", {"lease": 10})
+        kept = await report(service, lease, "extend", {"lease": 10})
         assert (kept.status, kept.json["cancel_requested"]) == (200, False)
-    done = await say(service, lease, "finish")
+    done = await report(service, lease, "finish")
 
     assert done.json["state"] == "succeeded"
 
@@ -205,12 +205,12 @@ async def test_extended_lease_outlives_its_first_end(serve: Serve) -> None:
 async def test_step_of_the_wall_clock_ends_no_lease(serve: Serve, clock: VirtualClock) -> None:
     service = await pulled(serve)
     await service.submit(kind="resize")
-    lease = await lend_one(service, lease=10)
+    lease = await lease_one(service, lease=10)
 
     clock.step(3600)
     await asyncio.sleep(8)
 
-    assert (await say(service, lease, "finish")).status == 200
+    assert (await report(service, lease, "finish")).status == 200
 
 
 @pytest.mark.parametrize(
@@ -220,10 +220,10 @@ async def test_step_of_the_wall_clock_ends_no_lease(serve: Serve, clock: Virtual
 async def test_repeated_outcome_changes_nothing(serve: Serve, answer: str, json: Any, state: str) -> None:
     service = await pulled(serve)
     await service.submit(kind="resize")
-    lease = await lend_one(service)
+    lease = await lease_one(service)
 
-    first = await say(service, lease, answer, json)
-    second = await say(service, lease, answer, json)
+    first = await report(service, lease, answer, json)
+    second = await report(service, lease, answer, json)
 
     assert (first.status, second.status) == (200, 200)
     assert first.json["state"] == state
@@ -234,11 +234,11 @@ async def test_repeated_outcome_changes_nothing(serve: Serve, answer: str, json:
 async def test_other_outcome_after_the_end_is_refused(serve: Serve, answer: str) -> None:
     service = await pulled(serve)
     job = await service.submit(kind="resize")
-    lease = await lend_one(service)
-    await say(service, lease, "fail" if answer == "finish" else "finish")
+    lease = await lease_one(service)
+    await report(service, lease, "fail" if answer == "finish" else "finish")
     before = await service.job(job["id"])
 
-    late = await say(service, lease, answer)
+    late = await report(service, lease, answer)
 
     assert (late.status, late.code) == (409, "lease_lost")
     assert (await service.job(job["id"]))["version"] == before["version"]
@@ -247,10 +247,10 @@ async def test_other_outcome_after_the_end_is_refused(serve: Serve, answer: str)
 async def test_released_job_is_due_at_once_and_not_counted(serve: Serve) -> None:
     service = await pulled(serve)
     await service.submit(kind="resize")
-    lease = await lend_one(service)
+    lease = await lease_one(service)
 
-    released = await say(service, lease, "release")
-    again = await lend_one(service)
+    released = await report(service, lease, "release")
+    again = await lease_one(service)
 
     assert (released.json["state"], released.json["attempt"]) == ("scheduled", 0)
     assert again["job"]["attempt"] == 1
@@ -262,14 +262,14 @@ async def test_failure_is_retried_by_the_policy_or_after_the_given_delay(serve: 
     await service.submit(kind="resize", retry={"delay": 100, "jitter": 0})
     error = {"type": "oom", "message": "too big"}
 
-    told = await say(service, await lend_one(service), "fail", {"error": error, "delay": 5})
+    answer = await report(service, await lease_one(service), "fail", {"error": error, "delay": 5})
     began = clock.now()
-    await say(service, await lend_one(service, wait=10), "fail")
+    await report(service, await lease_one(service, wait=10), "fail")
     first = clock.now() - began
-    await lease_out(service, wait=60)
-    left = await lease_out(service, wait=60)
+    await lease_jobs(service, wait=60)
+    left = await lease_jobs(service, wait=60)
 
-    assert told.json["error"] == {**error, "retryable": True}
+    assert answer.json["error"] == {**error, "retryable": True}
     assert 4_990_000 < first < 5_010_000
     assert left == []
 
@@ -277,13 +277,13 @@ async def test_failure_is_retried_by_the_policy_or_after_the_given_delay(serve: 
 async def test_cancel_reaches_the_worker_with_its_next_heartbeat(serve: Serve) -> None:
     service = await pulled(serve)
     job = await service.submit(kind="resize")
-    lease = await lend_one(service)
+    lease = await lease_one(service)
 
-    asked = await service.post(f"/v1/jobs/{job['id']}/cancel")
-    kept = await say(service, lease, "extend")
-    failed = await say(service, lease, "fail")
+    cancel = await service.post(f"/v1/jobs/{job['id']}/cancel")
+    kept = await report(service, lease, "extend")
+    failed = await report(service, lease, "fail")
 
-    assert asked.status == 202
+    assert cancel.status == 202
     assert kept.json["cancel_requested"] is True
     assert failed.json["state"] == "cancelled"
 
@@ -291,16 +291,16 @@ async def test_cancel_reaches_the_worker_with_its_next_heartbeat(serve: Serve) -
 async def test_finish_despite_a_cancel_is_a_success(serve: Serve) -> None:
     service = await pulled(serve)
     job = await service.submit(kind="resize")
-    lease = await lend_one(service)
+    lease = await lease_one(service)
     await service.post(f"/v1/jobs/{job['id']}/cancel")
 
-    assert (await say(service, lease, "finish")).json["state"] == "succeeded"
+    assert (await report(service, lease, "finish")).json["state"] == "succeeded"
 
 
 async def test_lost_lease_of_a_cancelled_job_cancels_it(serve: Serve) -> None:
     service = await pulled(serve)
     job = await service.submit(kind="resize")
-    await lend_one(service, lease=5)
+    await lease_one(service, lease=5)
     await service.post(f"/v1/jobs/{job['id']}/cancel")
 
     over = await service.until(job["id"], "cancelled")
@@ -316,7 +316,7 @@ async def test_job_waits_for_a_worker_while_none_polls(serve: Serve) -> None:
     before = await service.job(job["id"])
     await service.post("/v1/queues/default/pause")
     paused = await service.job(job["id"])
-    await lease_out(service)
+    await lease_jobs(service)
     await service.post("/v1/queues/other/pause")
 
     assert (before["waiting_for"], paused["waiting_for"]) == ("worker", "pause")
@@ -327,7 +327,7 @@ async def test_unknown_token_is_not_found(serve: Serve, token: str) -> None:
     service = await pulled(serve)
     await service.submit(kind="resize")
 
-    answer = await say(service, {"token": token}, "finish")
+    answer = await report(service, {"token": token}, "finish")
 
     assert (answer.status, answer.code) == (404, "lease_not_found")
 
@@ -367,13 +367,13 @@ async def test_params_are_checked_against_the_schema_at_submit(serve: Serve) -> 
 async def test_drain_leases_nothing_but_accepts_outcomes(serve: Serve) -> None:
     service = await pulled(serve)
     await service.submit(kind="resize")
-    lease = await lend_one(service)
-    waiting = asyncio.create_task(lease_out(service, wait=30))
+    lease = await lease_one(service)
+    waiting = asyncio.create_task(lease_jobs(service, wait=30))
     await asyncio.sleep(1)
 
     service.node.engine.drain()
     refused = await service.post("/v1/leases", {"kinds": ["resize"]})
-    done = await say(service, lease, "finish")
+    done = await report(service, lease, "finish")
 
     assert await waiting == []
     assert (refused.status, refused.code) == (503, "draining")
@@ -384,13 +384,13 @@ async def test_lease_survives_a_restart(serve: Serve) -> None:
     service = await pulled(serve, queues={"default": QueueSettings(concurrency=1)})
     for _ in range(2):
         await service.submit(kind="resize")
-    lease = await lend_one(service, lease=60)
+    lease = await lease_one(service, lease=60)
     await service.node.stop()
 
     after = await pulled(serve, queues={"default": QueueSettings(concurrency=1)}, store=service.store)
-    full = await lease_out(after)
-    done = await say(after, lease, "finish")
-    more = await lease_out(after)
+    full = await lease_jobs(after)
+    done = await report(after, lease, "finish")
+    more = await lease_jobs(after)
 
     assert full == []
     assert done.json["state"] == "succeeded"
@@ -400,7 +400,7 @@ async def test_lease_survives_a_restart(serve: Serve) -> None:
 async def test_lease_that_runs_out_after_a_restart_is_lost(serve: Serve) -> None:
     service = await pulled(serve)
     job = await service.submit(kind="resize")
-    await lend_one(service, lease=60)
+    await lease_one(service, lease=60)
     await service.node.stop()
 
     after = await pulled(serve, store=service.store)
@@ -420,17 +420,17 @@ async def test_job_whose_lease_failed_is_due_again_and_not_counted(serve: Serve)
 
     refused = await service.post("/v1/leases", {"kinds": ["resize"]})
     service.store.broken.clear()
-    lease = await lend_one(service, wait=10)
+    lease = await lease_one(service, wait=10)
 
     assert refused.status == 503
     assert lease["job"]["attempt"] == 1
 
 
-async def test_worker_of_one_queue_is_woken_before_an_older_one_of_another_queue(serve: Serve) -> None:
+async def test_worker_is_woken_despite_an_earlier_one_of_another_queue(serve: Serve) -> None:
     service = await pulled(serve)
-    other = asyncio.create_task(lease_out(service, wait=30, queues=["a"]))
+    other = asyncio.create_task(lease_jobs(service, wait=30, queues=["a"]))
     await asyncio.sleep(0.1)
-    waiting = asyncio.create_task(lease_out(service, wait=30, queues=["b"]))
+    waiting = asyncio.create_task(lease_jobs(service, wait=30, queues=["b"]))
     await asyncio.sleep(0.1)
     await service.submit(kind="resize", queue="b", delay=1)
 
@@ -443,10 +443,10 @@ async def test_worker_of_one_queue_is_woken_before_an_older_one_of_another_queue
 async def test_heartbeats_leak_no_memory(serve: Serve) -> None:
     service = await pulled(serve)
     await service.submit(kind="resize")
-    lease = await lend_one(service, lease=3600)
+    lease = await lease_one(service, lease=3600)
 
     for _ in range(50):
-        await say(service, lease, "extend", {"lease": 3600})
+        await report(service, lease, "extend", {"lease": 3600})
 
     assert len(service.node.engine.leases._deadlines) == 1
 
@@ -454,9 +454,9 @@ async def test_heartbeats_leak_no_memory(serve: Serve) -> None:
 async def test_leased_attempts_are_counted(serve: Serve) -> None:
     service = await pulled(serve)
     await service.submit(kind="resize")
-    lease = await lend_one(service)
+    lease = await lease_one(service)
     running = (await service.get("/metrics")).body
-    await say(service, lease, "finish")
+    await report(service, lease, "finish")
     ended = (await service.get("/metrics")).body
 
     assert b"erelong_attempts_running 1.0" in running
@@ -466,13 +466,13 @@ async def test_leased_attempts_are_counted(serve: Serve) -> None:
 async def test_lease_of_a_kind_that_is_no_longer_declared_is_kept(serve: Serve) -> None:
     service = await pulled(serve)
     await service.submit(kind="resize")
-    lease = await lend_one(service, lease=3600)
+    lease = await lease_one(service, lease=3600)
     lost = await service.submit(kind="crop")
-    await lease_out(service, "crop", lease=10)
+    await lease_jobs(service, "crop", lease=10)
     await service.node.stop()
 
     after = await serve(store=service.store)
-    finished = await say(after, lease, "finish")
+    finished = await report(after, lease, "finish")
     waiting = await after.until(lost["id"], "scheduled")
 
     assert (finished.status, finished.json["state"]) == (200, "succeeded")
@@ -494,7 +494,7 @@ async def test_past_lease_requests_leak_no_memory(serve: Serve) -> None:
     service = await pulled(serve)
 
     for number in range(50):
-        await lease_out(service, queues=[f"queue-{number}"])
+        await lease_jobs(service, queues=[f"queue-{number}"])
         await asyncio.sleep(1)
 
     assert len(service.node.engine.pollers._polled_at) <= 11

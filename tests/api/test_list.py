@@ -15,14 +15,14 @@ from tests.support.served import Served
 
 
 async def keys(service: Served, query: str = "") -> list[str]:
-    """The keys of the jobs that are listed, in order."""
+    """Return the keys of the listed jobs, in order."""
     answer = await service.get(f"/v1/jobs{query}")
     assert answer.status == 200, answer.body
     return [job["key"] for job in answer.json["jobs"]]
 
 
 async def fill(service: Served) -> None:
-    """Five jobs: `later` is the newest and the last due."""
+    """Submit five jobs. `later` is the newest and the last due."""
     await service.submit(key="soon", delay=100, queue="a", labels={"tenant": "1", "env": "x"})
     await service.submit(key="late", delay=300, queue="b", labels={"tenant": "2"}, priority=7)
     await service.submit(key="mid", delay=200, queue="a", kind="http", params={"url": "http://x.example"})

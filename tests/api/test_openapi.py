@@ -1,4 +1,4 @@
-"""The OpenAPI document: valid in itself and true. (Each answer of each test of the API is held against it as well.)"""
+"""The OpenAPI document is valid and true. Every API test also checks its responses against it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators ask, and what every request gets: an id, an answer in one form, and no traceback."""
+"""Routes for operators, and the form of every response: an id, problems, no traceback."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ JOB = {"kind": "echo", "delay": 1_000}
 
 
 class BrokenHandler(FakeRunner):
-    """Has a bug where params are checked."""
+    """A kind with a bug in its check of params."""
 
     def check(self, params: bytes) -> None:
         raise RuntimeError("secret of the inside")

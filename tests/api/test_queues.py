@@ -1,4 +1,4 @@
-"""Queues: seen, set, paused, purged and dropped, and what of that survives a restart."""
+"""Queues: read, set, paused, purged and dropped, also across a restart."""
 
 from __future__ import annotations
 
@@ -280,8 +280,8 @@ async def test_pause_resume_and_purge_are_logged(service: Served, caplog: pytest
     for call in ("pause", "resume", "purge"):
         await service.post(f"/v1/queues/mail/{call}")
 
-    told = [(record.levelname, record.getMessage(), record.__dict__["fields"]) for record in caplog.records]
-    assert told == [
+    logged = [(record.levelname, record.getMessage(), record.__dict__["fields"]) for record in caplog.records]
+    assert logged == [
         ("INFO", "queue_paused", {"queue": "mail"}),
         ("INFO", "queue_resumed", {"queue": "mail"}),
         ("INFO", "queue_purged", {"queue": "mail", "cancelled": 700}),
@@ -332,7 +332,7 @@ async def test_settings_are_refused_if_they_cannot_be_stored(service: Served) ->
 
 
 async def test_setting_that_is_read_again_does_not_undo_a_newer_one(service: Served) -> None:
-    """A failed write left a doubt; while the store is asked, another write comes through."""
+    """A failed write has an unknown result. Another write succeeds while the store is read again."""
     await service.put("/v1/queues/mail", {"concurrency": 1})
     answer = service.store.hold_answer("overrides")
     reading = asyncio.create_task(service.node.engine.overrides.reload("mail"))
@@ -346,14 +346,14 @@ async def test_setting_that_is_read_again_does_not_undo_a_newer_one(service: Ser
 
 
 async def test_many_queues_are_counted_together(service: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each by itself would go over the groups of all: minutes for ten thousand."""
+    """Counting each queue alone would scan the groups of all queues each time."""
     for name in ("mail", "print", "resize"):
         await service.submit(queue=name, delay=9)
-    counts, asked = service.node.engine.store.counts, 0
+    counts, calls = service.node.engine.store.counts, 0
 
     def counted() -> Mapping[Group, int]:
-        nonlocal asked
-        asked += 1
+        nonlocal calls
+        calls += 1
         return counts()
 
     monkeypatch.setattr(service.node.engine.store, "counts", counted)
@@ -361,4 +361,4 @@ async def test_many_queues_are_counted_together(service: Served, monkeypatch: py
     queues = (await service.get("/v1/queues")).json["queues"]
 
     assert [queue["counts"]["scheduled"] for queue in queues] == [1, 1, 1]
-    assert asked == 1
+    assert calls == 1

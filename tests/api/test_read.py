@@ -1,4 +1,4 @@
-"""GET /v1/jobs/{id}: read, know the version, wait for the end or for a change."""
+"""GET /v1/jobs/{id}: reads, known versions, waits for the end or for a change."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.served import Serve, Served
 
 
 class Stopwatch:
-    """Seconds of the service's clock since it was made."""
+    """Measures seconds on the service's clock."""
 
     def __init__(self, service: Served) -> None:
         self._service = service
@@ -135,13 +135,13 @@ async def test_wait_for_a_final_job_takes_no_time(service: Served) -> None:
     assert watch.seconds < 0.1
 
 
-@pytest.mark.parametrize("asked", ["300", "5m", "PT5M", "1e3"])
-async def test_wait_is_capped(serve: Serve, asked: str) -> None:
+@pytest.mark.parametrize("wait", ["300", "5m", "PT5M", "1e3"])
+async def test_wait_is_capped(serve: Serve, wait: str) -> None:
     service = await serve(limits=LimitsSection(max_wait=20.0))
     job = await service.submit(delay=500)
     watch = Stopwatch(service)
 
-    assert (await service.get(f"/v1/jobs/{job['id']}?wait={asked}")).status == 200
+    assert (await service.get(f"/v1/jobs/{job['id']}?wait={wait}")).status == 200
 
     assert watch.seconds == pytest.approx(20, abs=0.1)
 

@@ -1,4 +1,4 @@
-"""PATCH, cancel, run, retry, DELETE: what each does in each state, and that a version mismatch goes before all."""
+"""PATCH, cancel, run, retry, DELETE: the effect in each state. The version is checked first."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ TAKEN = {
 }
 
 
-async def step(service: Served, name: str, id: str, json: Any = None, **asked: Any) -> Answer:
+async def step(service: Served, name: str, id: str, json: Any = None, **options: Any) -> Answer:
     method, path = STEPS[name]
     body = {} if name == "patch" and json is None else json
-    return await service.call(method, f"/v1/jobs/{id}{path}", body, **asked)
+    return await service.call(method, f"/v1/jobs/{id}{path}", body, **options)
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -59,9 +59,9 @@ async def test_refused_step_names_the_allowed_ones(service: Served, state: str) 
     refused = next(name for name in STEPS if (name, state) not in TAKEN)
     taken = [name for name in STEPS if (name, state) in TAKEN and (name, state) != ("cancel", "cancelled")]
 
-    told = (await step(service, refused, job["id"])).json["detail"].partition("; ")[2].lower()
+    remedy = (await step(service, refused, job["id"])).json["detail"].partition("; ")[2].lower()
 
-    assert [name for name in STEPS if name in told] == taken
+    assert [name for name in STEPS if name in remedy] == taken
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -120,7 +120,7 @@ async def test_every_change_counts_the_version_and_tags_the_answer(service: Serv
 
     assert [answer.json["version"] for answer in answers] == [2, 3, 4]
     assert [answer.headers["ETag"] for answer in answers] == ['"2"', '"3"', '"4"']
-    assert (await service.until(job["id"], "succeeded"))["version"] == 6  # with its start and its end
+    assert (await service.until(job["id"], "succeeded"))["version"] == 6  # including its start and its end
 
 
 # cancel

@@ -1,4 +1,4 @@
-"""POST /v1/jobs/batch as NDJSON: each line for itself, answered in order as it reaches the disk."""
+"""POST /v1/jobs/batch as NDJSON: independent lines, answered in order as they reach the disk."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HEAD = (
 
 
 async def connect_deaf(service: Served) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection of which the system keeps little that is not read."""
+    """Connect with a small receive buffer."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8_192)
     client.setblocking(False)
@@ -39,8 +39,8 @@ def chunk(text: bytes) -> bytes:
     return f"{len(text):x}\r\n".encode() + text + b"\r\n"
 
 
-def told(lines: list[dict[str, Any]]) -> list[Any]:
-    """The lines in short: True, False for created, or the code of the problem."""
+def outcomes(lines: list[dict[str, Any]]) -> list[Any]:
+    """Return `created` of each line, or the code of its problem."""
     return [line["problem"]["code"] if "problem" in line else line["created"] for line in lines]
 
 
@@ -53,14 +53,14 @@ async def test_each_line_is_answered_in_order(service: Served) -> None:
 
     jobs = [await service.job(line["id"]) for line in answer.lines]
     assert (answer.status, answer.headers["Content-Type"]) == (200, NDJSON)
-    assert told(answer.lines) == [True] * 3
+    assert outcomes(answer.lines) == [True] * 3
     assert [job["priority"] for job in jobs] == [3, 1, 2]
 
 
 async def test_bad_line_is_a_problem_of_that_line_only(service: Served) -> None:
     answer = await service.stream(JOB, b"{", {"kind": "nope"}, b"[]", {**JOB, "priority": 999}, JOB, b"\xff")
 
-    assert told(answer.lines) == [True, "malformed_json", "invalid", "invalid", "invalid", True, "malformed_json"]
+    assert outcomes(answer.lines) == [True, "malformed_json", "invalid", "invalid", "invalid", True, "malformed_json"]
     assert answer.lines[4]["problem"]["errors"][0]["pointer"] == "/priority"
     assert answer.lines[4]["problem"]["request_id"] == answer.headers["X-Request-Id"]
     assert await stored(service) == 2
@@ -80,13 +80,13 @@ async def test_blank_lines_are_ignored_and_the_last_line_needs_no_newline(servic
     with_end = await service.stream(b"", JOB, b"  ", b"\r", JOB, b"\t", b"", b"")
     without_end = await service.stream(JOB, JOB)
 
-    assert (told(with_end.lines), told(without_end.lines)) == ([True, True], [True, True])
+    assert (outcomes(with_end.lines), outcomes(without_end.lines)) == ([True, True], [True, True])
 
 
 async def test_lines_may_end_with_crlf(service: Served) -> None:
     answer = await service.post("/v1/jobs/batch", data=LINE + b"\r\n" + LINE + b"\r\n", type=NDJSON)
 
-    assert told(answer.lines) == [True, True]
+    assert outcomes(answer.lines) == [True, True]
 
 
 @pytest.mark.parametrize("body", [b"", b"\n", b"\n\n  \n"])
@@ -106,7 +106,7 @@ async def test_overlong_line_is_a_problem_of_that_line_only(serve: Serve, length
         await service.stream(JOB, b"x" * length),
     ]
 
-    assert [told(answer.lines) for answer in answers] == [
+    assert [outcomes(answer.lines) for answer in answers] == [
         [True, "too_large", True],
         ["too_large", True],
         [True, "too_large"],
@@ -118,7 +118,7 @@ async def test_line_at_the_bound_is_accepted(serve: Serve) -> None:
 
     answer = await service.stream(LINE + b" " * (100 - len(LINE)), LINE + b" " * (101 - len(LINE)))
 
-    assert told(answer.lines) == [True, "too_large"]
+    assert outcomes(answer.lines) == [True, "too_large"]
 
 
 async def test_held_key_is_a_problem_of_that_line_only(service: Served) -> None:
@@ -127,7 +127,7 @@ async def test_held_key_is_a_problem_of_that_line_only(service: Served) -> None:
 
     answer = await service.stream(*[{**JOB, "key": "k", "on_conflict": way} for way in ways], {**JOB, "key": "l"})
 
-    assert told(answer.lines) == [False, "key_taken", False, False, True]
+    assert outcomes(answer.lines) == [False, "key_taken", False, False, True]
     assert answer.lines[1]["problem"]["job"]["id"] == holder["id"]
 
 
@@ -136,7 +136,7 @@ async def test_stream_accepts_more_lines_than_a_batch(serve: Serve) -> None:
 
     answer = await service.stream(*[JOB] * 2_500)
 
-    assert told(answer.lines) == [True] * 2_500
+    assert outcomes(answer.lines) == [True] * 2_500
     assert len({line["id"] for line in answer.lines}) == 2_500
 
 
@@ -148,7 +148,7 @@ async def test_problems_of_a_long_stream_are_in_order(service: Served) -> None:
 
     expected = ["invalid" if number in bad else True for number in range(2_500) if number != 700]
     ids = [line["id"] for line in answer.lines if "id" in line]
-    assert told(answer.lines) == expected
+    assert outcomes(answer.lines) == expected
     assert ids == sorted(set(ids))
 
 
@@ -220,7 +220,7 @@ async def test_disk_that_fills_in_mid_stream_gives_problems_for_the_rest(service
 
     answer = await service.post("/v1/jobs/batch", data=lines(), type=NDJSON)
 
-    assert told(answer.lines) == [True, True, "storage_full", "invalid", "storage_full", True]
+    assert outcomes(answer.lines) == [True, True, "storage_full", "invalid", "storage_full", True]
     assert await stored(service) == 3
 
 
@@ -233,7 +233,7 @@ async def test_drain_in_mid_stream_gives_problems_for_the_rest(service: Served) 
 
     answer = await service.post("/v1/jobs/batch", data=lines(), type=NDJSON)
 
-    assert told(answer.lines) == [True, "draining", "draining"]
+    assert outcomes(answer.lines) == [True, "draining", "draining"]
 
 
 async def test_unexpected_error_ends_the_stream_with_a_problem_and_is_logged(
@@ -307,7 +307,7 @@ async def test_full_queue_accepts_as_many_jobs_as_fit(serve: Serve) -> None:
 
     answer = await service.stream(small, JOB, {**small, "key": "k"}, small, JOB, {**small, "key": "k"}, small)
 
-    assert told(answer.lines) == [True, True, True, "backlog_full", True, "key_taken", "backlog_full"]
+    assert outcomes(answer.lines) == [True, True, True, "backlog_full", True, "key_taken", "backlog_full"]
 
 
 async def test_stream_refuses_an_idempotency_key(service: Served) -> None:

@@ -1,4 +1,4 @@
-"""POST /v1/jobs: what is taken, as what it comes back, and what is refused with which words."""
+"""POST /v1/jobs: accepted values and their form in the response, refused values and their error texts."""
 
 from __future__ import annotations
 

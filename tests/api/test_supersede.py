@@ -1,4 +1,4 @@
-"""A submit whose key a running job holds: a new job takes the key, the running one ends and is not tried again."""
+"""A submit whose key a running job holds: a new job takes over the key, and the running one is not retried."""
 
 from __future__ import annotations
 
@@ -174,14 +174,14 @@ async def test_superseded_job_that_a_drain_releases_is_cancelled(serve: Serve) -
 
 
 async def lease_out(serve: Serve, **fields: Any) -> tuple[Served, dict[str, Any]]:
-    """A lease of the job that holds the key `k`."""
+    """Return a service and a lease of the job that holds the key `k`."""
     service = await serve(declared={"resize": KindSettings(pull=True)})
     await service.submit(kind="resize", key="k", retry={"max_attempts": 5, "delay": 1}, **fields)
     (lease,) = (await service.post("/v1/leases", {"kinds": ["resize"], "wait": 5, "lease": 30})).json["leases"]
     return service, lease
 
 
-async def say(service: Served, lease: dict[str, Any], answer: str, json: Any = None) -> Answer:
+async def report(service: Served, lease: dict[str, Any], answer: str, json: Any = None) -> Answer:
     return await service.post(f"/v1/leases/{lease['token']}/{answer}", json)
 
 
@@ -200,7 +200,7 @@ async def test_outcome_of_a_lease_ends_its_superseded_job(
     service, lease = await lease_out(serve)
     newer = await take_over(service)
 
-    first, second = await say(service, lease, answer, body), await say(service, lease, answer, body)
+    first, second = await report(service, lease, answer, body), await report(service, lease, answer, body)
 
     job = first.json
     assert (first.status, job["state"], job["key"], job["attempt"]) == (200, state, None, attempt)
@@ -214,12 +214,12 @@ async def test_superseded_job_whose_lease_runs_out_is_cancelled(serve: Serve) ->
     service, lease = await lease_out(serve)
     await take_over(service)
 
-    assert (await say(service, lease, "extend", {"lease": 40})).json["cancel_requested"] is False
+    assert (await report(service, lease, "extend", {"lease": 40})).json["cancel_requested"] is False
     job = await service.until(lease["job"]["id"], "cancelled")
 
     assert (job["error"]["type"], job["error"]["retryable"]) == (SUPERSEDED, False)
     assert job["attempts"][-1]["outcome"] == "lost"
-    assert (await say(service, lease, "finish")).code == "lease_lost"
+    assert (await report(service, lease, "finish")).code == "lease_lost"
     assert service.node.metrics.finished.values["resize", "cancelled"] == 1
 
 
@@ -228,7 +228,7 @@ async def test_cancel_of_a_leased_job_that_is_superseded_stays_a_cancel(serve: S
     await service.post(f"/v1/jobs/{lease['job']['id']}/cancel", {"reason": "paid"})
     await take_over(service)
 
-    job = (await say(service, lease, "release")).json
+    job = (await report(service, lease, "release")).json
 
     assert (job["state"], job["error"]["message"]) == ("cancelled", "paid")
 
@@ -254,7 +254,7 @@ async def test_retry_of_a_superseded_job_runs_it_again_without_the_key(serve: Se
 async def test_superseded_job_that_has_ended_is_deleted_like_any_other(serve: Serve) -> None:
     service, lease = await lease_out(serve)
     newer = await take_over(service)
-    await say(service, lease, "release")
+    await report(service, lease, "release")
 
     assert (await service.delete(f"/v1/jobs/{lease['job']['id']}")).status == 204
     assert [job["id"] for job in (await service.get("/v1/jobs")).json["jobs"]] == [newer["id"]]
@@ -285,7 +285,7 @@ async def test_log_names_both_jobs_and_says_why_a_failure_was_the_last(
 
 
 async def test_endless_job_is_superseded_repeatedly(serve: Serve) -> None:
-    """A debounce of a job that takes longer than the pause between its events."""
+    """A debounced job that takes longer than the interval between its events."""
     handler = FakeRunner(for_ever)
     service = await serve(kinds={"work": handler})
     for _ in range(5):

@@ -1,4 +1,4 @@
-"""Takeovers of a key as others see them: as a line of a batch or a stream, repeated, or in a queue without room."""
+"""Takeovers of a key in batches, in streams, by repeated submits, and in full queues."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_repeated_submit_takes_over_once(service: Served, path: str) -> No
 
 
 async def full(serve: Serve, overflow: str) -> tuple[Served, dict[str, Any], dict[str, Any]]:
-    """A queue that takes two waiting jobs and has them, of which the second one to come runs."""
+    """Return a service whose queue is full with two waiting jobs, the second of them running."""
     settings = QueueSettings.model_validate({"max_backlog": 2, "overflow": overflow})
     service = await serve(queues={"default": settings})
     holder = await begin(service)

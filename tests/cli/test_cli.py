@@ -1,4 +1,4 @@
-"""The commands, and the exit codes by which others know how they went."""
+"""The commands and their exit codes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from erelong.settings.sections import Config
 
 @pytest.fixture(autouse=True)
 def _no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder without config.toml, and the log as it is: in an environment without ours."""
+    """Run in a folder without config.toml, with the log unchanged and no environment variables of erelong."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("erelong.telemetry.log.setup", lambda *_: None)
 
@@ -34,7 +34,7 @@ Served = list[tuple[Config, Sequence[Path]]]
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> Served:
-    """What `serve` was called with; it returns at once."""
+    """The arguments of `serve`, which returns at once."""
     calls: Served = []
 
     def serve(config: Config, folders: Sequence[Path], _: object) -> int:
@@ -59,7 +59,7 @@ def test_serve_runs_the_service_with_the_settings(served: Served, tmp_path: Path
 
 
 def test_options_override_the_settings(served: Served, tmp_path: Path) -> None:
-    settings = tmp_path / "elsewhere" / "my.toml"
+    settings = tmp_path / "other" / "my.toml"
     settings.parent.mkdir()
     settings.write_text('[server]\nport = 1234\nhost = "::1"\n')
 
@@ -92,8 +92,8 @@ def test_variable_with_a_missing_underscore_is_a_warning(
 
     assert run([command]) == 0
 
-    told = [(record.getMessage(), record.__dict__["fields"]) for record in caplog.records]
-    assert told == [("variable_ignored", {"variable": "ERELONG_SERVER_PORT", "write": "ERELONG_SERVER__PORT"})]
+    logged = [(record.getMessage(), record.__dict__["fields"]) for record in caplog.records]
+    assert logged == [("variable_ignored", {"variable": "ERELONG_SERVER_PORT", "write": "ERELONG_SERVER__PORT"})]
 
 
 # check-config
@@ -109,9 +109,9 @@ def test_every_problem_of_invalid_settings_is_reported(tmp_path: Path, capsys: p
 
     assert run(["check-config", "--config", "bad.toml"]) == 78
 
-    told = capsys.readouterr().err
-    assert "server.port = 70000" in told
-    assert "did you mean concurrency?" in told
+    errors = capsys.readouterr().err
+    assert "server.port = 70000" in errors
+    assert "did you mean concurrency?" in errors
 
 
 def test_missing_settings_file_is_a_problem(capsys: pytest.CaptureFixture[str]) -> None:
@@ -135,9 +135,9 @@ def test_open_listener_without_keys_is_a_problem(capsys: pytest.CaptureFixture[s
 
 
 def test_new_key_prints_a_key_and_matching_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = "new-key --name mail-app --scopes submit,read --queues mail,sms --rate 0.5"
+    line = "new-key --name mail-app --scopes submit,read --queues mail,sms --rate 0.5"
 
-    assert run(asked.split()) == 0
+    assert run(line.split()) == 0
 
     printed = capsys.readouterr().out
     (key,) = re.findall(r"^erl_[0-9a-f]{12}_[A-Za-z0-9_-]{43}$", printed, re.MULTILINE)
@@ -207,7 +207,7 @@ def test_open_listener_with_a_key_is_valid(tmp_path: Path, capsys: pytest.Captur
 
 @contextmanager
 def answering(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[int]:
-    """A server that answers one request; the port it listens on."""
+    """Run a server for one request; yield its port."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -264,7 +264,7 @@ def test_closed_port_is_not_alive(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no response from 127.0.0.1 port" in capsys.readouterr().err
 
 
-# the line itself
+# the command line
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What the programs of the guide run against: services that are gone when the test is over."""
+"""Services for the programs of the guide, stopped after each test."""
 
 from __future__ import annotations
 

@@ -13,10 +13,10 @@ from tests.support import ROOT
 FENCE: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 README: Final = "README.md"
 SECRET: Final = f"whsec_{b64encode(bytes(32)).decode()}"
-"""Stands for the secret that a page leaves out."""
+"""Replaces the secret that a page leaves out."""
 EVERY: Final = [README, *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
 GUIDE: Final = [page for page in EVERY if not page.startswith(("docs/recipes/", "docs/moving"))]
-"""The pages whose blocks are run here: recipes have tests of their own."""
+"""The pages whose blocks run here. Recipes have their own tests."""
 
 
 class Block(NamedTuple):
@@ -29,7 +29,7 @@ class Block(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Where it is, and how it begins."""
+        """Its page and its first words."""
         return f"{self.page}: {self.text.splitlines()[0]}"
 
 

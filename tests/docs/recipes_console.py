@@ -58,7 +58,7 @@ class Console:
         self._background: list[subprocess.Popen[bytes]] = []
 
     def replace(self, shown: str, real: str) -> None:
-        """Let an address of the page stand for another one."""
+        """Replace an address of the page by a real one."""
         self._replaced[shown] = real
 
     def address(self, shown: str) -> str:

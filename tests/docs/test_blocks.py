@@ -1,4 +1,4 @@
-"""Every code block of README and the guide is checked by the program that reads its language, as far as that can be."""
+"""Each code block of README and the guide is checked by a program of its language, as far as possible."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RUN_BY = {
     "docs/webhooks.md": "tests/handlers/http/test_signing",
     "docs/workers.md": "test_programs",
 }
-"""Where the Python of a page is run."""
+"""The test that runs the Python of a page."""
 
 
 Problems = Iterator[str]
@@ -193,7 +193,7 @@ def test_block_is_valid(block: Block, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", sorted(RUN_BY))
-def test_python_of_a_page_is_run_by_a_test(page: str) -> None:
+def test_page_has_one_python_block(page: str) -> None:
     assert len([block for block in blocks("python") if block.page == page]) == 1
 
 
@@ -207,7 +207,7 @@ def test_commands_in_the_text_are_valid(page: str) -> None:
 
 
 def test_every_code_block_is_fenced() -> None:
-    """An indented block would be run by nobody."""
+    """No test would run an indented block."""
     indented = [block.page for block in blocks() if re.search(r"\n\n {4}\S", prose(block.page))]
 
     assert indented == []

@@ -1,4 +1,4 @@
-"""The console lines of README and the guide, pasted into a service: each page shows the answer that it gets."""
+"""The console lines of README and the guide, pasted into a service: each page shows the real output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAGES = sorted({block.page for block in blocks("console")})
 
 
 class Line(NamedTuple):
-    """A command of a page, and the answer shown under it."""
+    """A command of a page, and the output shown under it."""
 
     command: str
     shown: str
@@ -39,7 +39,7 @@ def _parted(part: str) -> tuple[str, str, str]:
 
 
 async def run(service: Served, command: str) -> Answer:
-    """Do what curl would do."""
+    """Send the request that curl would send."""
     words = shlex.split(command.replace("\\\n", " "))
     data: str | None = None
     if words[0] == "printf":
@@ -72,7 +72,7 @@ async def run(service: Served, command: str) -> Answer:
 
 @pytest.fixture
 def config(page: str) -> Config:
-    """The settings that the page shows."""
+    """Return the settings that the page shows."""
     return Config.model_validate(merged(page))
 
 
@@ -81,7 +81,7 @@ async def test_pasted_lines_return_the_output_of_the_page(page: str, config: Con
     pull = {name: kind for name, kind in config.kinds.items() if kind.pull}
     key = new_key()
     keys = {name: shown.model_copy(update={"sha256": fingerprint_of(key)}) for name, shown in config.auth.keys.items()}
-    auth = AuthSection(keys=keys, allow_anonymous=True)  # for the document that judges the answers
+    auth = AuthSection(keys=keys, allow_anonymous=True)  # the contract check reads the document without a key
     service = await serve(declared=pull, queues=config.queues, webhooks=config.webhooks, auth=auth)
     known: dict[str, str] = {}
 

@@ -74,7 +74,7 @@ def test_kind_of_readme_runs(make_service: MakeService, tmp_path: Path) -> None:
 
 @pytest.fixture
 def kinds(make_service: MakeService, tmp_path: Path) -> ServiceProcess:
-    """A service with the kinds of docs/kinds.md; a script stands for pg_dump."""
+    """A service with the kinds of docs/kinds.md; a script replaces pg_dump."""
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "pg_dump").write_text(PG_DUMP)
@@ -134,7 +134,7 @@ def test_worker_of_the_guide_works(worker: ServiceProcess) -> None:
 
 
 def erelong(line: str, folder: Path, *options: str) -> str:
-    """Run a line of a page; the folder stands for its folders."""
+    """Run a line of a page; the folder replaces its folders."""
     words = [word.replace("/backups", str(folder)) for word in shlex.split(line, comments=True)]
     assert words[0] == "erelong"
     command = [sys.executable, "-m", "app", *words[1:], *options]

@@ -1,4 +1,4 @@
-"""What the metrics page reads off the parts: at once where they know it, asked of the store where they do not."""
+"""Gauges of the metrics page, read from memory or from the store."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_age_of_the_oldest_due_job_needs_no_store_without_priorities(clock
 async def test_page_is_written_without_ages_when_the_store_does_not_answer(clock: VirtualClock, trouble: str) -> None:
     async with Engine(clock=clock) as engine:
         await engine.node.services.queues.pause("default", True)
-        await engine.submit(priority=1)  # or the store would not be asked
+        await engine.submit(priority=1)  # otherwise the store would not be read
         await asyncio.sleep(1)
         if trouble == "broken":
             engine.store.broken["list"] = StoreUnavailable("not now")

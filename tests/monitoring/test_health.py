@@ -1,4 +1,4 @@
-"""What `/readyz` tells: each part is ok, or says what ails it and what to do."""
+"""`/readyz`: each part is ok, or reports its failure and the remedy."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_failing_laps_are_reported_until_one_succeeds(clock: VirtualClock)
 
 
 async def test_full_disk_after_a_crash_is_not_a_failure_of_laps(clock: VirtualClock) -> None:
-    """A service that is started on a full disk after a crash is ready: for reads."""
+    """A service that starts on a full disk after a crash is ready for reads."""
     store = FaultyStore()
     (lost,) = await put(store, make_running(now=clock.now()))
     store.fill_disk()
@@ -107,10 +107,10 @@ async def test_hanging_commit_is_reported(clock: VirtualClock, monkeypatch: pyte
         ticks[0] += 4.9
         assert engine.node.health.checks()["store"] == "ok"
         ticks[0] += 4.1
-        told = engine.node.health.checks()["store"]
+        status = engine.node.health.checks()["store"]
         engine.node.metrics.commits.end(1)
 
-        assert told.startswith("a commit has been running for 9 s: check the disk")
+        assert status.startswith("a commit has been running for 9 s: check the disk")
         assert engine.node.health.checks()["store"] == "ok"
 
 
@@ -128,7 +128,7 @@ async def test_step_of_the_clock_is_shown_for_a_while(clock: VirtualClock, step:
     async with Engine(clock=clock) as engine:
         await asyncio.sleep(5)
         clock.step(step)
-        await asyncio.sleep(6)  # it is noticed within the first of these
+        await asyncio.sleep(6)  # it is noticed within the first second
         shown = engine.node.health.checks()["clock"]
         await asyncio.sleep(600)
 

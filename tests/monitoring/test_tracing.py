@@ -1,4 +1,4 @@
-"""Traces: a span for each request and each attempt, linked; nothing at all where no endpoint is configured."""
+"""Traces: a span for each request and each attempt, linked. Without an endpoint there is none."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Traced:
         self.handler = FakeRunner()
         self.service = Served(clock=clock, kinds={"work": self.handler}, tracing=self.tracing)
 
-    async def run(self, **asked: object) -> dict[str, object]:
-        job = await self.service.submit(kind="work", retry=ONCE, **asked)
+    async def run(self, **fields: object) -> dict[str, object]:
+        job = await self.service.submit(kind="work", retry=ONCE, **fields)
         return await self.service.until(job["id"], "succeeded", "failed")
 
     def spans(self, name: str) -> list[ReadableSpan]:
@@ -104,10 +104,12 @@ async def test_attempt_has_its_own_trace_linked_to_the_submit(traced: Traced) ->
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "description"),
     [(RuntimeError("canary"), "RuntimeError"), (AttemptFailed("http_status", "canary"), "http_status")],
 )
-async def test_failed_attempt_is_an_error_without_its_message(traced: Traced, error: Exception, told: str) -> None:
+async def test_failed_attempt_is_an_error_without_its_message(
+    traced: Traced, error: Exception, description: str
+) -> None:
     async def fail(_: Attempt) -> None:
         raise error
 
@@ -116,7 +118,7 @@ async def test_failed_attempt_is_an_error_without_its_message(traced: Traced, er
 
     span = traced.span("run work")
     assert job["state"] == "failed"
-    assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, told)
+    assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, description)
     assert "canary" not in span.to_json()
 
 
@@ -148,7 +150,7 @@ async def test_probes_and_client_errors_are_not_span_errors(traced: Traced) -> N
     assert (span.name, span.status.status_code) == ("GET /v1/jobs/{id}", StatusCode.UNSET)
 
 
-# whether there are any
+# configuration
 
 
 @pytest.mark.parametrize("env", [{}, {"OTEL_EXPORTER_OTLP_ENDPOINT": ""}, ENDPOINT | {"OTEL_SDK_DISABLED": "true"}])

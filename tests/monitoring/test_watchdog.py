@@ -1,4 +1,4 @@
-"""The watchdog names who keeps the loop from turning, while it does, and says when that is over."""
+"""The watchdog logs the code that blocks the loop while it does, and the end of the block."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JOB = make_running(kind="slow", queue="q")._replace(attempt=2)
 pytestmark = pytest.mark.real_loop("asyncio", "uvloop")
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, dict[str, Any]]]:
+def events(caplog: pytest.LogCaptureFixture) -> list[tuple[str, dict[str, Any]]]:
     records = [record for record in caplog.records if record.levelno >= logging.WARNING]
     return [(record.getMessage(), record.__dict__["fields"]) for record in records]
 
@@ -43,7 +43,7 @@ async def test_blocking_attempt_is_logged_with_its_stack_and_duration(caplog: py
         await asyncio.sleep(0.02)
         state = watchdog.state()
 
-    (blocked, about), (over, after) = told(caplog)
+    (blocked, about), (over, after) = events(caplog)
     assert (blocked, over) == ("loop_blocked", "loop_recovered")
     named = {"task": "worker-1", "job": JOB.id, "kind": "slow", "queue": "q", "attempt": 2}
     assert about.items() >= named.items()
@@ -72,7 +72,7 @@ async def test_task_of_an_attempt_is_logged_with_its_job(caplog: pytest.LogCaptu
         await asyncio.create_task(run())
         await asyncio.sleep(0.02)
 
-    assert told(caplog)[0][1]["job"] == JOB.id
+    assert events(caplog)[0][1]["job"] == JOB.id
 
 
 async def test_blocking_code_without_a_job_is_logged_with_its_stack(caplog: pytest.LogCaptureFixture) -> None:
@@ -82,7 +82,7 @@ async def test_blocking_code_without_a_job_is_logged_with_its_stack(caplog: pyte
         await asyncio.sleep(0.02)
         await asyncio.sleep(0.02)
 
-    _, about = told(caplog)[0]
+    _, about = events(caplog)[0]
     assert (about["task"], "job" in about) == (None, False)
     assert " block" in about["stack"]
 
@@ -94,7 +94,7 @@ async def test_running_loop_is_measured_and_not_logged(caplog: pytest.LogCapture
         await asyncio.sleep(0.3)
         assert watchdog.state() == "ok"
 
-    assert told(caplog) == []
+    assert events(caplog) == []
     assert b"erelong_loop_lag_seconds_count 0.0" not in metrics.page()
     assert metrics.blocks.values[()] == 0
 
@@ -144,7 +144,7 @@ async def test_end_during_a_check_is_not_reported_as_a_blocked_loop(caplog: pyte
         watchdog._is_closed.wait = wait_for_the_end  # type: ignore[method-assign, assignment]  # the end comes in between
         await asyncio.sleep(0.2)
 
-    assert told(caplog) == []
+    assert events(caplog) == []
     assert time.monotonic() - began_at < 0.5
 
 
@@ -163,7 +163,7 @@ async def test_watchdog_continues_after_it_fails_to_read_other_threads(
         await asyncio.sleep(0.02)
 
     assert "look for loop_blocked" in failed
-    assert [event for event, _ in told(caplog)] == ["watchdog_failed", "loop_blocked", "loop_recovered"]
+    assert [event for event, _ in events(caplog)] == ["watchdog_failed", "loop_blocked", "loop_recovered"]
     assert metrics.laps_failed.values == {("watchdog",): 1}
     assert metrics.blocks.values[()] == 2
 

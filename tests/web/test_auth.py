@@ -1,4 +1,4 @@
-"""Who may ask what: every route for every sort of key, and nothing learnt or done by those who may not."""
+"""Authorization of every route for every sort of key. Refused callers learn and change nothing."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ JOB = {"kind": "echo", "queue": "mail", "delay": 1_000}
 
 
 class Decision(NamedTuple):
-    """What a route asks for: the scope (None: no key), and what a key of another queue meets instead of `gives`."""
+    """The scope that a route needs (None: no key), and the response to a key of another queue instead of `gives`."""
 
     scope: Scope | None
     gives: int = 200
-    elsewhere: tuple[int, str] | None = None  # None: the same, and nothing of other queues in it
+    foreign: tuple[int, str] | None = None  # None: the same response without other queues
     body: Any = None
     state: str = "scheduled"
 
@@ -65,7 +65,7 @@ CLOSED_METRICS = Decision(READ, 200, REFUSED)
 
 @pytest.fixture
 async def keyed(serve: Serve) -> Keyed:
-    """A service with a key for all (root), of two queues (mail, other), and for each scope (read, no-read, …)."""
+    """A service with keys for everything (root), two queues (mail, other), and each scope (read, no-read, …)."""
     keys = Keys().add("root").add("mail", queues=["mail"]).add("other", queues=["other"])
     for scope in Scope:
         keys.add(scope, scope, queues=["mail"]).add(f"no-{scope}", *(other for other in Scope if other is not scope))
@@ -73,7 +73,7 @@ async def keyed(serve: Serve) -> Keyed:
 
 
 class World(NamedTuple):
-    """A job of the queue mail, and the path of a route filled with what leads to it."""
+    """A job of the queue mail, and the path of a route filled with its names."""
 
     id: str
     path: str
@@ -100,7 +100,7 @@ async def make_world(keyed: Keyed, name: str, decision: Decision) -> World:
 
 
 async def state_of(keyed: Keyed, world: World) -> Any:
-    """All that a request could have changed."""
+    """Return everything that a request could have changed."""
     with keyed.using("root") as service:
         queue = (await service.get("/v1/queues/mail")).json
         del queue["oldest_due_age"]
@@ -110,7 +110,7 @@ async def state_of(keyed: Keyed, world: World) -> Any:
 
 
 def wrong_headers(keyed: Keyed) -> Iterator[str]:
-    """What is no key, and what is nearly one."""
+    """Yield headers with invalid keys, some of them close to a valid one."""
     root = keyed.keys.texts["root"]
     yield from ("", "Bearer", "Bearer ", "Basic cm9vdDpyb290", f"Basic {root}", root, f"Bearer {new_key()}", "Bearer x")
     yield from (
@@ -145,13 +145,13 @@ async def assert_decided(keyed: Keyed, name: str, decision: Decision) -> None:
 
     with keyed.using("other"):
         answer = await world.ask(keyed)
-        if decision.elsewhere is None:
+        if decision.foreign is None:
             assert answer.status == decision.gives
             assert b'"mail"' not in answer.body
         elif world.method == "HEAD":
-            assert answer.status == decision.elsewhere[0]
+            assert answer.status == decision.foreign[0]
         else:
-            assert (answer.status, answer.code) == decision.elsewhere
+            assert (answer.status, answer.code) == decision.foreign
 
     assert await state_of(keyed, world) == before
     with keyed.using(decision.scope):
@@ -159,7 +159,7 @@ async def assert_decided(keyed: Keyed, name: str, decision: Decision) -> None:
 
 
 def names(*, of: Keyed) -> set[str]:
-    """The routes that serve."""
+    """Return the names of all routes."""
     return set(of.service.node.router.routes())
 
 
@@ -202,7 +202,7 @@ async def test_metrics_can_be_closed(serve: Serve, method: str) -> None:
     await assert_decided(keyed, f"{method} /metrics", CLOSED_METRICS)
 
 
-# how a key is sent
+# the Authorization header
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "bEaReR", "Bearer "])
@@ -234,7 +234,7 @@ async def test_two_keys_live_side_by_side(serve: Serve) -> None:
             assert (await service.post("/v1/jobs", JOB)).status == 201
 
 
-# what comes first
+# order of the checks
 
 
 async def test_caller_without_a_key_learns_only_that_one_is_needed(keyed: Keyed) -> None:
@@ -304,15 +304,15 @@ async def test_allow_anonymous_admits_callers_without_a_key_and_refuses_wrong_ke
 
 
 @pytest.mark.parametrize(
-    ("name", "is_told"), [(None, False), ("read", True), ("root", True), ("no-read", False), ("other", True)]
+    ("name", "has_checks"), [(None, False), ("read", True), ("root", True), ("no-read", False), ("other", True)]
 )
 async def test_readiness_is_public_and_its_detail_needs_the_read_scope(
-    keyed: Keyed, name: str | None, is_told: bool
+    keyed: Keyed, name: str | None, has_checks: bool
 ) -> None:
     with keyed.using(name) as service:
         answer = await service.get("/readyz")
 
-    assert (answer.status, answer.json["ready"], "checks" in answer.json) == (200, True, is_told)
+    assert (answer.status, answer.json["ready"], "checks" in answer.json) == (200, True, has_checks)
 
 
 async def test_allowed_anonymous_callers_see_the_detail_of_readiness(serve: Serve) -> None:
@@ -322,7 +322,7 @@ async def test_allowed_anonymous_callers_see_the_detail_of_readiness(serve: Serv
     assert "checks" not in (await keyed.service.get("/readyz", headers={"Authorization": "Bearer x"})).json
 
 
-# how often
+# rates
 
 
 async def test_key_over_its_rate_gets_a_retry_after(serve: Serve) -> None:

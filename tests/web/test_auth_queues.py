@@ -1,4 +1,4 @@
-"""A key that is limited to queues: what is of others does not exist for it, and it can put nothing there."""
+"""Keys limited to queues: other queues do not exist for them, and they can submit nothing there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NO_QUEUES: list[dict[str, Any]] = [{}, {"queues": []}, {"queues": None}]
 
 @pytest.fixture
 async def keyed(serve: Serve) -> Keyed:
-    """Keys of all queues (root), of mail, of other, and of mail and other (both)."""
+    """A service with keys for all queues (root), for mail, for other, and for mail and other (both)."""
     keys = Keys().add("root").add("mail", queues=["mail"]).add("other", queues=["other"])
     return await serve_keyed(serve, keys.add("both", queues=["mail", "other"]))
 

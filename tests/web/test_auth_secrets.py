@@ -1,4 +1,4 @@
-"""Keys as canaries: whatever fails, and however, the secret part of none is written or shown anywhere."""
+"""Keys as canaries: no failure writes or shows the secret part of a key."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ JOB = {"kind": "echo", "delay": 1_000}
 
 
 class BrokenHandler(FakeRunner):
-    """Has a bug where params are checked."""
+    """A kind with a bug in its check of params."""
 
     def check(self, params: bytes) -> None:
         raise RuntimeError("a bug")
 
 
 def canaries(*keys: str) -> list[str]:
-    """What must not be seen: the secret parts, and the hashes."""
+    """Return the texts that must not appear: the secret parts and the hashes."""
     return [part for key in keys for part in (key[17:], fingerprint_of(key)[13:])]
 
 
@@ -172,9 +172,9 @@ def test_invalid_key_setting_is_reported_without_its_secret(
 
     assert main(["check-config"]) == 78
 
-    told = capsys.readouterr()
-    assert told.err.startswith(f"erelong: {place}")
-    assert found(told.out + told.err, key) == []
+    output = capsys.readouterr()
+    assert output.err.startswith(f"erelong: {place}")
+    assert found(output.out + output.err, key) == []
 
 
 # a real process
@@ -195,7 +195,7 @@ def test_crashing_process_writes_no_key(tmp_path: Path, monkeypatch: pytest.Monk
     assert service.wait().code == -signal.SIGABRT
 
     logged = service.log_text()
-    assert "Fatal Python error" in logged  # in pieces, between which lines of the log may come
+    assert "Fatal Python error" in logged  # in pieces, since log lines may come between
     assert found(logged, key, wrong) == []
 
 
@@ -210,7 +210,7 @@ def ask(url: str, key: str) -> int:
 
 
 def send_noise(url: str, key: str) -> None:
-    """Send what is not HTTP, with a key in it."""
+    """Send bytes with a key that are not HTTP."""
     host, _, port = url.removeprefix("http://").partition(":")
     head = f"GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}"
     for request in (

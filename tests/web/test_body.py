@@ -1,4 +1,4 @@
-"""What comes over HTTP before it is a job: encodings, types, sizes, slowness; each has its own answer."""
+"""Request bodies: encodings, types, sizes, slow clients. Each failure has its own response."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LARGE = b'{"kind":"echo","key":"' + b"x" * 1_000 + b'"}'
 
 
 async def in_parts(*parts: bytes, pause: float = 0.0) -> AsyncIterator[bytes]:
-    """A body without a Content-Length."""
+    """Yield a body without a Content-Length."""
     for part in parts:
         yield part
         await asyncio.sleep(pause)
@@ -106,7 +106,7 @@ async def test_invalid_gzip_body_is_malformed_and_not_an_internal_error(
 
 
 async def test_body_that_decompresses_faster_than_it_is_read_is_read_in_full(service: Served) -> None:
-    text = b'{"jobs": [' + JOB + b"]" + b" " * 3_000_000 + b"}"  # reading is paused meanwhile
+    text = b'{"jobs": [' + JOB + b"]" + b" " * 3_000_000 + b"}"  # large enough to pause reading
 
     answer = await service.post(
         "/v1/jobs/batch",
@@ -148,7 +148,7 @@ async def test_body_at_the_bound_is_accepted(serve: Serve) -> None:
     sized = await service.post("/v1/jobs", data=LARGE)
     chunked = await service.post("/v1/jobs", data=in_parts(LARGE[:500], LARGE[500:]), type="application/json")
 
-    assert (sized.pointers, chunked.pointers) == (["/key"], ["/key"])  # read, and then found to be too long for a key
+    assert (sized.pointers, chunked.pointers) == (["/key"], ["/key"])  # the body was read, and its key is too long
 
 
 async def test_too_large_body_is_refused_before_it_is_sent(service: Served) -> None:
@@ -240,7 +240,7 @@ async def test_stream_may_be_slow(service: Served) -> None:
 
 
 async def test_bodies_use_only_the_memory_reserved_for_them(serve: Serve) -> None:
-    """Sixteen of the largest batches may be on their way at once."""
+    """Sixteen of the largest batches may arrive at once."""
     service = await serve(limits=LimitsSection(max_body=1_000, max_batch_body=1_000))
     head = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n"
     slow = [await asyncio.open_connection("127.0.0.1", service.port) for _ in range(16)]

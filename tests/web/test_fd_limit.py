@@ -1,4 +1,4 @@
-"""The service stays below what the system lets it open, and says so once."""
+"""The service stays below the file descriptor limit, and logs it once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from erelong.web.fd_limit import RESERVED, LoopExceptionHandler, fit_to_fd_limit
 
 @pytest.fixture
 def limit() -> Iterator[None]:
-    """Whatever a test makes of the soft limit is undone."""
+    """Restore the soft limit after a test."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -1,4 +1,4 @@
-"""Web pages: those of elsewhere get nothing through the browser of somebody who reaches the service, /docs does."""
+"""Web pages: foreign pages get nothing through the browser of a user who reaches the service. /docs does."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tests.support.served import Serve, Served
 PAUSE = "/v1/queues/default/pause"
 OPEN = ("/livez", "/readyz", "/metrics", "/openapi.json", "/docs")
 FOREIGN = {
-    "a page of elsewhere": {"Origin": "https://evil.example"},
+    "a foreign page": {"Origin": "https://evil.example"},
     "a page of another port": {"Origin": "http://127.0.0.1:1"},
     "a page of the same port by another name": {"Origin": "http://localhost:{port}"},
     "a page whose name begins alike": {"Origin": "http://127.0.0.1:{port}.evil.example"},
     "a page without an origin": {"Origin": "null"},
     "an origin of nothing": {"Origin": ""},
-    "an image of elsewhere": {"Sec-Fetch-Site": "cross-site"},
+    "a foreign image": {"Sec-Fetch-Site": "cross-site"},
     "an image of another port": {"Sec-Fetch-Site": "same-site"},
     "a word nobody knows": {"Sec-Fetch-Site": "somewhere"},
-    "a page of elsewhere that says so twice": {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"},
+    "a foreign page that says so twice": {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"},
     "a page of another scheme": {"Origin": "http://127.0.0.1:{port}", "Sec-Fetch-Site": "cross-site"},
 }
 OWN = {
@@ -83,9 +83,9 @@ async def test_refused_page_gets_the_reason_and_the_remedy(service: Served) -> N
 
 
 async def test_preflight_request_is_refused(service: Served) -> None:
-    asked = {"Origin": "https://evil.example", "Access-Control-Request-Method": "PUT"}
+    headers = {"Origin": "https://evil.example", "Access-Control-Request-Method": "PUT"}
 
-    answer = await service.call("OPTIONS", "/v1/queues/default", headers=asked)
+    answer = await service.call("OPTIONS", "/v1/queues/default", headers=headers)
 
     assert (answer.status, answer.code) == (405, "method_not_allowed")
     assert not [name for name in answer.headers if name.startswith("Access-Control-")]
@@ -176,7 +176,7 @@ async def test_page_under_a_rebound_name_is_refused(service: Served) -> None:
 
 async def test_client_without_a_host_is_not_a_browser(service: Served) -> None:
     assert (await ask(service, None, version="1.0"))[0] == 200
-    assert (await ask(service, None, version="1.1"))[0] == 400  # HTTP/1.1 asks for one
+    assert (await ask(service, None, version="1.1"))[0] == 400  # HTTP/1.1 requires one
 
 
 async def test_host_is_checked_only_for_callers_without_a_key(serve: Serve) -> None:
@@ -194,7 +194,7 @@ async def test_missing_key_is_reported_before_the_host(serve: Serve) -> None:
     assert (await keyed.service.get("/v1/jobs", headers={"Host": "evil.example"})).code == "unauthenticated"
 
 
-# what stays open
+# open routes
 
 
 @pytest.mark.parametrize("path", OPEN)

@@ -1,4 +1,4 @@
-"""Whatever bytes come, the answer is one of ours or the connection is closed, and nobody's log fills with it."""
+"""Arbitrary bytes get a problem or a closed connection, and do not fill the log."""
 
 from __future__ import annotations
 

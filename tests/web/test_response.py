@@ -1,4 +1,4 @@
-"""What an answer looks like as bytes."""
+"""The bytes of a response."""
 
 from __future__ import annotations
 

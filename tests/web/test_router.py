@@ -1,4 +1,4 @@
-"""Paths with names, verbs and raw tails, and faces beside one another that admit and refuse in their own way."""
+"""Paths with names, verbs and raw tails, and several faces with their own gates and problem formats."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Ask = Callable[..., Awaitable[tuple[int, object]]]
 
 
 class Door:
-    """Admits nobody but who says please."""
+    """Admits only requests that say please."""
 
     async def admit(self, request: web.Request, route: Route) -> None:
         if not self.admits(request, route):
@@ -37,7 +37,7 @@ class Door:
 
 
 class Plain:
-    """Shows a problem as its code."""
+    """Renders a problem as its code."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -1,4 +1,4 @@
-"""Connections are bounded: in number, in the time of their headers, in what they leave unread."""
+"""Connections are bounded: in number, in the time of their headers, in their unread responses."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ QUEUES = b"GET /v1/queues HTTP/1.1\r\nHost: localhost\r\n\r\n"
 SLOW_BODY = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
 
 
-class Line:
-    """A connection by hand."""
+class Client:
+    """A raw connection."""
 
     def __init__(self, service: Served, streams: tuple[StreamReader, StreamWriter]) -> None:
         self.service = service
         self.reader, self.writer = streams
 
     async def ask(self, request: bytes) -> tuple[int, bytes]:
-        """The status and the body of the answer."""
+        """Send a request; return the status and the body of the response."""
         self.writer.write(request)
         head = await self.reader.readuntil(b"\r\n\r\n")
         fields = dict(line.split(b": ", 1) for line in head.split(b"\r\n")[1:-2])
@@ -43,45 +43,45 @@ class Line:
         return (self.service.clock.now() - began_at) / 1e6
 
 
-Connect = Callable[..., Awaitable[Line]]
+Connect = Callable[..., Awaitable[Client]]
 
 
 @pytest_asyncio.fixture
 async def connect() -> AsyncIterator[Connect]:
-    """Connects to a service, and sends what is given; all is ended after the test."""
-    lines: list[Line] = []
+    """Return a function that connects to a service and sends bytes. Close all connections after the test."""
+    clients: list[Client] = []
 
-    async def begin(service: Served, request: bytes = b"") -> Line:
-        lines.append(Line(service, await asyncio.open_connection("127.0.0.1", service.port)))
-        lines[-1].writer.write(request)
+    async def begin(service: Served, request: bytes = b"") -> Client:
+        clients.append(Client(service, await asyncio.open_connection("127.0.0.1", service.port)))
+        clients[-1].writer.write(request)
         await asyncio.sleep(0.01)
-        return lines[-1]
+        return clients[-1]
 
     yield begin
-    for line in lines:
-        line.writer.transport.abort()
+    for client in clients:
+        client.writer.transport.abort()
     await asyncio.sleep(0.01)
 
 
 async def test_incomplete_headers_time_out(service: Served, connect: Connect) -> None:
-    line = await connect(service)
+    client = await connect(service)
     began_at = service.clock.now()
 
-    status, body = await line.ask(LIVEZ[:-2])
+    status, body = await client.ask(LIVEZ[:-2])
 
     assert (status, orjson.loads(body)["code"]) == (408, "header_timeout")
     assert (service.clock.now() - began_at) / 1e6 == pytest.approx(5, abs=0.1)
-    assert await line.seconds_until_closed() < 0.1
+    assert await client.seconds_until_closed() < 0.1
 
 
 async def test_slow_headers_do_not_extend_their_timeout(service: Served, connect: Connect) -> None:
-    line = await connect(service)
+    client = await connect(service)
     began_at = service.clock.now()
 
     for index in range(4):
-        line.writer.write(LIVEZ[index : index + 1])
+        client.writer.write(LIVEZ[index : index + 1])
         await asyncio.sleep(1)
-    status, _ = await line.ask(b" ")
+    status, _ = await client.ask(b" ")
 
     assert status == 408
     assert (service.clock.now() - began_at) / 1e6 == pytest.approx(5, abs=0.1)
@@ -90,31 +90,31 @@ async def test_slow_headers_do_not_extend_their_timeout(service: Served, connect
 async def test_headers_in_pieces_are_accepted_and_each_request_has_its_own_timeout(
     service: Served, connect: Connect
 ) -> None:
-    line = await connect(service)
+    client = await connect(service)
 
     for _ in range(3):
-        line.writer.write(LIVEZ[:10])
+        client.writer.write(LIVEZ[:10])
         await asyncio.sleep(4)
-        assert (await line.ask(LIVEZ[10:]))[0] == 200
+        assert (await client.ask(LIVEZ[10:]))[0] == 200
 
 
 async def test_headers_that_are_too_long_in_total_are_refused(service: Served, connect: Connect) -> None:
-    line = await connect(service, LIVEZ[:-2])
+    client = await connect(service, LIVEZ[:-2])
 
     for _ in range(5):
-        line.writer.write(b"X: " + b"a" * 8_000 + b"\r\n")
+        client.writer.write(b"X: " + b"a" * 8_000 + b"\r\n")
         await asyncio.sleep(0.01)
-    status, body = await line.ask(b"X")
+    status, body = await client.ask(b"X")
 
     assert (status, orjson.loads(body)["code"]) == (400, "bad_header")
 
 
 async def test_idle_connection_is_closed_after_its_time(service: Served, connect: Connect) -> None:
-    line = await connect(service)
+    client = await connect(service)
 
-    await line.ask(LIVEZ)
+    await client.ask(LIVEZ)
 
-    assert await line.seconds_until_closed() == pytest.approx(75, abs=0.1)
+    assert await client.seconds_until_closed() == pytest.approx(75, abs=0.1)
 
 
 async def test_connection_without_a_request_is_closed(service: Served, connect: Connect) -> None:
@@ -123,27 +123,27 @@ async def test_connection_without_a_request_is_closed(service: Served, connect: 
 
 async def test_new_connection_replaces_an_idle_one(serve: Serve, connect: Connect) -> None:
     service = await serve(limits=LimitsSection(max_connections=3))
-    lines = [await connect(service) for _ in range(3)]
-    for line in lines[1:]:
-        line.writer.write(SLOW_BODY)
+    clients = [await connect(service) for _ in range(3)]
+    for client in clients[1:]:
+        client.writer.write(SLOW_BODY)
     await asyncio.sleep(0.1)
 
     status, _ = await (await connect(service)).ask(QUEUES)
 
     assert status == 200
-    assert await lines[0].seconds_until_closed() < 0.1
-    assert (await lines[1].ask(b"}" * 99))[0] == 400  # still there, to be told that this is not JSON
+    assert await clients[0].seconds_until_closed() < 0.1
+    assert (await clients[1].ask(b"}" * 99))[0] == 400  # still connected: the body is not JSON
 
 
 async def test_new_connection_gets_a_503_when_all_are_busy(serve: Serve, connect: Connect) -> None:
     service = await serve(limits=LimitsSection(max_connections=2))
     busy = [await connect(service, SLOW_BODY) for _ in range(2)]
 
-    line = await connect(service)
-    status, body = await line.ask(QUEUES)
+    client = await connect(service)
+    status, body = await client.ask(QUEUES)
 
     assert (status, orjson.loads(body)["code"]) == (503, "too_many_connections")
-    assert await line.seconds_until_closed() < 0.1
+    assert await client.seconds_until_closed() < 0.1
     busy[0].writer.close()
     await asyncio.sleep(0.1)
     assert (await (await connect(service)).ask(QUEUES))[0] == 200
@@ -155,26 +155,26 @@ async def test_probes_are_answered_when_all_are_busy(serve: Serve, connect: Conn
         await connect(service, SLOW_BODY)
     silent = [await connect(service) for _ in range(MAX_OVERFLOW + 10)]
 
-    line = await connect(service)
-    status, body = await line.ask(LIVEZ)
+    client = await connect(service)
+    status, body = await client.ask(LIVEZ)
 
     assert (status, orjson.loads(body)) == (200, {"live": True})
-    assert await line.seconds_until_closed() < 0.1
+    assert await client.seconds_until_closed() < 0.1
     assert await silent[0].seconds_until_closed() < 0.1
 
 
 async def test_connection_with_an_unread_response_is_closed(service: Served, connect: Connect) -> None:
     for index in range(20):
         await service.submit(delay=1_000, params={"a": f"{index:06}" * 10_000})
-    line = await connect(service)
-    line.reader._transport.pause_reading()  # type: ignore[attr-defined]  # else asyncio reads ahead for us
+    client = await connect(service)
+    client.reader._transport.pause_reading()  # type: ignore[attr-defined]  # otherwise asyncio reads ahead
 
-    line.writer.write(b"GET /v1/jobs?view=full HTTP/1.1\r\nHost: localhost\r\n\r\n" * 20)
+    client.writer.write(b"GET /v1/jobs?view=full HTTP/1.1\r\nHost: localhost\r\n\r\n" * 20)
     await asyncio.sleep(60)
 
-    line.reader._transport.resume_reading()  # type: ignore[attr-defined]
+    client.reader._transport.resume_reading()  # type: ignore[attr-defined]
     with suppress(ConnectionResetError):
-        await line.seconds_until_closed()
+        await client.seconds_until_closed()
     assert service.node.metrics.requests.values["GET", "/v1/jobs", "200"] < 20
 
 
@@ -189,34 +189,34 @@ async def test_next_request_waits_until_the_last_response_is_read(
     service: Served, before: bytes, connect: Connect
 ) -> None:
     job = await service.submit(delay=1_000, params={"a": "x" * 50_000})
-    line = await connect(service)
-    line.reader._transport.pause_reading()  # type: ignore[attr-defined]  # else asyncio reads ahead for us
+    client = await connect(service)
+    client.reader._transport.pause_reading()  # type: ignore[attr-defined]  # otherwise asyncio reads ahead
 
-    line.writer.write(before + f"GET /v1/jobs/{job['id']} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() * 400)
+    client.writer.write(before + f"GET /v1/jobs/{job['id']} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() * 400)
     await asyncio.sleep(60)
 
     assert 0 < service.node.metrics.requests.values["GET", "/v1/jobs/{id}", "200"] < 300
 
 
 async def test_rest_of_a_refused_body_is_read_only_briefly(service: Served, connect: Connect) -> None:
-    line = await connect(service)
+    client = await connect(service)
 
-    status, _ = await line.ask(b"POST /nope HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
+    status, _ = await client.ask(b"POST /nope HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
 
     assert status == 404
-    assert await line.seconds_until_closed() == pytest.approx(2, abs=0.1)
+    assert await client.seconds_until_closed() == pytest.approx(2, abs=0.1)
 
 
 async def test_slowly_read_response_is_sent_in_full(service: Served, connect: Connect) -> None:
     for index in range(40):
         await service.submit(delay=1_000, params={"a": f"{index:06}" * 5_000})
-    line = await connect(service, b"GET /v1/jobs?view=full HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    head = await line.reader.readuntil(b"\r\n\r\n")
+    client = await connect(service, b"GET /v1/jobs?view=full HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    head = await client.reader.readuntil(b"\r\n\r\n")
     length = int(head.split(b"Content-Length: ")[1].split(b"\r\n")[0])
 
     body = b""
     while len(body) < length:
-        body += await line.reader.read(200_000)
+        body += await client.reader.read(200_000)
         await asyncio.sleep(4)
 
     assert len(orjson.loads(body)["jobs"]) == 40
@@ -225,9 +225,9 @@ async def test_slowly_read_response_is_sent_in_full(service: Served, connect: Co
 async def test_long_poll_of_a_disconnected_client_frees_its_waiter(serve: Serve, connect: Connect) -> None:
     service = await serve(limits=LimitsSection(max_waiters=1))
     job = await service.submit(delay=1_000)
-    line = await connect(service, f"GET /v1/jobs/{job['id']}?wait=60 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    client = await connect(service, f"GET /v1/jobs/{job['id']}?wait=60 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
 
-    line.writer.transport.abort()
+    client.writer.transport.abort()
     await asyncio.sleep(0.1)
     waiting = asyncio.create_task(service.get(f"/v1/jobs/{job['id']}?wait=60"))
     await asyncio.sleep(1)
@@ -259,9 +259,9 @@ async def test_lease_request_of_a_disconnected_worker_frees_its_waiter(serve: Se
     service = await serve(limits=LimitsSection(max_waiters=1), declared={"resize": KindSettings(pull=True)})
     body = b'{"kinds":["resize"],"wait":60}'
     head = b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
-    line = await connect(service, head + body)
+    client = await connect(service, head + body)
 
-    line.writer.transport.abort()
+    client.writer.transport.abort()
     await asyncio.sleep(0.1)
     waiting = asyncio.create_task(service.post("/v1/leases", {"kinds": ["resize"], "wait": 60}))
     await asyncio.sleep(1)
@@ -276,11 +276,11 @@ async def test_job_leased_to_a_disconnected_worker_goes_to_the_next(serve: Serve
     await service.submit(kind="resize")
     held = service.store.hold("claim")
     body = b'{"kinds":["resize"],"lease":600}'
-    line = await connect(
+    client = await connect(
         service, b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
     )
 
-    line.writer.transport.abort()
+    client.writer.transport.abort()
     await asyncio.sleep(0.1)
     held.set()
     (lease,) = (await service.post("/v1/leases", {"kinds": ["resize"], "wait": 60})).json["leases"]
@@ -294,10 +294,10 @@ async def test_submit_of_a_disconnected_client_stops_waiting_for_room(serve: Ser
     job = await service.submit(delay=1_000)
     body = b'{"kind":"echo","delay":1000,"labels":{"from":"one-who-left"}}'
     head = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-    line = await connect(service, head % len(body) + body)
+    client = await connect(service, head % len(body) + body)
     await asyncio.sleep(1)
 
-    line.writer.transport.abort()
+    client.writer.transport.abort()
     await asyncio.sleep(0.1)
     await service.post(f"/v1/jobs/{job['id']}/cancel")
     await asyncio.sleep(20)
