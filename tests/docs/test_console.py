@@ -81,7 +81,7 @@ async def test_pasted_lines_return_the_output_of_the_page(page: str, config: Con
     pull = {name: kind for name, kind in config.kinds.items() if kind.pull}
     key = new_key()
     keys = {name: shown.model_copy(update={"sha256": fingerprint_of(key)}) for name, shown in config.auth.keys.items()}
-    auth = AuthSection(keys=keys, allow_anonymous=True)  # the contract check reads the document without a key
+    auth = AuthSection(keys=keys, allow_anonymous=True)  # the contract check reads openapi.json without a key
     service = await serve(declared=pull, queues=config.queues, webhooks=config.webhooks, auth=auth)
     known: dict[str, str] = {}
 

@@ -61,8 +61,8 @@ def preferred_wait(request: web.Request) -> float | None:
     """Return the seconds of `Prefer: wait=…`. Other preferences are ignored, as RFC 7240 requires."""
     if "Prefer" not in request.headers:
         return None
-    found = _WAIT.search(",".join(request.headers.getall("Prefer")))
-    return float(found[1]) if found else None
+    match = _WAIT.search(",".join(request.headers.getall("Prefer")))
+    return float(match[1]) if match else None
 
 
 def idempotency_record(request: web.Request, body: Any, caller: Caller) -> IdempotencyRecord | None:

@@ -61,7 +61,7 @@ class JobRoutes:
             )
         if entry.status is CONFLICT:
             raise key_taken(entry.job)
-        response = self.answer(entry.job, status=201 if entry.status is ADDED else 200)
+        response = self.reply(entry.job, status=201 if entry.status is ADDED else 200)
         response.headers["Location"] = f"/v1/jobs/{entry.job.id}"
         if receipt.replayed:
             response.headers["Idempotency-Replayed"] = "true"
@@ -81,7 +81,7 @@ class JobRoutes:
             job = await self._services.jobs.get(name)
         # Two holders of a key may have equal versions, so a key never gives a 304.
         is_same = known is not None and job.version in known and isinstance(name, str)
-        response = Reply(status=304, headers=_tag(job)) if is_same else self.answer(job)
+        response = Reply(status=304, headers=_tag(job)) if is_same else self.reply(job)
         if preferred is not None and requested in (None, preferred):
             response.headers["Preference-Applied"] = f"wait={int(seconds)}"
         return response
@@ -126,23 +126,23 @@ class JobRoutes:
             change = read_change(body, self._now(), self._max_horizon)
         except ValidationError as error:
             raise invalid(error, PatchIn, "the change is not valid") from None
-        return self.answer(await self._services.jobs.patch(name, change, expect))
+        return self.reply(await self._services.jobs.patch(name, change, expect))
 
     async def cancel(self, request: web.Request) -> Reply:
         name, expect = _step_in(request)
         body = read_body(CancelIn, await self._bodies.json_if_any(request))
         job = await self._services.jobs.cancel(name, body.reason, expect)
-        return self.answer(job, status=200 if job.state is State.CANCELLED else 202)
+        return self.reply(job, status=200 if job.state is State.CANCELLED else 202)
 
     async def run(self, request: web.Request) -> Reply:
         name, expect = _step_in(request)
         read_body(EmptyIn, await self._bodies.json_if_any(request))
-        return self.answer(await self._services.jobs.run(name, expect))
+        return self.reply(await self._services.jobs.run(name, expect))
 
     async def retry(self, request: web.Request) -> Reply:
         name, expect = _step_in(request)
         read_body(EmptyIn, await self._bodies.json_if_any(request))
-        return self.answer(await self._services.jobs.retry(name, expect))
+        return self.reply(await self._services.jobs.retry(name, expect))
 
     async def delete(self, request: web.Request) -> Reply:
         await self._services.jobs.delete(*_step_in(request))
@@ -151,7 +151,7 @@ class JobRoutes:
     def view(self, job: Job) -> dict[str, Any]:
         return job_view(job, self._services.jobs.waiting_for(job, self._now()))
 
-    def answer(self, job: Job, *, status: int = 200) -> Reply:
+    def reply(self, job: Job, *, status: int = 200) -> Reply:
         headers = {"Content-Type": JSON, **_tag(job)}
         return Reply(status=status, body=orjson.dumps(self.view(job)), headers=headers)
 

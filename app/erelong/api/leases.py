@@ -61,16 +61,16 @@ class LeaseRoutes:
     async def finish(self, request: web.Request) -> Reply:
         body = await self._read(request, FinishIn, self._limits.max_batch_body)
         result = orjson.dumps(body.result) if body.result is not None else None
-        return self._jobs.answer(await self._services.leases.finish(name_in(request), result))
+        return self._jobs.reply(await self._services.leases.finish(name_in(request), result))
 
     async def fail(self, request: web.Request) -> Reply:
         body = await self._read(request, FailIn)
         error = Error(body.error.type, body.error.message, body.retryable)
-        return self._jobs.answer(await self._services.leases.fail(name_in(request), error, body.delay))
+        return self._jobs.reply(await self._services.leases.fail(name_in(request), error, body.delay))
 
     async def release(self, request: web.Request) -> Reply:
         await self._read(request, EmptyIn)
-        return self._jobs.answer(await self._services.leases.release(name_in(request)))
+        return self._jobs.reply(await self._services.leases.release(name_in(request)))
 
     async def _read(self, request: web.Request, model: type[M], max_size: int | None = None) -> M:
         try:

@@ -135,7 +135,7 @@ def describe(routes: Sequence[Route], kinds: Kinds) -> dict[str, Any]:
 
 
 def _operation(route: Route) -> Schema:
-    tag, _, name = route.answer.__qualname__.partition("Routes.")
+    tag, _, name = route.handler.__qualname__.partition("Routes.")
     operation: Schema = {
         "operationId": f"{tag.lower()}_{name}",
         "tags": [tag],

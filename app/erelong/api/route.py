@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from erelong.errors import Problem
     from erelong.model.caller import Scope
-    from erelong.web.face import Answer
+    from erelong.web.face import RouteHandler
 
 
 class Route(NamedTuple):
@@ -20,7 +20,7 @@ class Route(NamedTuple):
     method: str
     path: str
     scope: Scope | None
-    answer: Answer
+    handler: RouteHandler
     summary: str
     gives: str
     refuses: tuple[type[Problem], ...] = ()
@@ -30,4 +30,4 @@ class Route(NamedTuple):
     def served(self) -> web.Route:
         """Return the part of the route that the router needs."""
         takes_query = self.query is not None or not self.path.startswith("/v1/")
-        return web.Route(self.method, self.path, self.scope, self.answer, takes_query)
+        return web.Route(self.method, self.path, self.scope, self.handler, takes_query)

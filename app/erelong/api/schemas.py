@@ -170,7 +170,7 @@ def pop_time(body: dict[str, Any], now: Instant, max_horizon: float) -> Instant:
         return parse_instant(body.pop("execute_at"), now, max_horizon)
     delay = body.pop("delay", 0)  # hot: submit, whole seconds skip the parser; a bool does not
     seconds: float = delay if type(delay) is int and delay >= 0 else parse_duration(delay)
-    if seconds > max_horizon:  # never above the bound of a duration
+    if seconds > max_horizon:  # max_horizon is at most the longest duration
         raise ValueError("too far ahead")
     return now + round(seconds * SECOND)
 

@@ -88,10 +88,10 @@ class Tracing:
         thread.start()
         thread.join(FLUSH_TIME)
 
-    async def trace(self, request: web.Request, route: str, answer: Callable[[web.Request], Awaitable[R]]) -> R:
+    async def trace(self, request: web.Request, route: str, handler: Callable[[web.Request], Awaitable[R]]) -> R:
         """Answer a request within a span."""
         if not route.startswith("/v1/"):
-            return await answer(request)
+            return await handler(request)
         path = redacted(request.path)
         about = {"http.request.method": request.method, "http.route": route, "url.path": path}
         with self._tracer.start_as_current_span(
@@ -100,17 +100,17 @@ class Tracing:
             kind=self._otel.SpanKind.SERVER,
             attributes=about,
         ) as span:
-            response = await answer(request)
+            response = await handler(request)
             self._record_response(span, response)
             return response
 
-    def _record_response(self, span: Span, answer: Response) -> None:
-        span.set_attribute("http.response.status_code", answer.status)
-        span.set_attribute("erelong.request", answer.headers.get("X-Request-Id", ""))
-        if answer.status >= 500:
+    def _record_response(self, span: Span, response: Response) -> None:
+        span.set_attribute("http.response.status_code", response.status)
+        span.set_attribute("erelong.request", response.headers.get("X-Request-Id", ""))
+        if response.status >= 500:
             span.set_status(self._otel.StatusCode.ERROR)
-        location = answer.headers.get("Location")
-        if location is not None and answer.status == 201:
+        location = response.headers.get("Location")
+        if location is not None and response.status == 201:
             id = location.rpartition("/")[2]
             span.set_attribute("erelong.job", id)
             if len(self._origins) >= MAX_ORIGINS:

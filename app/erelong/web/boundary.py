@@ -14,18 +14,18 @@ from erelong.web.response import AnyReply, Reply
 
 if TYPE_CHECKING:
     from erelong.telemetry.metrics import Metrics
-    from erelong.web.face import Answer, Face, Route
+    from erelong.web.face import Face, Route, RouteHandler
 
 CLIENT_GONE = 499  # only the metrics show it
 
 log = get_logger(__name__)
 
 
-def bounded(route: Route, face: Face, metrics: Metrics) -> Answer:
+def bounded(route: Route, face: Face, metrics: Metrics) -> RouteHandler:
     """Return the handler of a route with the boundary around it."""
     requests, path = metrics.requests.values, route.path
 
-    async def answer(request: web.Request) -> AnyReply:
+    async def handle(request: web.Request) -> AnyReply:
         request_id = request[REQUEST_ID] = request_id_of(request)
         token = current_request.set(request_id)
         try:
@@ -34,7 +34,7 @@ def bounded(route: Route, face: Face, metrics: Metrics) -> Answer:
             if not route.takes_query and request.query_string:
                 faults = [Fault.at([name], unknown(())) for name in dict.fromkeys(request.query)]
                 raise Invalid("this route takes no query", faults=faults)
-            reply = await route.answer(request)
+            reply = await route.handler(request)
         except Exception as error:  # noqa: BLE001 - sorted, answered and logged there
             reply = await _refuse(request, error, face)
         if isinstance(reply, Reply):  # otherwise a stream has begun
@@ -45,7 +45,7 @@ def bounded(route: Route, face: Face, metrics: Metrics) -> Answer:
         current_request.reset(token)
         return reply
 
-    return answer
+    return handle
 
 
 async def answer_expect(request: web.Request, route: Route, face: Face) -> None:

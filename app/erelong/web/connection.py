@@ -212,7 +212,7 @@ class Connection(web.RequestHandler):
     def handle_error(  # type: ignore[override]  # aiohttp needs only the methods that Reply has
         self, request: BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> Reply:
-        """Return a problem for input that aiohttp could not parse. Any other error here is a bug of ours."""
+        """Return a problem for input that aiohttp could not parse. Any other error here is a bug in erelong."""
         if request.writer.output_size > 0:
             raise ConnectionError("the response has already begun")
         if isinstance(exc, UnicodeEncodeError):  # aiohttp repeats an Expect that is not text

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from erelong.errors import Problem
     from erelong.model.caller import Scope
 
-Answer = Callable[[web.Request], Awaitable[AnyReply]]
+RouteHandler = Callable[[web.Request], Awaitable[AnyReply]]
 
 
 class Route(NamedTuple):
@@ -25,7 +25,7 @@ class Route(NamedTuple):
     method: str
     path: str
     scope: Scope | None
-    answer: Answer
+    handler: RouteHandler
     takes_query: bool = True
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping, Sequence
 
     from erelong.telemetry.metrics import Metrics
-    from erelong.web.face import Answer, Face, Route
+    from erelong.web.face import Face, Route, RouteHandler
 
 NAME = web.RequestKey("name", str)
 NAMES = web.RequestKey("names", dict[str, str])
@@ -30,7 +30,7 @@ log = get_logger(__name__)
 class Wrapper(Protocol):
     """Wraps the handlers of all routes."""
 
-    async def trace(self, request: web.Request, path: str, answer: Answer) -> AnyReply: ...
+    async def trace(self, request: web.Request, path: str, handler: RouteHandler) -> AnyReply: ...
 
 
 class Endpoint(NamedTuple):
@@ -38,7 +38,7 @@ class Endpoint(NamedTuple):
 
     route: Route
     face: Face
-    answer: Answer
+    handler: RouteHandler
 
 
 class Pattern(NamedTuple):
@@ -100,9 +100,9 @@ class Router:
 
     def _answer(self, request: web.Request, endpoint: Endpoint) -> Awaitable[AnyReply]:
         return (
-            endpoint.answer(request)
+            endpoint.handler(request)
             if self._wrapper is None
-            else self._wrapper.trace(request, endpoint.route.path, endpoint.answer)
+            else self._wrapper.trace(request, endpoint.route.path, endpoint.handler)
         )
 
     async def _answer_expect(self, request: web.Request, endpoint: Endpoint) -> AnyReply:
