@@ -392,7 +392,7 @@ def test_three_crashes_in_a_row_fail_the_job_whatever_its_policy() -> None:
     error = orjson.loads(job.error or b"")
     assert (job.state, job.due_at, job.finished_at, job.failures) == (State.FAILED, None, LATER, 3)
     assert (error["type"], error["retryable"]) == ("crashed", False)
-    assert error["message"] == "what ran it ended 3 times in a row; it may be the cause: it ended by SIGSEGV"
+    assert error["message"] == "the process running it ended 3 times in a row; it may be the cause: it ended by SIGSEGV"
     assert orjson.loads(job.history)[-1]["error"]["message"] == "it ended by SIGSEGV"
 
 

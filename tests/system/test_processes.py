@@ -133,7 +133,9 @@ async def test_poison_is_failed_after_three_crashes_and_the_rest_goes_on(
     for job in ended:
         assert (job["state"], job["attempt"]) == ("failed", 3)
         assert [attempt["outcome"] for attempt in job["attempts"]] == ["crashed"] * 3
-        assert job["error"]["message"].startswith("what ran it ended 3 times in a row; it may be the cause: ")
+        assert job["error"]["message"].startswith(
+            "the process running it ended 3 times in a row; it may be the cause: "
+        )
     assert results == [1] * 20
 
 

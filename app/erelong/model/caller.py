@@ -1,4 +1,4 @@
-"""Who makes a request, by the name of the key, and what that key may do."""
+"""The client behind a request: the name of its API key and what that key may do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Scope(StrEnum):
-    """What a key may be good for; none includes another."""
+    """What an API key allows. Scopes do not imply one another."""
 
     SUBMIT = "submit"
     READ = "read"
@@ -22,7 +22,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who asks, by the name of the key, and what that may do; `queues` are those it is limited to (none: all)."""
+    """A client, named after its API key. `queues` are the ones the key is limited to (empty: all)."""
 
     name: str
     scopes: frozenset[Scope]
@@ -32,9 +32,9 @@ class Caller:
         return not self.queues or queue in self.queues
 
     def foreign(self, queues: Collection[str]) -> list[str]:
-        """Those of these queues that it may not use, in order."""
+        """Return the queues that this caller may not use, in order."""
         return [queue for queue in queues if not self.may_use(queue)]
 
 
 ANYBODY: Final = Caller(name="", scopes=frozenset(Scope))
-"""Who asks without a key where none is needed."""
+"""A client without an API key, where none is needed."""

@@ -1,4 +1,4 @@
-"""What happens when the key of a new job is held by a live one."""
+"""Conflict policy: decides between a new job and the live job that holds its key."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class OnConflict(StrEnum):
-    """What a submit does when a live job already holds its key."""
+    """The policy of a submit whose key a live job already holds."""
 
     REJECT = "reject"
     KEEP = "keep"
@@ -21,15 +21,15 @@ class OnConflict(StrEnum):
 
 
 def adds_job(holder: Job | None, on_conflict: OnConflict) -> bool:
-    """Return whether an incoming job will be there beside the live one that holds its key, if there is one."""
+    """Return whether the incoming job becomes a job of its own, rather than changing the holder or being rejected."""
     takes_over = on_conflict in (OnConflict.REPLACE, OnConflict.RESCHEDULE)
     return holder is None or (takes_over and holder.state is State.RUNNING)
 
 
 def settle(holder: Job, incoming: Job, on_conflict: OnConflict, now: Instant) -> Job | None:
-    """Say what becomes of the live job that holds the key of an incoming one.
+    """Return the holder of the key as the incoming job leaves it, or None if the incoming job is rejected.
 
-    None: the incoming one is refused. A holder that is superseded has lost the key, and the incoming one is added.
+    A superseded holder has lost the key, and the incoming job is added.
     """
     match on_conflict:
         case OnConflict.KEEP:

@@ -1,4 +1,4 @@
-"""A named text that is stored beside jobs, such as a schedule; each change counts its version up."""
+"""A named text stored beside jobs, such as a schedule. Each change increments its version."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ if TYPE_CHECKING:
 
 
 class Document(NamedTuple):
-    """One version of a document; its name is unique among those of its sort."""
+    """One version of a document. Its name is unique within its sort."""
 
     sort: str
     name: str
     version: int
-    """One more than that of the document it replaces; 1 for a new one."""
+    """One more than the version it replaces; 1 for a new document."""
     changed_at: Instant
     text: bytes | None
     """JSON; None deletes the document."""
 
 
 def must_succeed(document: Document, stored: Document | None) -> None:
-    """Raise `DocumentChanged` unless a document follows on the stored one."""
+    """Raise `DocumentChanged` unless the document is the next version of the stored one."""
     version = 0 if stored is None else stored.version
     if document.version != version + 1:
         state = "does not exist" if stored is None else f"has version {version}"

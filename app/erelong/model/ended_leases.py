@@ -1,4 +1,4 @@
-"""The leases of a job that are over, as JSON text: the last twenty tokens, each with the answer that ended it."""
+"""The ended leases of a job, as JSON text: the last twenty tokens, each with the answer that ended the lease."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NO_LEASES = b"[]"
 
 
 def read_ended_leases(ended_leases: bytes) -> list[list[str]]:
-    """Return pairs of a token and the answer that ended its lease, the latest last."""
+    """Return pairs of a token and the answer that ended its lease, latest last."""
     ended: list[list[str]] = orjson.loads(ended_leases) if ended_leases != NO_LEASES else []
     return ended
 

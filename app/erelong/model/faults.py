@@ -1,4 +1,4 @@
-"""Says what is wrong with a value that somebody sent: the same words for requests, params and settings."""
+"""Messages for invalid values, worded alike for requests, params and settings."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ REQUIRED: Final = "is required"
 
 
 def unknown(known: Iterable[str] | None = None) -> str:
-    """Refuse a name; `known` are those that are possible there, if that is known."""
+    """Return the message for an unknown name; `known` lists the valid names, if there is such a list."""
     if known is None:
         return "is unknown"
     return f"is unknown; known fields: {', '.join(known) or 'none'}"
 
 
 def unfit(value: object, wish: str) -> str:
-    """Refuse a value; `wish` is the validator's sentence about what it should be."""
+    """Return the message for an invalid value; `wish` is the validator's sentence about a valid one."""
     wish = wish.removeprefix("Value error, ").removeprefix("Input ").removeprefix("String ")
     return wish if ", not " in wish else f"{wish}, not {shown(value)}"
 
 
 def shown(value: object) -> str:
-    """Show a value as its sender wrote it, in a bounded length."""
+    """Return a value as its sender wrote it, shortened to a bounded length."""
     if isinstance(value, (dict, list)):
         return "an object" if isinstance(value, dict) else "a list"
     try:

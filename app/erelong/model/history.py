@@ -1,4 +1,4 @@
-"""The attempts of a job so far, as the JSON text that clients read: the last twenty, each with how it ended."""
+"""The last twenty attempts of a job, each with its outcome, as the JSON text that clients read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MAX_ATTEMPTS_KEPT = 20
 NO_ATTEMPTS = b"[]"
-# By hand: to make a dictionary first, and to have it written, takes twice as long.
+# Written by hand: building a dictionary and serializing it takes twice as long.
 _ENTRY = b'{"number":%d,"started_at":"%b","finished_at":"%b","late_by":%b,"outcome":"%b","error":%b%b}'
 _ONLY_ENTRY = b"[%b]" % _ENTRY
 
@@ -23,7 +23,7 @@ _ONLY_ENTRY = b"[%b]" % _ENTRY
 def with_attempt(
     history: bytes, number: int, started_at: Instant, finished_at: Instant, late_by: float | None, outcome: Outcome
 ) -> bytes:
-    """The history with one more attempt."""
+    """Return the history with one more attempt."""
     error = outcome.error or UNEXPLAINED.get(outcome.end)
     entry = (_ENTRY if history != NO_ATTEMPTS else _ONLY_ENTRY) % (
         number,
@@ -37,12 +37,12 @@ def with_attempt(
     if history == NO_ATTEMPTS:
         return entry
     earlier = orjson.loads(history)[1 - MAX_ATTEMPTS_KEPT :]
-    if earlier and "output" in earlier[-1]:  # kept whole for the latest attempt alone
+    if earlier and "output" in earlier[-1]:  # only the latest attempt keeps its whole output
         earlier[-1]["output"] = earlier[-1]["output"][-MAX_MESSAGE:]
     return orjson.dumps([*earlier, orjson.Fragment(entry)])
 
 
 @lru_cache(maxsize=1024)
 def _stamp(milliseconds: int) -> bytes:
-    """An instant as text; attempts that begin or end together share it."""
+    """Return an instant as text. Cached, since attempts often start or end in the same millisecond."""
     return format_instant(milliseconds * 1000).encode()

@@ -1,8 +1,8 @@
-"""The public names of jobs and leases: a number that counts up, and random digits that nobody guesses."""
+"""Public ids of jobs and leases: an increasing number and random digits that cannot be guessed."""
 
 from __future__ import annotations
 
-import os  # the source of `secrets` too, which takes 3 ms to import: each process of a worker would pay them
+import os  # `secrets` uses it too but takes 3 ms to import, in every worker process
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 MAX_SEQ = 1 << 40
 
 _TOKEN_BYTES = 8
-_DRAWN = 512  # at a time
+_TOKENS_AT_ONCE = 512
 _SEQ_DIGITS = 10
 _ID_DIGITS = _SEQ_DIGITS + 2 * _TOKEN_BYTES
 _LEASE_BYTES = 16
@@ -19,9 +19,9 @@ _LEASE_DIGITS = _SEQ_DIGITS + 2 * _LEASE_BYTES
 
 
 def draw_tokens() -> Iterator[str]:
-    """Random parts of ids, drawn many at a time: asking the kernel costs more than all else of an id."""
+    """Yield random parts of ids. Drawn many at a time: the system call is the costliest part of an id."""
     while True:
-        yield from os.urandom(_DRAWN * _TOKEN_BYTES).hex(" ", _TOKEN_BYTES).split(" ")
+        yield from os.urandom(_TOKENS_AT_ONCE * _TOKEN_BYTES).hex(" ", _TOKEN_BYTES).split(" ")
 
 
 def write_id(seq: int, token: str) -> str:
@@ -29,7 +29,7 @@ def write_id(seq: int, token: str) -> str:
 
 
 def parse_id(text: str) -> tuple[int, str] | None:
-    """Take an id apart into `seq` and `token`; None for what cannot be an id."""
+    """Split an id into `seq` and `token`; return None if the text is not a valid id."""
     if not _is_hex(text, _ID_DIGITS):
         return None
     return int(text[:_SEQ_DIGITS], 16), text[_SEQ_DIGITS:]
@@ -40,7 +40,7 @@ def make_lease_token(seq: int) -> str:
 
 
 def seq_of_lease(token: str) -> int | None:
-    """The job that a lease's token is of; None for what cannot be a token."""
+    """Return the `seq` of a lease token's job; None if the text is not a valid token."""
     return int(token[:_SEQ_DIGITS], 16) if _is_hex(token, _LEASE_DIGITS) else None
 
 

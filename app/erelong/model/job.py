@@ -1,4 +1,4 @@
-"""One job: what was asked, what became of it, and every step it can take. No I/O, no clock.
+"""One job: its fields, and every step of its life. No I/O, no clock.
 
                           ┌───────── run, patch, reschedule, replace
                           ▼         │
@@ -12,8 +12,8 @@
                            ▲                                   │
                            └── (scheduled) ◄── retry ──────────┘
 
-Nothing leaves a final state but `retry`, and `succeeded` not even so. A running job whose key a newer one has taken is
-superseded: it is not scheduled again, but cancelled or, when it fails, failed.
+Only `retry` leaves a final state, and nothing leaves `succeeded`. A running job whose key a newer job has taken is
+superseded: it is never scheduled again. A failure makes it failed; a loss or a release makes it cancelled.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NOTHING = b"{}"
 
 
 class State(IntEnum):
-    """Where a job is in its life; the word on the wire is the name in lower case."""
+    """The state of a job; its wire word is the name in lower case."""
 
     SCHEDULED = 0
     RUNNING = 1
@@ -60,55 +60,55 @@ class State(IntEnum):
         return self >= State.SUCCEEDED
 
 
-_SCHEDULED = State.SCHEDULED  # an enum looks its members up in Python: 50 ns
+_SCHEDULED = State.SCHEDULED  # by its class a member costs 50 ns
 WORDS = tuple(state.name.lower() for state in State)
 STATES = {state.name.lower(): state for state in State}
 
 
 class Job(NamedTuple):
-    """A job as it is stored; every step returns a new one with `version` counted up.
+    """A job as it is stored. Every step returns a new job with a higher `version`.
 
-    A named tuple: a frozen dataclass of this width costs 13 times as much to make, and it is made from rows all day.
+    A named tuple, since a frozen dataclass of this width takes 13 times as long to make.
     """
 
-    # who it is: the store counts `seq`, `token` makes the id unguessable
+    # identity: the store counts `seq`, `token` makes the id unguessable
     seq: int
     token: str
     created_at: Instant
-    # what the caller asked for that is of this job alone; labels, extras and params are JSON text
+    # submitted for this job alone; labels, extras and params are JSON text
     execute_at: Instant
     key: str | None
     labels: bytes | None
-    extras: bytes | None  # what few jobs ask for
+    extras: bytes | None  # rarely used fields
     params: bytes
-    # how far it has come
+    # progress
     due_at: Instant | None
     expires_at: Instant | None
     attempt: int
     version: int
     late_by: float | None
-    # what the caller asked for that jobs have in common (see `JobSpec`)
+    # submitted, and shared with similar jobs (see `JobSpec`)
     kind: str
     queue: str
     priority: int
     timeout: float
     retry: bytes
     expires_after: float | None
-    # what few that wait have: a past; error and attempts (see `history`) are JSON text as clients read it
+    # earlier attempts, which few waiting jobs have; error and attempts (see `history`) are JSON text as clients read it
     error: bytes | None = None
     attempts: bytes = NO_ATTEMPTS
     failures: int = 0
     losses: int = 0
-    ended_leases: bytes = NO_LEASES  # the tokens of earlier ones
-    # what is the same of all that wait, and of all that have just been claimed (see `begun`)
+    ended_leases: bytes = NO_LEASES
+    # the same in all waiting jobs, and in all jobs just claimed (see `begun`)
     state: State = State.SCHEDULED
     cancel_requested: bool = False
-    superseded: bool = False  # a newer job has taken its key while it ran
+    superseded: bool = False  # a newer job took its key while it ran
     started_at: Instant | None = None
     finished_at: Instant | None = None
     result: bytes | None = None
     result_truncated: bool = False
-    lease: str | None = None  # the token that a worker outside was lent it with
+    lease: str | None = None  # the token of the pull worker that holds it
     lease_until: Instant | None = None
 
     @property
@@ -124,42 +124,45 @@ class Job(NamedTuple):
         return read_policy(self.retry)
 
     def was_leased_by(self, token: str) -> bool:
-        """Whether a lease with this token is or was its own; when its memory of ended ones is full, an older may be."""
+        """Whether the token is or was a lease of this job. Once older tokens are dropped, any token may have been."""
         ended = read_ended_leases(self.ended_leases)
-        return self.lease == token or len(ended) >= MAX_ENDED_LEASES or any(token == past for past, _ in ended)
+        return self.lease == token or len(ended) >= MAX_ENDED_LEASES or any(token == earlier for earlier, _ in ended)
 
     def is_same_attempt(self, running: Job) -> bool:
-        """Whether the attempt of a running job is still under way."""
+        """Whether this job is still in the same attempt as `running`."""
         return self.state is _RUNNING and self.started_at == running.started_at
 
     @property
     def history(self) -> bytes:
-        """Its attempts as clients read them. Of a job that succeeded at its first, and had nothing to say, they are not
-        stored, since its other fields tell them: that is 1 µs in each of the two threads, and a third of its row."""
+        """The attempts as clients read them.
+
+        A first attempt that succeeds without output is not stored, since the other fields imply it. That saves 1 µs in
+        each of two threads and a third of the row.
+        """
         if self.state is not State.SUCCEEDED or self.attempts != NO_ATTEMPTS or self.finished_at is None:
             return self.attempts
         started_at = self.started_at or self.finished_at
         return with_attempt(NO_ATTEMPTS, self.attempt, started_at, self.finished_at, self.late_by, Outcome(_WELL))
 
-    def is_told_without(self, outcome: Outcome) -> bool:
-        """Whether its `history` needs no entry when its attempt comes to this."""
+    def _implies_history(self, outcome: Outcome) -> bool:
+        """Whether `history` can be derived from the other fields after this outcome."""
         return outcome.end is _WELL and not outcome.output and self.attempts == NO_ATTEMPTS
 
     @property
     def group(self) -> tuple[str, str, State]:
-        """What it is counted by."""
+        """The key under which the job is counted."""
         return (self.queue, self.kind, self.state)
 
     @property
     def wakes_at(self) -> Instant | None:
-        """When the scheduler must next look at it."""
+        """When the scheduler must read this job again: at its due time or its expiry."""
         due_at, expires_at = self.due_at, self.expires_at
         if due_at is None or self.state is not _SCHEDULED:
             return None
         return due_at if expires_at is None else min(due_at, expires_at)
 
     def alike(self, *, params: bytes, execute_at: Instant, now: Instant, token: str) -> Job:
-        """A new job that asks for what this one did when it was new, but for its params and its time."""
+        """Return a new job like this one was when new, with other params and another time."""
         due_at = execute_at if execute_at > now else now
         expires_at = None if self.expires_after is None else _expiry(due_at, self.expires_after)
         own = (0, token, now, execute_at, self.key, self.labels, self.extras, params, due_at, expires_at, 0, 1, None)
@@ -175,7 +178,7 @@ class Job(NamedTuple):
         return self._with(changes | {"version": self.version + 1})
 
     def move(self, execute_at: Instant, now: Instant) -> Job:
-        """Ask for another time; the past means now."""
+        """Move the job to another time; a time in the past means now."""
         self._must_wait("change")
         due_at = max(execute_at, now)
         return self._replace(
@@ -186,20 +189,20 @@ class Job(NamedTuple):
         )
 
     def expire_after(self, expires_after: float | None, now: Instant) -> Job:
-        """Give it another time to live, counted from the later of its `execute_at` and now."""
+        """Set another `expires_after`, counted from the later of `execute_at` and now."""
         self._must_wait("change")
         expires_at = _expiry(max(self.execute_at, now), expires_after)
         return self._replace(expires_after=expires_after, expires_at=expires_at, version=self.version + 1)
 
     def rewrite(self, *, params: bytes, labels: bytes | None, priority: int, timeout: float, retry: bytes) -> Job:
-        """Change what will run and how; its time stays."""
+        """Change what runs and how; the due time stays."""
         self._must_wait("change")
         return self._replace(
             params=params, labels=labels, priority=priority, timeout=timeout, retry=retry, version=self.version + 1
         )
 
     def run_now(self, now: Instant) -> Job:
-        """Make it due at once; what the caller asked for stays on record."""
+        """Make the job due at once; `execute_at` keeps the requested time."""
         self._must_wait("run")
         return self._replace(due_at=now, version=self.version + 1)
 
@@ -214,21 +217,21 @@ class Job(NamedTuple):
     # steps of a running job
 
     def lease_out(self, token: str, until: Instant) -> Job:
-        """Give the running attempt into the hands of a worker outside."""
+        """Lease the running attempt to a pull worker."""
         return self._replace(lease=token, lease_until=until, version=self.version + 1)
 
     def extend(self, until: Instant) -> Job:
         return self._replace(lease_until=until, version=self.version + 1)
 
     def supersede(self) -> Job:
-        """Leave the key to a newer job; the attempt goes on."""
+        """Give the key up to a newer job; the attempt continues."""
         return self._replace(key=None, superseded=True, version=self.version + 1)
 
     def finish(self, outcome: Outcome, now: Instant, *, backoff: float = 0.0, answer: str = "") -> Job:
-        """End the running attempt: final, or scheduled again `backoff` seconds from now. `answer` ended a lease.
+        """End the running attempt: the job is final, or scheduled again in `backoff` seconds. `answer` ended a lease.
 
-        A loss without an error is the service's own and not the job's failure; one that somebody saw happen and
-        explains (a lease ran out) counts like any failed attempt.
+        A loss without an error is the fault of the service and no failure of the job. A loss with an error (a lease
+        that ran out) counts as a failed attempt.
         """
         if self.state is not _RUNNING:
             raise self._wrong("finish")
@@ -248,12 +251,12 @@ class Job(NamedTuple):
                 assert_never(outcome.end)
 
     def _record(self, outcome: Outcome, now: Instant, answer: str) -> Job:
-        """What any end changes, and what a success does."""
+        """Apply the changes that every outcome makes, and those of a success."""
         changes: dict[str, Any] = {"version": self.version + 1}
         if self.lease is not None:
             changes |= {"lease": None, "lease_until": None}
             changes["ended_leases"] = with_ended_lease(self.ended_leases, self.lease, answer)
-        if not self.is_told_without(outcome):
+        if not self._implies_history(outcome):
             started_at = self.started_at or now
             changes["attempts"] = with_attempt(self.attempts, self.attempt, started_at, now, self.late_by, outcome)
         if outcome.end is _WELL:
@@ -270,7 +273,7 @@ class Job(NamedTuple):
         if self.superseded and outcome.end is End.LOST:
             return job._give_way(now)
         if losses >= MAX_LOSSES:
-            message = f"what ran it ended {losses} times in a row; it may be the cause: {error.message}"
+            message = f"the process running it ended {losses} times in a row; it may be the cause: {error.message}"
             error = Error(error.type, message, retryable=False)
         job = job._replace(error=error.to_json())
         if self.superseded or not error.retryable or job.failures >= self.policy.max_attempts:
@@ -284,7 +287,7 @@ class Job(NamedTuple):
         return job._give_way(now) if self.superseded else job._again(now)
 
     def _lose(self, now: Instant) -> Job:
-        """The service itself went away meanwhile: that is not the job's failure, unless it happens every time."""
+        """Count an attempt that the service lost. It is no failure of the job unless it happens every time."""
         job = self._replace(losses=self.losses + 1)
         if self.cancel_requested:
             return job._stop(now)
@@ -300,7 +303,7 @@ class Job(NamedTuple):
         return self._replace(state=State.SCHEDULED, due_at=due_at)
 
     def _stop(self, now: Instant, error: Error | None = None) -> Job:
-        """End as cancelled; the reason given with the request goes before what the attempt says."""
+        """End as cancelled; the reason of the cancel request takes precedence over the error of the attempt."""
         if self.cancel_requested and self.error is not None and orjson.loads(self.error)["type"] == "cancelled":
             return self._replace(state=State.CANCELLED, due_at=None, finished_at=now)
         if error is None or error.type != "cancelled":
@@ -308,13 +311,13 @@ class Job(NamedTuple):
         return self._replace(state=State.CANCELLED, due_at=None, finished_at=now, error=error.to_json())
 
     def _give_way(self, now: Instant) -> Job:
-        """End without another attempt, as a newer job has the key."""
+        """End without another attempt, since a newer job has the key."""
         return self._replace(state=State.CANCELLED, due_at=None, finished_at=now, error=SUPERSEDED.to_json())
 
-    # steps of either
+    # steps of waiting and running jobs
 
     def cancel(self, now: Instant, reason: str | None = None) -> Job:
-        """End a waiting job; ask a running one to stop. Asking again changes nothing."""
+        """End a waiting job, or request that a running one stop. A repeated request changes nothing."""
         if self.state is State.CANCELLED or (self.state is State.RUNNING and self.cancel_requested):
             return self
         error = Error("cancelled", reason or "cancelled on request", retryable=False)
@@ -325,21 +328,21 @@ class Job(NamedTuple):
         return self._end(State.CANCELLED, now, error)
 
     def mark_unreadable(self, now: Instant, why: str) -> Job:
-        """Take a job out of the way whose stored form cannot be read; final states stay."""
+        """Fail a job whose stored form cannot be read; a final state stays."""
         error = Error("unreadable", why, retryable=False)
         if self.is_final:
             return self._replace(error=error.to_json(), version=self.version + 1)
         return self._end(State.FAILED, now, error)
 
     def revive(self, now: Instant) -> Job:
-        """The `retry` call: a job that ended badly starts afresh under its own id, history kept."""
+        """Schedule a job again that did not succeed, with the same id and history."""
         if self.state not in (State.FAILED, State.CANCELLED, State.EXPIRED):
             raise self._wrong("retry")
         changes = {"due_at": now, "expires_after": None, "expires_at": None, "attempt": 0, "late_by": None}
         return self._with(AFRESH | changes | {"version": self.version + 1})
 
     def _with(self, changes: Mapping[str, Any]) -> Job:
-        """`_replace` at half its cost, for the steps that every job takes."""
+        """Do what `_replace` does at half its cost, for the steps of every job."""
         fields = list(self)
         for name, value in changes.items():
             fields[PLACES[name]] = value
@@ -356,11 +359,11 @@ class Job(NamedTuple):
         return WrongState(f"cannot {verb} job {self.id}", state=self.state.word, job=self)
 
 
-PLACES = {name: place for place, name in enumerate(Job._fields)}
-_RUNNING, _SUCCEEDED, _WELL = State.RUNNING, State.SUCCEEDED, End.SUCCEEDED  # by their classes they cost 0.05 µs each
+PLACES = {name: index for index, name in enumerate(Job._fields)}
+_RUNNING, _SUCCEEDED, _WELL = State.RUNNING, State.SUCCEEDED, End.SUCCEEDED  # by its class a member costs 50 ns
 SPEC = slice(PLACES["kind"], PLACES["error"])
 spec_of = itemgetter(SPEC)
-UNBEGUN = tuple(Job._field_defaults.values())  # the last fields of a new job, behind those
+UNBEGUN = tuple(Job._field_defaults.values())  # the last fields of a new job, after the spec
 AFRESH = {name: value for name, value in Job._field_defaults.items() if name not in ("attempts", "ended_leases")}
 
 
@@ -380,16 +383,16 @@ def new(
     priority: int = 0,
     expires_after: float | None = None,
 ) -> Job:
-    """Make a job that waits for its time; the store gives it its `seq`."""
+    """Make a scheduled job; the store assigns its `seq`."""
     due_at = execute_at if execute_at > now else now
     expires_at = None if expires_after is None else _expiry(due_at, expires_after)
     own = (0, token, now, execute_at, key, labels, extras, params, due_at, expires_at, 0, 1, None)
-    asked = (kind, queue, priority, timeout, retry, expires_after)
-    return tuple.__new__(Job, own + asked + UNBEGUN)
+    spec = (kind, queue, priority, timeout, retry, expires_after)
+    return tuple.__new__(Job, own + spec + UNBEGUN)
 
 
 def begun(now: Instant) -> tuple[State, bool, bool, Instant, None, None, bool, None, None]:
-    """What all jobs have for their last fields, from `state` on, that begin an attempt now."""
+    """Return the last fields, from `state` on, of a job whose attempt starts now."""
     return (_RUNNING, False, False, now, None, None, False, None, None)
 
 

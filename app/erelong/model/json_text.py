@@ -1,6 +1,6 @@
-"""JSON texts that are kept for long."""
+"""JSON texts that stay in memory."""
 
 
 def trimmed(text: bytes) -> bytes:
-    """Copy what `orjson.dumps` returned, which keeps its buffer of a kilobyte or more for as long as it lives."""
+    """Copy a result of `orjson.dumps`, which otherwise holds on to a buffer of a kilobyte or more."""
     return b"".join((text, b""))

@@ -1,4 +1,4 @@
-"""How an attempt ended, and what is said of it."""
+"""Outcomes of attempts, and the errors that explain them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class End(StrEnum):
 
 
 class Error(NamedTuple):
-    """Why an attempt or a job did not succeed, in the words that clients read."""
+    """Why an attempt or a job did not succeed, as clients read it."""
 
     type: str
     message: str
@@ -35,8 +35,10 @@ class Error(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of one attempt. `delay` is the least wait before the next one, `backoff` a wait in place of the retry
-    policy's, `output` what the attempt wrote.
+    """The outcome of one attempt.
+
+    `delay` is the minimum wait before the next attempt, `backoff` replaces the wait of the retry policy, and `output`
+    is the text that the attempt wrote.
     """
 
     end: End
@@ -49,7 +51,7 @@ class Outcome(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing is to be said of it but its result, and that whole."""
+        """Whether this is a success without output whose result is complete."""
         return self.end is End.SUCCEEDED and not self.output and not self.result_truncated
 
 
@@ -65,7 +67,7 @@ SUPERSEDED = Error("superseded", "a newer job has taken its key, so it is not ru
 
 
 def expired(attempts: int, error: bytes | None) -> Error:
-    """Why a job has expired after so many attempts, of which the last came to this error."""
+    """Return the error of a job that expired after this many attempts; `error` is the error of the last one."""
     message = "it had not begun by its expires_at"
     if attempts:
         made = "1 attempt was" if attempts == 1 else f"{attempts} attempts were"
@@ -77,5 +79,5 @@ def expired(attempts: int, error: bytes | None) -> Error:
 
 
 def storable(text: str) -> str:
-    """What code raises or prints may hold half a surrogate pair, which is no UTF-8; its outcome must be stored."""
+    """Replace lone surrogates, which user code may raise or print and UTF-8 cannot encode."""
     return text.encode(errors="replace").decode()

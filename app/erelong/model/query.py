@@ -1,4 +1,4 @@
-"""What to list, and in which order."""
+"""A listing's filters and order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Order(StrEnum):
-    """How a listing is sorted: newest first, or waiting jobs by their time."""
+    """How a listing is sorted: newest first, or waiting jobs by due time."""
 
     CREATED = "created"
     DUE = "due_at"
@@ -23,7 +23,7 @@ class Order(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """What to list. Empty means any; `after` is the position of the last job already seen."""
+    """The filters of a listing. An empty filter matches all jobs; `after` is the position of the last job seen."""
 
     states: frozenset[State] = frozenset()
     queues: frozenset[str] = frozenset()

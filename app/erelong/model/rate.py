@@ -1,14 +1,14 @@
-"""A bucket of tokens: how many may go at once, and how many a second after that."""
+"""Token bucket for rate limits: a burst, then a number per second."""
 
 from __future__ import annotations
 
 import math
 
-NEARLY = 1e-9  # what sums of floats may lack
+NEARLY = 1e-9  # tolerance for the rounding of float sums
 
 
 class Bucket:
-    """Full at first; `tick` is the monotonic clock."""
+    """A token bucket that starts full."""
 
     __slots__ = ("_burst", "_filled_at", "_per_second", "_tokens")
 
@@ -19,7 +19,7 @@ class Bucket:
         self._filled_at = -math.inf
 
     def take(self, tick: float) -> float:
-        """Take a token, or tell in how many seconds there will be one; 0 is that it was taken."""
+        """Take a token and return 0, or return the seconds until one is available. `tick` is monotonic time."""
         self._tokens = min(self._burst, self._tokens + (tick - self._filled_at) * self._per_second)
         self._filled_at = tick
         if self._tokens < 1 - NEARLY:

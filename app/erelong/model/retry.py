@@ -1,4 +1,4 @@
-"""The retry policy of a job, and the seconds it makes of a number of failures."""
+"""Retry policies: how often a failed job is tried again, and after which waits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from erelong.model.json_text import trimmed
 
 
 class RetryPolicy(NamedTuple):
-    """After the n-th failed attempt a wait of delay × factor^(n-1), at most max_delay, ± jitter."""
+    """The wait after the n-th failed attempt is delay × factor^(n-1), at most max_delay, ± jitter."""
 
     max_attempts: int
     delay: float
@@ -20,27 +20,27 @@ class RetryPolicy(NamedTuple):
     jitter: float
 
     def to_json(self) -> bytes:
-        """Return it as it is stored."""
+        """Return the stored form."""
         return trimmed(orjson.dumps(self._asdict()))
 
 
 @lru_cache(maxsize=1024)
 def read_policy(text: bytes) -> RetryPolicy:
-    """Read a stored retry policy; there are few different ones."""
+    """Read a stored retry policy. Cached, since few policies differ."""
     return RetryPolicy(**orjson.loads(text))
 
 
 def wait(policy: RetryPolicy, failures: int, draw: float) -> float:
-    """Return how many seconds to wait after that many failed attempts, the first being 1.
+    """Return the seconds to wait after this many failed attempts (1 or more).
 
-    `draw`, from 0 up to but not including 1, spreads the wait evenly over ± `jitter` share; 0.5 leaves it as it is.
-    The spread comes on top of `max_delay`: jobs that have all grown to the bound would else come back in one flock.
+    `draw` (0 ≤ draw < 1) spreads the wait evenly over ± `jitter`; 0.5 leaves it unchanged. Jitter also applies to
+    `max_delay`: otherwise jobs that have reached it would all retry at once.
     """
-    return _grown(policy, failures) * (1 + policy.jitter * (2 * draw - 1))
+    return _exponential(policy, failures) * (1 + policy.jitter * (2 * draw - 1))
 
 
-def _grown(policy: RetryPolicy, failures: int) -> float:
+def _exponential(policy: RetryPolicy, failures: int) -> float:
     try:
         return min(policy.delay * policy.factor ** (failures - 1), policy.max_delay)
-    except OverflowError:  # of the power alone: a float that is multiplied beyond its range becomes infinite
+    except OverflowError:  # only from the power: a product of floats that is too large becomes infinite
         return policy.max_delay if policy.delay else 0.0

@@ -1,4 +1,4 @@
-"""Counts values that come in runs of equal ones, as what happens together mostly does."""
+"""Counting of values that arrive in runs of equal ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def counted(values: Iterable[T]) -> dict[T, int]:
-    """How many there are of each; for values that come in runs of equal ones, as what happens together mostly does."""
+    """Return the number of each value. Fast for runs of equal values, such as the kinds of a batch."""
     counts: dict[T, int] = {}
     for value, run in groupby(values):
         counts[value] = counts.get(value, 0) + len([*run])

@@ -1,4 +1,4 @@
-"""What jobs have in common that were asked for alike."""
+"""The part of a submission that similar jobs share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class JobSpec(NamedTuple):
-    """What was asked for, less what is of one job alone. The retry policy is JSON text."""
+    """The submitted fields that similar jobs have in common. The retry policy is JSON text."""
 
     kind: str
     queue: str
