@@ -1,4 +1,4 @@
-"""The alarm: never early, woken by rings and steps, the same on the kernel's timer and on the loop's."""
+"""The timer: never early, woken by rings and steps, the same on the kernel's timer and on the loop's."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="timerfd is a Linux c
 @both_loops
 @both_kinds
 async def test_real_sleeper_is_never_woken_early(kind: Kind) -> None:
-    alarm = Timer(now=real.now, kind=kind)
+    timer = Timer(now=real.now, kind=kind)
 
     for microseconds in range(300, 4_000, 130):
         due_at = real.now() + microseconds
-        assert await alarm.wait(due_at) is Wake.DUE
+        assert await timer.wait(due_at) is Wake.DUE
         assert real.now() >= due_at
 
-    alarm.close()
+    timer.close()
 
 
 @both_loops
 @both_kinds
 async def test_real_sleeper_is_woken_by_a_ring(kind: Kind) -> None:
-    alarm = Timer(now=real.now, kind=kind)
-    asyncio.get_running_loop().call_soon(alarm.set)
+    timer = Timer(now=real.now, kind=kind)
+    asyncio.get_running_loop().call_soon(timer.set)
 
-    assert await alarm.wait(None) is Wake.SET
+    assert await timer.wait(None) is Wake.SET
 
-    alarm.close()
+    timer.close()
 
 
 @both_loops
@@ -62,66 +62,66 @@ async def test_timer_that_fires_early_does_not_spin_until_the_instant() -> None:
         looks += 1
         return real.now()
 
-    alarm = Timer(now=counted, kind="timer")
+    timer = Timer(now=counted, kind="timer")
 
     for microseconds in range(600, 6_000, 450):
-        await alarm.wait(real.now() + microseconds)
+        await timer.wait(real.now() + microseconds)
 
     assert looks <= 12 * 3 + 1
 
 
 async def test_sleeper_wakes_at_its_instant_to_the_microsecond(clock: VirtualClock) -> None:
-    alarm = Timer(now=clock.now)
+    timer = Timer(now=clock.now)
 
-    wake = await alarm.wait(EPOCH + 3_600_000_000)
+    wake = await timer.wait(EPOCH + 3_600_000_000)
 
     assert wake is Wake.DUE
     assert clock.now() == EPOCH + 3_600_000_000
 
 
 async def test_instant_between_two_milliseconds_is_reached_once_it_is_past(clock: VirtualClock) -> None:
-    alarm = Timer(now=clock.now)
+    timer = Timer(now=clock.now)
 
-    await alarm.wait(EPOCH + 2_500_001)
+    await timer.wait(EPOCH + 2_500_001)
 
     assert EPOCH + 2_500_001 <= clock.now() <= EPOCH + 2_501_001
 
 
 async def test_instant_in_the_past_is_due_without_sleeping(clock: VirtualClock) -> None:
-    alarm = Timer(now=clock.now)
+    timer = Timer(now=clock.now)
 
-    assert await alarm.wait(EPOCH - 1) is Wake.DUE
+    assert await timer.wait(EPOCH - 1) is Wake.DUE
     assert clock.now() == EPOCH
 
 
 async def test_ring_before_the_sleep_wakes_the_next_sleeper_once(clock: VirtualClock) -> None:
-    alarm = Timer(now=clock.now)
-    alarm.set()
-    alarm.set()
+    timer = Timer(now=clock.now)
+    timer.set()
+    timer.set()
 
-    assert await alarm.wait(EPOCH + 1_000_000) is Wake.SET
-    assert await alarm.wait(EPOCH + 1_000_000) is Wake.DUE
+    assert await timer.wait(EPOCH + 1_000_000) is Wake.SET
+    assert await timer.wait(EPOCH + 1_000_000) is Wake.DUE
 
 
 async def test_ring_ends_a_sleep_without_an_instant(clock: VirtualClock) -> None:
-    alarm = Timer(now=clock.now)
-    asyncio.get_running_loop().call_later(90.0, alarm.set)
+    timer = Timer(now=clock.now)
+    asyncio.get_running_loop().call_later(90.0, timer.set)
 
-    assert await alarm.wait(None) is Wake.SET
+    assert await timer.wait(None) is Wake.SET
     assert clock.now() == EPOCH + 90_000_000
 
 
 async def test_ring_outlives_a_cancelled_sleep(clock: VirtualClock) -> None:
-    alarm = Timer(now=clock.now)
-    sleeper = asyncio.create_task(alarm.wait(None))
+    timer = Timer(now=clock.now)
+    sleeper = asyncio.create_task(timer.wait(None))
     await asyncio.sleep(0)
 
-    alarm.set()
+    timer.set()
     sleeper.cancel()
     await asyncio.wait({sleeper})
 
     assert sleeper.cancelled()
-    assert await alarm.wait(None) is Wake.SET
+    assert await timer.wait(None) is Wake.SET
 
 
 @pytest.mark.parametrize("seconds", [7_200.0, -7_200.0, 1.5, -1.5])
@@ -130,89 +130,89 @@ async def test_step_of_the_wall_clock_is_seen_within_a_second(
     clock: VirtualClock, seconds: float, until: int | None
 ) -> None:
     loop = asyncio.get_running_loop()
-    alarm = Timer(now=clock.now)
+    timer = Timer(now=clock.now)
     loop.call_later(10.25, clock.step, seconds)
 
-    assert await alarm.wait(until) is Wake.STEPPED
-    assert alarm.jump == pytest.approx(seconds)
+    assert await timer.wait(until) is Wake.STEPPED
+    assert timer.jump == pytest.approx(seconds)
     assert loop.time() <= 11.25
 
 
 async def test_sleep_goes_on_to_the_instant_after_a_step(clock: VirtualClock) -> None:
-    alarm = Timer(now=clock.now)
+    timer = Timer(now=clock.now)
     asyncio.get_running_loop().call_later(10.0, clock.step, -60.0)
     until = EPOCH + 30_000_000
 
-    wakes = [await alarm.wait(until), await alarm.wait(until)]
+    wakes = [await timer.wait(until), await timer.wait(until)]
 
     assert wakes == [Wake.STEPPED, Wake.DUE]
     assert clock.now() == until
 
 
 async def test_step_while_nobody_sleeps_is_told_to_the_next_sleeper(clock: VirtualClock) -> None:
-    alarm = Timer(now=clock.now)
-    await alarm.wait(EPOCH + 1_000_000)
+    timer = Timer(now=clock.now)
+    await timer.wait(EPOCH + 1_000_000)
     clock.step(3_600.0)
 
-    assert await alarm.wait(EPOCH + 2_000_000) is Wake.STEPPED
-    assert await alarm.wait(EPOCH + 2_000_000) is Wake.DUE
+    assert await timer.wait(EPOCH + 2_000_000) is Wake.STEPPED
+    assert await timer.wait(EPOCH + 2_000_000) is Wake.DUE
 
 
 async def test_clock_that_drifts_less_than_a_second_is_not_stepped(clock: VirtualClock) -> None:
-    alarm = Timer(now=clock.now)
+    timer = Timer(now=clock.now)
     loop = asyncio.get_running_loop()
     for second in range(1, 20):
         loop.call_later(second, clock.step, 0.2)
 
-    assert await alarm.wait(EPOCH + 60_000_000) is Wake.DUE
+    assert await timer.wait(EPOCH + 60_000_000) is Wake.DUE
     assert clock.now() == EPOCH + 60_000_000
 
 
 async def test_long_sleep_without_looking_for_steps_takes_one_timer(clock: VirtualClock) -> None:
-    alarm = Timer(now=clock.now, max_sleep=math.inf)
+    timer = Timer(now=clock.now, max_sleep=math.inf)
     until = EPOCH + 7 * 86_400_000_000
 
-    assert await alarm.wait(until) is Wake.DUE
+    assert await timer.wait(until) is Wake.DUE
     assert clock.now() == until
 
 
 def test_endless_sleep_without_looking_for_steps_takes_no_timer() -> None:
     with closing(VirtualLoop()) as loop:
-        alarm = Timer(now=VirtualClock(loop=loop).now, max_sleep=math.inf)
+        timer = Timer(now=VirtualClock(loop=loop).now, max_sleep=math.inf)
 
         with pytest.raises(Stuck):
-            loop.run_until_complete(alarm.wait(None))
+            loop.run_until_complete(timer.wait(None))
 
 
 async def test_second_sleeper_is_refused(clock: VirtualClock) -> None:
-    alarm = Timer(now=clock.now)
-    first = asyncio.create_task(alarm.wait(None))
+    timer = Timer(now=clock.now)
+    first = asyncio.create_task(timer.wait(None))
     await asyncio.sleep(0)
 
-    with pytest.raises(RuntimeError, match="a timer of its own"):
-        await alarm.wait(None)
+    with pytest.raises(RuntimeError, match="its own timer"):
+        await timer.wait(None)
 
-    alarm.set()
+    timer.set()
     assert await first is Wake.SET
 
 
 async def test_closing_ends_the_sleep_with_an_error(clock: VirtualClock) -> None:
-    alarm = Timer(now=clock.now)
-    asyncio.get_running_loop().call_later(1.0, alarm.close)
+    timer = Timer(now=clock.now)
+    asyncio.get_running_loop().call_later(1.0, timer.close)
 
     with pytest.raises(RuntimeError, match="closed"):
-        await alarm.wait(None)
+        await timer.wait(None)
 
 
 @linux
 @both_loops
 async def test_real_clock_on_linux_takes_the_kernels_timer() -> None:
     before = _timerfds()
-    alarm = Timer(now=real.now)
-    await alarm.wait(real.now() + 500)
+    timer = Timer(now=real.now)
+    await timer.wait(real.now() + 500)
 
     during = _timerfds()
-    alarm.close()
+    timer.close()
 
     assert during == before + 1
     assert _timerfds() == before
@@ -221,7 +221,7 @@ async def test_real_clock_on_linux_takes_the_kernels_timer() -> None:
 @linux
 @both_loops
 async def test_step_read_from_the_kernels_timer_wakes_the_sleeper(monkeypatch: pytest.MonkeyPatch) -> None:
-    alarm = Timer(now=real.now, kind="timerfd")
+    timer = Timer(now=real.now, kind="timerfd")
     until = real.now() + 2_000
 
     def stepped(fd: int, size: int) -> bytes:
@@ -229,8 +229,8 @@ async def test_step_read_from_the_kernels_timer_wakes_the_sleeper(monkeypatch: p
         raise OSError(errno.ECANCELED, os.strerror(errno.ECANCELED))
 
     monkeypatch.setattr(os, "read", stepped)
-    wakes = [await alarm.wait(until), await alarm.wait(until)]
-    alarm.close()
+    wakes = [await timer.wait(until), await timer.wait(until)]
+    timer.close()
 
     assert wakes == [Wake.STEPPED, Wake.DUE]
 
@@ -238,7 +238,7 @@ async def test_step_read_from_the_kernels_timer_wakes_the_sleeper(monkeypatch: p
 @linux
 @pytest.mark.real_loop
 async def test_step_told_while_arming_the_kernels_timer_wakes_the_sleeper(monkeypatch: pytest.MonkeyPatch) -> None:
-    alarm = Timer(now=real.now, kind="timerfd")
+    timer = Timer(now=real.now, kind="timerfd")
     until = real.now() + 2_000
 
     def stepped(fd: int, at: int) -> None:
@@ -246,8 +246,8 @@ async def test_step_told_while_arming_the_kernels_timer_wakes_the_sleeper(monkey
         raise OSError(errno.ECANCELED, os.strerror(errno.ECANCELED))
 
     monkeypatch.setattr("erelong.clock.timer._set", stepped)
-    wakes = [await alarm.wait(until), await alarm.wait(until)]
-    alarm.close()
+    wakes = [await timer.wait(until), await timer.wait(until)]
+    timer.close()
 
     assert wakes == [Wake.STEPPED, Wake.DUE]
 
@@ -257,7 +257,7 @@ async def test_step_told_while_arming_the_kernels_timer_wakes_the_sleeper(monkey
 async def test_readiness_with_nothing_to_read_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     failures: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
-    alarm = Timer(now=real.now, kind="timerfd")
+    timer = Timer(now=real.now, kind="timerfd")
     until = real.now() + 2_000
 
     def empty(fd: int, size: int) -> bytes:
@@ -266,9 +266,9 @@ async def test_readiness_with_nothing_to_read_is_passed_over(monkeypatch: pytest
 
     monkeypatch.setattr(os, "read", empty)
 
-    assert await alarm.wait(until) is Wake.DUE
+    assert await timer.wait(until) is Wake.DUE
     assert failures == []
-    alarm.close()
+    timer.close()
 
 
 @pytest.mark.real_loop
@@ -277,9 +277,9 @@ async def test_sandbox_without_the_kernels_timer_gets_the_loops(monkeypatch: pyt
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
     monkeypatch.setattr("erelong.clock.timer._create", refused)
-    alarm = Timer(now=real.now)
+    timer = Timer(now=real.now)
 
-    assert await alarm.wait(real.now() + 1_000) is Wake.DUE
+    assert await timer.wait(real.now() + 1_000) is Wake.DUE
     with pytest.raises(PermissionError):
         await Timer(now=real.now, kind="timerfd").wait(None)
 

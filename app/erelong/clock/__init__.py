@@ -1,1 +1,1 @@
-"""Time: instants and durations, and what a loop sleeps on."""
+"""Time: instants, durations and the wall-clock timer."""

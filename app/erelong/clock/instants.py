@@ -1,4 +1,4 @@
-"""Time: now, instants (microseconds since 1970, UTC) and durations (seconds), and how both are read and written."""
+"""Instants (microseconds since 1970, UTC) and durations (seconds): parsing, formatting and the current time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Tick: TypeAlias = Callable[[], float]
 """The monotonic clock, in seconds."""
 
 SECOND: Final = 1_000_000
-LONGEST_DURATION: Final = 36_525 * 86_400.0  # 100 years: beyond it somebody sent milliseconds or a mistake
+LONGEST_DURATION: Final = 36_525 * 86_400.0  # 100 years: a larger value is in milliseconds or a mistake
 DEEPEST_PAST: Final = 3_652 * 86_400 * SECOND  # 10 years
 FIRST_MILLISECONDS: Final = 10**11  # as seconds this is the year 5138, as milliseconds 1973
 
@@ -44,10 +44,10 @@ def now() -> Instant:
 
 
 def parse_instant(value: object, now: Instant, max_horizon: float) -> Instant:
-    """Read an instant from the wire, rounded up to the microsecond; the past is not moved to `now`.
+    """Parse an instant from the wire, rounded up to the microsecond; a time in the past stays as it is.
 
-    Raise ValueError, with what to send instead, for anything not certain to be meant: no offset, milliseconds,
-    or more than 10 years ago or `max_horizon` seconds ahead.
+    Raise ValueError, naming a valid form, for anything doubtful: no offset, milliseconds, more than 10 years ago, or
+    more than `max_horizon` seconds ahead.
     """
     if isinstance(value, str):
         instant = _from_text(value)
@@ -64,20 +64,20 @@ def parse_instant(value: object, now: Instant, max_horizon: float) -> Instant:
 
 
 def format_instant(us: Instant) -> str:
-    """Write an instant as RFC 3339 in UTC, rounded up to the millisecond: never before the real one."""
+    """Format an instant as RFC 3339 in UTC, rounded up to the millisecond so that it is never early."""
     ms = -(-us // 1000)
     seconds = ms // 1000
     return _second(seconds) + _MILLISECONDS[ms - seconds * 1000]
 
 
 def format_exactly(us: Instant) -> str:
-    """Write an instant as RFC 3339 in UTC, to the microsecond."""
+    """Format an instant as RFC 3339 in UTC, to the microsecond."""
     seconds, microseconds = divmod(us, SECOND)
     return f"{_second(seconds)}.{microseconds:06d}Z"
 
 
 def parse_duration(value: object) -> float:
-    """Read a duration as seconds; raise ValueError, with what to send instead, when it is none or no sane one."""
+    """Parse a duration into seconds; raise ValueError, naming a valid form, if it is invalid or out of range."""
     if type(value) in (int, float) and value == value:  # no bool
         seconds: float = value  # type: ignore[assignment]  # it is one of these
     elif isinstance(value, str):
@@ -107,9 +107,9 @@ def _from_text(text: str) -> Instant:
     if sign is not None:
         seconds -= int(f"{sign}1") * (int(offset_hours) * 3600 + int(offset_minutes) * 60)
     if leap:
-        seconds += 1  # Unix time has no second 60: it is the first of the next minute, and never early
+        seconds += 1  # Unix time has no second 60: the first second of the next minute is never early
         if seconds % 86_400:
-            raise ValueError(f"{_shown(text)} does not exist: a second 60 ends a day in UTC")
+            raise ValueError(f"{_shown(text)} does not exist: a leap second is the last of a day in UTC")
     return seconds * SECOND + _microseconds(fraction)
 
 
@@ -127,7 +127,7 @@ def _from_number(value: float) -> Instant:
         raise ValueError(f"{_shown(value)} looks like milliseconds: divide by 1000 and send Unix seconds")
     if isinstance(value, int):
         return value * SECOND
-    # By its shortest text, so that 1764579600.123 is just that and not rounded up for the error of the float.
+    # From its shortest text: 1764579600.123 must not be rounded up because of the float's error.
     return math.ceil(Decimal(repr(value)) * SECOND)
 
 
@@ -144,17 +144,17 @@ def _seconds_of_text(text: str) -> float:
     match = (_ISO8601.fullmatch(text) or _SHORT.fullmatch(text)) if 0 < len(text) <= 100 else None
     if match is None:
         raise ValueError(f"{_shown(text)} is not a duration: {_AS_DURATION}")
-    # In decimals, so that "1.1s100ms" is 1.2; ISO 8601 has no milliseconds, so its five groups leave that unit over.
+    # Decimals make "1.1s100ms" exactly 1.2. ISO 8601 has no milliseconds: its five groups leave that unit unused.
     counted = zip(match.groups("0"), _UNITS, strict=False)
     return float(sum(Decimal(number.replace(",", ".")) * unit for number, unit in counted))
 
 
 def _shown(value: object) -> str:
-    """Show a value as its sender wrote it, in a bounded length."""
+    """Return a value as its sender wrote it, shortened to a bounded length."""
     if isinstance(value, (dict, list)):
         return "an object" if isinstance(value, dict) else "a list"
     try:
         text = json.dumps(value)
-    except (TypeError, ValueError):  # no JSON type, or an int of thousands of digits
+    except (TypeError, ValueError):  # not a JSON type, or an int of thousands of digits
         text = f"a value of type {type(value).__name__}"
     return text if len(text) <= 60 else f"{text[:57]}..."

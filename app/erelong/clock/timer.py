@@ -1,4 +1,4 @@
-"""What the scheduler sleeps on: until an instant of the wall clock, a wake-up, or a step of that clock."""
+"""The scheduler's timer: sleeps until an instant of the wall clock, a wake-up, or a step of that clock."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Final, Literal, NoReturn, Protocol
 
 from erelong.clock import instants as clock
 
-JUMP: Final = 1.0  # seconds by which wall and monotonic clock may part between two looks before it is a step
-_FAR: Final = 86_400 * clock.SECOND  # where a timer without an instant stands, as only an armed one tells of steps
+JUMP: Final = 1.0  # seconds that wall and monotonic clock may drift apart between two checks; more is a step
+_FAR: Final = 86_400 * clock.SECOND  # stands in for no instant, since only an armed timerfd reports steps
 
 
 class Wake(enum.Enum):
@@ -25,10 +25,10 @@ class Wake(enum.Enum):
 
 
 class Timer:
-    """Wakes one sleeper, never before its instant unless set or the wall clock was stepped.
+    """Wakes one sleeper at its instant, or earlier if the timer is set or the wall clock is stepped.
 
-    `kind` is "timerfd" (Linux), "timer" (any loop), or None to choose: a clock that is not the real one needs "timer",
-    which looks for a step every `max_sleep` seconds (inf: never). `jump` is the last step in seconds, signed.
+    `kind` is "timerfd" (Linux), "timer" (any loop), or None to choose. A simulated clock needs "timer", which checks
+    for a step every `max_sleep` seconds (inf: never). `jump` is the last step in signed seconds.
     """
 
     def __init__(
@@ -41,22 +41,22 @@ class Timer:
         self._sleep: asyncio.Future[None] | None = None
         self._backend: _Backend | None = None
         self._monotonic = time.monotonic
-        self._apart = 0.0
+        self._offset = 0.0
         self._is_set = self._is_stepped = self._is_closed = False
 
     def set(self) -> None:
-        """Wake the sleeper, or the next one at once; for the thread of the loop."""
+        """Wake the sleeper; without one, the next wait returns at once. Call it from the loop's thread."""
         self._is_set = True
         self.stir()
 
     async def wait(self, until: clock.Instant | None) -> Wake:
-        """Sleep until the instant (None: for good), until it is set, or until a step; return which it was."""
+        """Sleep until the instant (None: no limit), a `set`, or a clock step; return which of them ended the sleep."""
         if self._sleep is not None:
-            raise RuntimeError("somebody sleeps on this timer already: give each sleeper a timer of its own")
+            raise RuntimeError("this timer already has a sleeper: give each sleeper its own timer")
         backend = self._backend or self._open()
         while True:
             now = self._now()
-            self._look_for_step(now)
+            self._check_for_step(now)
             if self._is_closed:
                 raise RuntimeError("the timer is closed: nothing would wake the sleeper")
             if self._is_stepped:
@@ -75,7 +75,7 @@ class Timer:
                 self._sleep = None
 
     def close(self) -> None:
-        """Let go of the backend; a sleeper that is still there gets a RuntimeError."""
+        """Close the backend; a task that still sleeps gets a RuntimeError."""
         self._is_closed = True
         if self._backend is not None:
             self._backend.close()
@@ -89,18 +89,18 @@ class Timer:
         self._is_stepped = True
         self.stir()
 
-    def _look_for_step(self, now: clock.Instant) -> None:
-        apart = now / clock.SECOND - self._monotonic()
-        if self._is_stepped or abs(apart - self._apart) > JUMP:
+    def _check_for_step(self, now: clock.Instant) -> None:
+        offset = now / clock.SECOND - self._monotonic()
+        if self._is_stepped or abs(offset - self._offset) > JUMP:
             self._is_stepped = True
-            self.jump = apart - self._apart
-        self._apart = apart
+            self.jump = offset - self._offset
+        self._offset = offset
 
     def _open(self) -> _Backend:
         loop = asyncio.get_running_loop()
         if self._now is not clock.now:
-            self._monotonic = loop.time  # a made-up wall clock goes with the loop's; uvloop's lags when it is busy
-        self._apart = self._now() / clock.SECOND - self._monotonic()
+            self._monotonic = loop.time  # a simulated wall clock follows the loop's clock; uvloop's lags when busy
+        self._offset = self._now() / clock.SECOND - self._monotonic()
         self._backend = self._timerfd(loop) or _LoopTimer(loop=loop, timer=self, max_sleep=self._max_sleep)
         return self._backend
 
@@ -110,7 +110,7 @@ class Timer:
             return None
         try:
             return _Timerfd(loop=loop, timer=self)
-        except (OSError, NotImplementedError):  # not Linux, or a sandbox or loop without it
+        except (OSError, NotImplementedError):  # not Linux, or a sandbox or loop without timerfd
             if self._kind == "timerfd":
                 raise
             return None
@@ -122,7 +122,7 @@ class _Backend(Protocol):
 
 
 class _LoopTimer:
-    """A timer of the loop: short sleeps, the sleeper looks at the clock after each."""
+    """A timer of the loop: short sleeps, with a check of the wall clock after each."""
 
     def __init__(self, *, loop: asyncio.AbstractEventLoop, timer: Timer, max_sleep: float) -> None:
         self._loop = loop
@@ -132,7 +132,7 @@ class _LoopTimer:
 
     def arm(self, now: clock.Instant, until: clock.Instant | None) -> None:
         self.close()
-        # Up to whole milliseconds: uvloop rounds to the nearest and fires early, and what is left then must not spin.
+        # Rounded up to a millisecond: uvloop rounds to the nearest, fires early, and the remainder would spin.
         delay = self._max_sleep if until is None else min(self._max_sleep, -((now - until) // 1000) / 1000)
         if delay < math.inf:
             self._handle = self._loop.call_later(delay, self._timer.stir)
@@ -143,7 +143,7 @@ class _LoopTimer:
 
 
 class _Timerfd:
-    """The kernel's timer on the wall clock: microseconds sharp, and it tells when that clock is stepped."""
+    """The kernel's timer on the wall clock: accurate to microseconds, and it reports steps of that clock."""
 
     def __init__(self, *, loop: asyncio.AbstractEventLoop, timer: Timer) -> None:
         self._loop = loop
@@ -164,7 +164,7 @@ class _Timerfd:
         try:
             _set(self._fd, at)
         except OSError as error:
-            self._after(error)
+            self._handle_cancel(error)
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -175,14 +175,14 @@ class _Timerfd:
     def _read(self) -> None:
         try:
             os.read(self._fd, 8)
-        except BlockingIOError:  # readable, but set anew since: nothing has happened
+        except BlockingIOError:  # the timer was set again after the fd became readable
             return
         except OSError as error:
-            self._after(error)
+            self._handle_cancel(error)
         self._armed = None
         self._timer.stir()
 
-    def _after(self, error: OSError) -> None:
+    def _handle_cancel(self, error: OSError) -> None:
         if error.errno != errno.ECANCELED:
             raise error
         self._armed = None
@@ -195,7 +195,7 @@ if sys.version_info >= (3, 13) and sys.platform == "linux":
         return os.timerfd_create(time.CLOCK_REALTIME, flags=os.TFD_NONBLOCK | os.TFD_CLOEXEC)
 
     def _set(fd: int, at: clock.Instant) -> None:
-        """Arm the timer; ECANCELED tells of a step that nobody has read of, and armed it is all the same."""
+        """Arm the timer. ECANCELED reports a step that was not read yet; the timer is armed even then."""
         flags = os.TFD_TIMER_ABSTIME | os.TFD_TIMER_CANCEL_ON_SET
         os.timerfd_settime_ns(fd, flags=flags, initial=at * 1000)
 
@@ -203,14 +203,14 @@ elif sys.platform == "linux":
     _libc = ctypes.CDLL(None, use_errno=True)
 
     class _Itimerspec(ctypes.Structure):
-        _fields_ = [(name, ctypes.c_long) for name in ("every_s", "every_ns", "at_s", "at_ns")]
+        _fields_ = [(name, ctypes.c_long) for name in ("interval_s", "interval_ns", "value_s", "value_ns")]
 
     def _create() -> int:
         fd: int = _libc.timerfd_create(time.CLOCK_REALTIME, os.O_NONBLOCK | os.O_CLOEXEC)
         return fd if fd >= 0 else _raise_errno()
 
     def _set(fd: int, at: clock.Instant) -> None:
-        """Arm the timer; ECANCELED tells of a step that nobody has read of, and armed it is all the same."""
+        """Arm the timer. ECANCELED reports a step that was not read yet; the timer is armed even then."""
         seconds, us = divmod(at, clock.SECOND)
         spec = _Itimerspec(0, 0, seconds, us * 1000)
         abstime, cancel_on_set = 1, 2
