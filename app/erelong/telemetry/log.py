@@ -1,4 +1,4 @@
-"""The log: a line an event, for people or as JSON, written by a thread so that a slow reader stalls nothing."""
+"""The log: one line per event, as text or JSON. A thread writes it, so that a slow reader stalls nothing."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from erelong.telemetry.redact import redacted
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-MAX_QUEUED: Final = 10_000  # lines that wait for a slow reader; more are dropped, counted and told of
+MAX_QUEUED: Final = 10_000  # lines waiting for a slow reader; more are dropped, counted and reported
 MAX_FIELD: Final = 4_000  # characters of one field
-MAX_PARTS: Final = 20  # of a field that has some, such as labels; one with more is shown as text
-MAX_A_SECOND: Final = 100  # lines of one event, or of one library; more are dropped likewise, but for debug
+MAX_PARTS: Final = 20  # items of a mapping such as labels; a larger one is logged as text
+MAX_PER_SECOND: Final = 100  # lines of one event or library, except debug; more are dropped, counted and reported
 
 
 class Attempted(Protocol):
-    """What lines say of the running job for which they are written."""
+    """The running job that a line belongs to."""
 
     @property
     def id(self) -> str: ...
@@ -35,13 +35,13 @@ class Attempted(Protocol):
     def attempt(self) -> int: ...
 
 
-# What is being done where a line is written: by request, and by running job, also in the threads and tasks it begins.
+# The request and the running job that a line belongs to, also in the threads and tasks that they start.
 current_request: ContextVar[str | None] = ContextVar("current_request", default=None)
 current_job: ContextVar[Attempted | None] = ContextVar("current_job", default=None)
 
 
 class Logger:
-    """Logs events: a name to search for, and fields; `exc_info` adds the traceback as the field `exception`."""
+    """Logs events, each a name and fields. `exc_info` adds the traceback as the field `exception`."""
 
     def __init__(self, name: str) -> None:
         self._logger = logging.getLogger(name)
@@ -71,14 +71,14 @@ get_logger = Logger
 
 
 def setup(level: str, format: Literal["console", "json"], stream: TextIO | None = None) -> None:
-    """Send what the process and its libraries log to the stream (stderr); `logging.shutdown`, at exit, the rest."""
+    """Log the process and its libraries to the stream (default: stderr); `logging.shutdown` flushes it at exit."""
     writer = _Writer(stream or sys.stderr)
     writer.setFormatter(_Json() if format == "json" else _Console())
     logging.basicConfig(level=level.upper(), handlers=[writer], force=True)
 
 
 def take_failures() -> None:
-    """Log what Python itself would print: what nobody caught, here, in a thread or in a finalizer; and warnings."""
+    """Log what Python would print: warnings, and uncaught errors of the main thread, threads and finalizers."""
     log = Logger(__name__)
     logging.captureWarnings(True)
     sys.excepthook = lambda _kind, error, _trace: log.error("service_crashed", exc_info=error)
@@ -91,9 +91,9 @@ def take_failures() -> None:
 
 
 def lost() -> dict[str, int]:
-    """How many lines were not written, by why."""
+    """Return how many lines were not written, by reason."""
     writers = [handler for handler in logging.getLogger().handlers if isinstance(handler, _Writer)]
-    return {why: sum(writer.lost[why] for writer in writers) for why in ("slow_reader", "flood")}
+    return {reason: sum(writer.lost[reason] for writer in writers) for reason in ("slow_reader", "flood")}
 
 
 class _Json(logging.Formatter):
@@ -110,7 +110,7 @@ class _Console(logging.Formatter):
 
 
 class _Writer(logging.Handler):
-    """Takes lines from any thread; a thread of its own writes them."""
+    """Takes records from any thread; its own thread writes the lines."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class _Writer(logging.Handler):
         try:
             for event, lines in self._flood.over(int(record.created)):
                 self._put(_own_record("log_lines_suppressed", of=event, lines=lines))
-            if self._flood.takes(record):
+            if self._flood.admits(record):
                 self._put(record)
             else:
                 self.lost["flood"] += 1
@@ -135,7 +135,7 @@ class _Writer(logging.Handler):
     def close(self) -> None:
         if self._thread is not None:
             self._lines.put(None)
-            self._thread.join(timeout=1.0)  # a reader that has stopped may keep the process this long and no longer
+            self._thread.join(timeout=1.0)  # bounds how long a stalled reader can delay the exit
             self._thread = None
         super().close()
 
@@ -144,7 +144,7 @@ class _Writer(logging.Handler):
             self._dropped += 1
             self.lost["slow_reader"] += 1
             return
-        if self._thread is None:  # the first line, or one after the end: a crash
+        if self._thread is None:  # the first line, or a line after close, such as a crash
             self._thread = threading.Thread(target=self._write, name="log", daemon=True)
             self._thread.start()
         dropped, self._dropped = self._dropped, 0
@@ -158,31 +158,33 @@ class _Writer(logging.Handler):
                 self._stream.write(f"{line}\n")
                 if self._lines.empty():
                     self._stream.flush()
-            except (OSError, ValueError):  # nobody reads any more, and there is nowhere else to say so
+            except (OSError, ValueError):  # the reader is gone, and with it the only place to report this
                 continue
 
 
 class _Flood:
-    """Counts the lines of each event in one second, and lets so many pass."""
+    """Rate limit for log lines: admits `MAX_PER_SECOND` of each event."""
 
     def __init__(self) -> None:
         self._second = 0
         self._counts: Counter[str] = Counter()
 
     def over(self, second: int) -> Iterable[tuple[str, int]]:
-        """When another second begins, how many of which event did not pass in the last."""
+        """Start a new second; return the lines suppressed in the last one, by event."""
         if second == self._second:
             return ()
-        held = [(event, lines - MAX_A_SECOND) for event, lines in self._counts.items() if lines > MAX_A_SECOND]
+        suppressed = [
+            (event, lines - MAX_PER_SECOND) for event, lines in self._counts.items() if lines > MAX_PER_SECOND
+        ]
         self._second, self._counts = second, Counter()
-        return held
+        return suppressed
 
-    def takes(self, record: logging.LogRecord) -> bool:
+    def admits(self, record: logging.LogRecord) -> bool:
         if record.levelno <= logging.DEBUG:
             return True
-        event = record.msg if hasattr(record, "fields") else record.name  # a library puts anything into its lines
+        event = record.msg if hasattr(record, "fields") else record.name  # a library varies its messages
         self._counts[event] += 1
-        return self._counts[event] <= MAX_A_SECOND
+        return self._counts[event] <= MAX_PER_SECOND
 
 
 def _own_record(event: str, **fields: object) -> logging.LogRecord:
@@ -196,7 +198,9 @@ def _time(record: logging.LogRecord) -> str:
 def _fields(record: logging.LogRecord) -> dict[str, object]:
     fields = {name: _plain(value) for name, value in getattr(record, "fields", {}).items()}
     if record.exc_info and record.exc_info[1]:
-        text = redacted("".join(traceback.format_exception(record.exc_info[1])))  # or a cut might hide what is a key
+        text = redacted(
+            "".join(traceback.format_exception(record.exc_info[1]))
+        )  # before the cut, which could hide the prefix of a key
         fields["exception"] = _plain(text[-MAX_FIELD:])
     if (request := current_request.get()) is not None:
         fields.setdefault("request", request)
@@ -211,7 +215,7 @@ def _plain(value: object) -> object:
         return {str(_plain(name)): _plain(str(part)) for name, part in value.items()}
     if value is None or isinstance(value, (bool, float)) or (isinstance(value, int) and abs(value) < 2**63):
         return value
-    text = redacted(str(value)).encode(errors="backslashreplace").decode()  # a path may hold half a surrogate pair
+    text = redacted(str(value)).encode(errors="backslashreplace").decode()  # a path may hold lone surrogates
     return text if len(text) <= MAX_FIELD else f"{text[:MAX_FIELD]}…"
 
 
@@ -220,6 +224,6 @@ def _text(value: object) -> str:
 
 
 def _quoted(text: str) -> str:
-    if text and text.isprintable() and not any(mark in text for mark in ' "='):
+    if text and text.isprintable() and not any(char in text for char in ' "='):
         return text
     return json.dumps(text, ensure_ascii=not text.isprintable())

@@ -1,4 +1,4 @@
-"""Every metric, declared once. Counting is a dict entry; Prometheus' own library only writes the page."""
+"""Every metric, declared once. Counters are dict entries; the Prometheus library only renders the page."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Labels = tuple[str, ...]
 
 
 class Tally:
-    """A count that only grows, for each set of label values: `tally.values[kind, state] += 1`."""
+    """A counter for each set of label values: `tally.values[kind, state] += 1`."""
 
     def __init__(self, name: str, help: str, *labels: str) -> None:
         self.name, self.help, self.labels = name, help, labels
@@ -47,9 +47,9 @@ class Tally:
 
 
 class Spread:
-    """How often a value fell between given bounds, for each value of one label; without a label, of "".
+    """A histogram for each value of one label; without a label, for "".
 
-    One thread notes. One without a label may be noted by another thread than the one that reads.
+    One thread may note values. Without a label it may be another thread than the reader.
     """
 
     def __init__(self, name: str, help: str, label: str, bounds: tuple[float, ...]) -> None:
@@ -58,33 +58,33 @@ class Spread:
         self._counts: dict[str, list[int]] = {} if label else {"": [0] * (len(bounds) + 1)}
         self._sums: Counter[str] = Counter()
 
-    def note(self, of: str, *values: float) -> None:
-        counts = self._counts.get(of)
+    def note(self, label: str, *values: float) -> None:
+        counts = self._counts.get(label)
         if counts is None:
-            counts = self._counts[of] = [0] * (len(self._bounds) + 1)
+            counts = self._counts[label] = [0] * (len(self._bounds) + 1)
         if len(values) == 1:
             counts[bisect_left(self._bounds, values[0])] += 1
-            self._sums[of] += values[0]  # type: ignore[assignment]  # a Counter adds floats as well
+            self._sums[label] += values[0]  # type: ignore[assignment]  # a Counter adds floats as well
             return
         ranked, begin = sorted(values), 0
         while begin < len(ranked):
-            place = bisect_left(self._bounds, ranked[begin])
-            end = bisect_right(ranked, self._bounds[place], begin) if place < len(self._bounds) else len(ranked)
-            counts[place] += end - begin
+            bucket = bisect_left(self._bounds, ranked[begin])
+            end = bisect_right(ranked, self._bounds[bucket], begin) if bucket < len(self._bounds) else len(ranked)
+            counts[bucket] += end - begin
             begin = end
-        self._sums[of] += sum(values)  # type: ignore[assignment]  # a Counter adds floats as well
+        self._sums[label] += sum(values)  # type: ignore[assignment]  # a Counter adds floats as well
 
     def collect(self) -> Metric:
         family = HistogramMetricFamily(self.name, self.help, labels=self.labels)
         bounds = [*map(str, self._bounds), "+Inf"]
-        for of, counts in self._counts.items():
+        for label, counts in self._counts.items():
             buckets = list(zip(bounds, accumulate(counts), strict=True))
-            family.add_metric([of] if self.labels else [], buckets, self._sums[of])
+            family.add_metric([label] if self.labels else [], buckets, self._sums[label])
         return family
 
 
 class Level:
-    """A value that is set when the page is asked for, by the one who knows it. `only_grows`: counted there."""
+    """A value that its owner sets when the page is requested. `only_grows`: the owner counts, so it is a counter."""
 
     def __init__(self, name: str, help: str, *labels: str, only_grows: bool = False) -> None:
         self.name, self.help, self.labels = name, help, labels
@@ -99,7 +99,7 @@ class Level:
 
 
 class GroupTimer:
-    """Times the groups of calls that one thread runs; that thread tells it, any may ask how long the last one takes."""
+    """Times the groups of calls that one thread runs. Any thread may read the age of the current group."""
 
     def __init__(self, *, seconds: Spread, calls: Spread) -> None:
         self._seconds = seconds
@@ -117,13 +117,13 @@ class GroupTimer:
 
     @property
     def under_way(self) -> float:
-        """Seconds since the group began that is run now; 0 if none is."""
+        """Seconds since the current group began; 0 without one."""
         began_at = self._began_at
         return 0.0 if began_at is None else time.monotonic() - began_at
 
 
 class Metrics(Collector):
-    """All that is counted; one object, made in `main` and handed to those who count."""
+    """All metrics of the process; made in `main` and passed to the code that counts."""
 
     def __init__(self) -> None:
         self._declare_jobs()
@@ -135,23 +135,25 @@ class Metrics(Collector):
         ProcessCollector(registry=self._registry)
 
     def _declare_jobs(self) -> None:
-        self.submitted = Tally("erelong_jobs_submitted", "Jobs taken in.", "kind")
-        self.started = Tally("erelong_attempts_started", "Attempts begun.", "kind")
-        self.ended = Tally("erelong_attempts_ended", "Attempts ended, by how.", "kind", "outcome")
+        self.submitted = Tally("erelong_jobs_submitted", "Jobs submitted.", "kind")
+        self.started = Tally("erelong_attempts_started", "Attempts started.", "kind")
+        self.ended = Tally("erelong_attempts_ended", "Attempts ended, by outcome.", "kind", "outcome")
         self.finished = Tally("erelong_jobs_finished", "Jobs that reached a final state.", "kind", "state")
-        self.late = Spread("erelong_late_seconds", "From due_at to the start.", "kind", LATENESS_BOUNDS)
-        self.duration = Spread("erelong_attempt_seconds", "How long attempts took.", "kind", DURATION_BOUNDS)
+        self.late = Spread(
+            "erelong_late_seconds", "Time from due_at to the start of the attempt.", "kind", LATENESS_BOUNDS
+        )
+        self.duration = Spread("erelong_attempt_seconds", "Duration of attempts.", "kind", DURATION_BOUNDS)
         self.jobs = Level("erelong_jobs", "Jobs stored, by queue and state.", "queue", "state")
         self.due = Level("erelong_jobs_due", "Jobs due that have not started.", "queue")
-        self.oldest_due = Level("erelong_oldest_due_age_seconds", "Since the job due first was due.", "queue")
-        self.running = Level("erelong_attempts_running", "Attempts under way.")
-        self.abandoned = Level("erelong_attempts_abandoned", "Attempts over that still occupy a task or thread.")
-        self.purged = Tally("erelong_jobs_purged", "Jobs forgotten after their retention.")
+        self.oldest_due = Level("erelong_oldest_due_age_seconds", "Time since the oldest due job became due.", "queue")
+        self.running = Level("erelong_attempts_running", "Attempts running.")
+        self.abandoned = Level("erelong_attempts_abandoned", "Ended attempts whose task or thread still runs.")
+        self.purged = Tally("erelong_jobs_purged", "Jobs deleted after their retention.")
 
     def _declare_parts(self) -> None:
-        self.pending = Level("erelong_agenda_entries", "Instants the agenda holds.")
-        self.unsaved = Level("erelong_outcomes_unsaved", "Outcomes waiting for the disk.")
-        self.outdated = Tally("erelong_outcomes_dropped", "Outcomes of attempts that were over already.")
+        self.pending = Level("erelong_agenda_entries", "Entries in the agenda.")
+        self.unsaved = Level("erelong_outcomes_unsaved", "Outcomes waiting to be saved.")
+        self.outdated = Tally("erelong_outcomes_dropped", "Outcomes that arrived after their attempt had ended.")
         self.laps_failed = Tally(
             "erelong_laps_failed", "Laps of a background duty that failed and were repeated.", "duty"
         )
@@ -159,25 +161,25 @@ class Metrics(Collector):
             "erelong_items_set_aside", "Jobs that failed alone in a background duty and are tried again later.", "duty"
         )
         self.commit_time = Spread(
-            "erelong_store_commit_seconds", "Time of a group of writes, fsync included.", "", COMMIT_BOUNDS
+            "erelong_store_commit_seconds", "Duration of a commit, including fsync.", "", COMMIT_BOUNDS
         )
-        self.commit_calls = Spread("erelong_store_commit_calls", "Writes of one group.", "", GROUP_BOUNDS)
+        self.commit_calls = Spread("erelong_store_commit_calls", "Writes in one commit.", "", GROUP_BOUNDS)
         self.store_size = Level("erelong_store_bytes", "Sizes of the database and its write-ahead log.", "file")
         self.requests = Tally("erelong_http_requests", "Requests answered.", "method", "route", "status")
         self.connections = Level("erelong_http_connections", "Clients connected.")
         self.waiting = Level(
-            "erelong_http_waiting", "Requests that wait: for a change of a job, a lease, or room in a queue.", "for"
+            "erelong_http_waiting", "Requests held: for a job change, a lease, or room in a queue.", "for"
         )
 
     def _declare_process(self) -> None:
         self.clock_jumps = Tally("erelong_clock_jumps", "Steps of the wall clock by more than a second.")
-        self.lag = Spread("erelong_loop_lag_seconds", "How long the loop took to answer, sampled.", "", LAG_BOUNDS)
+        self.lag = Spread("erelong_loop_lag_seconds", "Delay of the event loop, sampled.", "", LAG_BOUNDS)
         self.blocks = Tally(
-            "erelong_loop_blocks", "Times that the loop did not turn for longer than the watchdog allows."
+            "erelong_loop_blocks", "Times the event loop was blocked for longer than the watchdog allows."
         )
-        self.blocked = Tally("erelong_loop_blocked_seconds", "How long it did not turn in all of these.")
-        self.log_lost = Level("erelong_log_lines_lost", "Log lines not written, by why.", "reason", only_grows=True)
-        self.build = Level("erelong_build_info", "What runs here; always 1.", "version", "python")
+        self.blocked = Tally("erelong_loop_blocked_seconds", "Total time of these blocks.")
+        self.log_lost = Level("erelong_log_lines_lost", "Log lines not written, by reason.", "reason", only_grows=True)
+        self.build = Level("erelong_build_info", "Version of the service and of Python; always 1.", "version", "python")
         self.build.values = {(VERSION, platform.python_version()): 1}
 
     def collect(self) -> Iterable[Metric]:

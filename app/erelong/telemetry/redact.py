@@ -1,4 +1,4 @@
-"""Leaves secrets out of texts that people read: what looks like a key, and the tokens of leases."""
+"""Redaction of secrets in logged texts: API keys and lease tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LEASE = re.compile(r"(/leases/[0-9a-f]{10})[0-9a-f]+")
 
 
 def redacted(text: str) -> str:
-    """The text with the secret part of each key in it left out, and of each token of a lease in a path."""
+    """Return the text without the secret part of API keys and of lease tokens in paths."""
     if KEY_PREFIX in text:
         text = _KEY.sub(r"\1…", text)
     return _LEASE.sub(r"\1…", text) if "/leases/" in text else text
