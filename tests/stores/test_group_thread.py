@@ -76,7 +76,7 @@ async def test_call_that_is_not_answered_in_time_is_refused_and_others_are_answe
     assert await young == 2
     assert await held.thread.call(int, "3") == 3
     assert [record.msg for record in caplog.records] == ["store_stalled"]
-    assert not held.thread._asked
+    assert not held.thread._unanswered
 
 
 async def test_calls_that_are_answered_in_time_leave_nothing_behind(held: Held) -> None:
@@ -84,7 +84,7 @@ async def test_calls_that_are_answered_in_time_leave_nothing_behind(held: Held) 
         assert await held.thread.call(int, str(number)) == number
     await asyncio.sleep(2 * TIMEOUT)
 
-    assert not held.thread._asked
+    assert not held.thread._unanswered
     assert held.thread._check is None
 
 

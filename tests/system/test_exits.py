@@ -39,7 +39,7 @@ def test_data_that_cannot_be_opened_end_it_with_74(make_service: MakeService) ->
     service = make_service()
     (service.data / "erelong.db").mkdir(parents=True)
 
-    assert_ended_with(service, 74, "look at the disk and the permissions")
+    assert_ended_with(service, 74, "check the disk and the permissions")
 
 
 def test_data_that_another_process_has_end_it_with_75(make_service: MakeService) -> None:

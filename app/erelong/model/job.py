@@ -195,7 +195,7 @@ class Job(NamedTuple):
         return self._replace(expires_after=expires_after, expires_at=expires_at, version=self.version + 1)
 
     def rewrite(self, *, params: bytes, labels: bytes | None, priority: int, timeout: float, retry: bytes) -> Job:
-        """Change what runs and how; the due time stays."""
+        """Change the content of a job; its due time stays."""
         self._must_wait("change")
         return self._replace(
             params=params, labels=labels, priority=priority, timeout=timeout, retry=retry, version=self.version + 1

@@ -1,1 +1,1 @@
-"""Where jobs live."""
+"""Stores: the protocol, and the two implementations."""

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from erelong.model.submission import IdempotencyRecord, NewJob, Receipt
 
 Group = tuple[str, str, State]
-"""Queue, kind and state: what jobs are counted by."""
+"""Queue, kind and state: the key under which jobs are counted."""
 
 
 class Peek(NamedTuple):
-    """As much of a waiting job as says where and until when it waits: a fraction of the cost of reading it all."""
+    """The fields of a waiting job that the lanes need; far cheaper to read than the whole job."""
 
     seq: int
     due_at: Instant
@@ -37,7 +37,7 @@ def peek_at(job: Job) -> Peek:
 
 
 class Claim(NamedTuple):
-    """The jobs taken, now running; those that wait and are not due (any more); those unreadable, now failed."""
+    """The claimed jobs, which are running; waiting jobs that are not due; unreadable jobs, which are failed."""
 
     jobs: list[Job]
     early: list[tuple[Instant, int]]
@@ -45,7 +45,7 @@ class Claim(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """An attempt that is over: its job as it ran, what came of it, when, and the seconds until another may follow."""
+    """An attempt that is over: its job as it ran, the outcome, the time, and the seconds until a retry."""
 
     job: Job
     outcome: Outcome
@@ -58,22 +58,22 @@ class Ending(NamedTuple):
 
     @property
     def after(self) -> Job:
-        """What it makes of the job: made when it is asked for, which it never is of most successes."""
+        """The job after this ending. Made on demand, since the store needs it for few successes."""
         return self.job.finish(self.outcome, self.at, backoff=self.backoff)
 
 
 class Saved(NamedTuple):
-    """Whether a job was saved or deleted; if not, the job that stood in the way (None: it is gone)."""
+    """Whether a job was saved or deleted; if not, the job that prevented it (None: the job is gone)."""
 
     is_saved: bool
     job: Job | None
     also: Sequence[Job] = ()
-    """The jobs that were added with it, with their numbers."""
+    """The further jobs added with it, with their numbers."""
 
 
 FINISHED = Saved(True, None)
 
-# A store has a method of the name `list`: behind it in the class the type cannot be said.
+# After the method `list`, the body of a store class cannot use the type of that name.
 Jobs = list[Job]
 Peeks = list[Peek]
 Instants = list[tuple[int, int]]
@@ -92,24 +92,24 @@ class Pause(NamedTuple):
 
 
 class Override(NamedTuple):
-    """What was set over HTTP for a queue: its settings as JSON (None: none) and its pause (None: it is not paused)."""
+    """The settings that a queue got over HTTP, as JSON (None: none), and its pause (None: not paused)."""
 
     settings: bytes | None = None
     pause: Pause | None = None
 
 
 Also = Sequence[tuple[int, Job]]
-"""New jobs without a key, each with the index of the item of the call that it is added with."""
+"""New jobs without a key, each with the index of the item that it is added with."""
 
 
 class Store(Protocol):
-    """Where jobs live. A method returns only when what it says is durable.
+    """Stores jobs. A method returns only when its changes are durable.
 
-    `open` may raise `errors.Exit`; the rest raise `errors.StorageFull` or `errors.StoreUnavailable`.
+    `open` may raise `errors.Exit`; the other methods raise `errors.StorageFull` or `errors.StoreUnavailable`.
 
-    `add`, `save`, `finish` and `delete` store more in the same commit. A job of `also` is added if its item is written.
-    The documents of `beside` are stored unless every item is refused; if one does not follow on the stored version,
-    the call raises `errors.DocumentChanged` and stores nothing.
+    `add`, `save`, `finish` and `delete` can store more in the same commit. A job of `also` is added if its item is
+    written. The documents of `beside` are stored unless every item is refused. If one of them is not the next version
+    of the stored document, the call raises `errors.DocumentChanged` and stores nothing.
     """
 
     async def open(self) -> None: ...
@@ -117,11 +117,11 @@ class Store(Protocol):
     async def close(self) -> None: ...
 
     def status(self) -> str | None:
-        """What keeps it from doing all its work, for people; it begins with "ok" if the service is fit all the same."""
+        """Return the problem of the store for operators, or None. It starts with "ok" if the service can still run."""
         ...
 
     async def end(self) -> Exit:
-        """Wait until it can never store anything again; why comes back."""
+        """Wait until the store has failed for good; return the reason."""
         ...
 
     async def add(
@@ -134,87 +134,87 @@ class Store(Protocol):
         beside: Sequence[Document] = (),
         also: Also = (),
     ) -> Receipt:
-        """Add jobs atomically; a live key is unique per queue. `is_whole`: one conflict and nothing is stored.
+        """Add jobs atomically; a live key is unique per queue. With `is_whole`, one conflict rejects all jobs.
 
-        With a memo that is stored and has not expired, nothing is added and the jobs of then are returned as they are
-        now; another digest under the same key raises `errors.IdempotencyMismatch`.
+        If the record is stored and has not expired, add nothing and return the current state of the earlier jobs. A
+        different digest under the same key raises `errors.IdempotencyMismatch`.
         """
         ...
 
     async def find_replay(self, record: IdempotencyRecord, *, now: Instant) -> Receipt | None:
-        """The answer to an add that had this memo, as `add` would give it again; None if there was none."""
+        """Return the receipt that `add` would replay for this record; None if the record is not stored."""
         ...
 
     async def get(self, seqs: Sequence[int]) -> dict[int, Job]:
-        """Read jobs by number; the unknown are absent, and those that cannot be read.
+        """Return jobs by number, without unknown and unreadable ones.
 
-        Asked for one job that cannot be read, it raises `errors.StoreRefused`.
+        Raise `errors.StoreRefused` if a single job is requested and cannot be read.
         """
         ...
 
     async def holder(self, queue: str, key: str) -> Job | None:
-        """Return the live job of a queue that holds a key."""
+        """Return the live job that holds a key of a queue."""
         ...
 
     async def peek(self, seqs: Sequence[int]) -> Peeks:
-        """Look at those of these jobs that are scheduled."""
+        """Peek at those of these jobs that are scheduled."""
         ...
 
     async def list(self, query: Query) -> list[Job]: ...
 
     async def due(self, after: tuple[Instant, int], before: Instant, limit: int) -> Instants:
-        """One page of the instants at which waiting jobs must be looked at, ascending, strictly after `after`."""
+        """Return one page of the due times and earlier expiries of waiting jobs, ascending, strictly after `after`."""
         ...
 
     async def claim(self, seqs: Sequence[int], *, now: Instant) -> Claim:
-        """Start those that wait, are due and have not expired, in this order.
+        """Start those of these jobs that are waiting, due and not expired, in this order.
 
         A claim survives the process, not a power cut.
         """
         ...
 
     async def save(self, jobs: Sequence[Job], *, beside: Sequence[Document] = (), also: Also = ()) -> Verdicts:
-        """Write each job whose stored version is the one before its own, and whose key is free if it comes alive."""
+        """Write each job whose stored version is the preceding one and, for a revived job, whose key is free."""
         ...
 
     async def finish(self, endings: Sequence[Ending], *, beside: Sequence[Document] = (), also: Also = ()) -> Verdicts:
-        """End running jobs, each as `save` would write what comes after it; what came of a success need not be told."""
+        """End running jobs, as `save` would with `Ending.after`. The verdict on a success may leave out the job."""
         ...
 
     async def delete(self, job: Job, *, beside: Sequence[Document] = (), also: Also = ()) -> Saved:
-        """Forget a job, if it still has this version."""
+        """Delete a job if it still has this version."""
         ...
 
     async def ended(
         self, queue: str, state: State, *, after: tuple[Instant, int], before: Instant, limit: int
     ) -> Instants:
-        """Return one page of when final jobs ended, ascending: strictly after `after`, and earlier than `before`."""
+        """Return one page of the end times of final jobs, ascending: strictly after `after` and before `before`."""
         ...
 
     async def purge(self, seqs: Sequence[int], *, before: Instant) -> int:
-        """Delete those of these jobs that ended before an instant; return how many."""
+        """Delete those of these jobs that ended before an instant; return their number."""
         ...
 
     async def forget_records(self, *, now: Instant, limit: int) -> int:
-        """Delete some of the idempotency_records that have expired; return how many."""
+        """Delete up to `limit` expired idempotency records; return their number."""
         ...
 
     async def document(self, sort: str, name: str) -> Document | None: ...
 
     async def documents(self, sort: str, *, after: str = "", limit: int) -> Documents:
-        """Return one page of the documents of a sort in the order of their names, strictly after `after`."""
+        """Return one page of the documents of a sort, ordered by name, strictly after `after`."""
         ...
 
     def counts(self) -> Mapping[Group, int]:
-        """How many jobs there are of each group; one that is empty may be there, at 0, or not."""
+        """Return the number of jobs in each group; an empty group may be absent or 0."""
         ...
 
     def waiting(self, queue: str) -> int:
-        """Return how many jobs of a queue are scheduled."""
+        """Return the number of scheduled jobs in a queue."""
         ...
 
     async def overrides(self) -> dict[str, Override]: ...
 
     async def override(self, queue: str, override: Override | None) -> None:
-        """Set or drop what was set over HTTP for a queue."""
+        """Set or remove the override of a queue."""
         ...

@@ -1,4 +1,4 @@
-"""One thread that takes every call waiting for it, runs them as one group, and answers them together."""
+"""A thread that runs all waiting calls as one group and answers them together."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ log = get_logger(__name__)
 
 
 class Split(NamedTuple):
-    """How a call may be taken apart: its first argument is a sequence, and answers to parts of it can be joined.
+    """How to split a call: its first argument is a sequence, and `join` merges the results for its parts.
 
-    `fallback` is the answer for one thing that cannot be dealt with (None: there is none, and the call fails).
+    `fallback` is the result for a single item that fails (None: the call fails).
     """
 
     join: Callable[[Any, Any], Any]
@@ -36,7 +36,7 @@ class Split(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One call on its way through the thread, with its answer or its error."""
+    """One call on its way through the thread, with its result or error."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
@@ -46,23 +46,23 @@ class Call:
     error: BaseException | None = None
 
     def run(self) -> None:
-        """Take the function's answer; a problem that it raises is one too, anything else is raised."""
+        """Keep the function's result, or the `Problem` that it raises; any other exception propagates."""
         self.error = None
         try:
             self.result = self.function(*self.arguments)
         except Problem as problem:
             self.error = problem
 
-    def take_apart(self, run: Callable[[Sequence[Call]], None]) -> bool:
-        """Deal with halves of what could not be dealt with as a whole; whether that can be done."""
+    def run_halves(self, run: Callable[[Sequence[Call]], None]) -> bool:
+        """Run the halves of a failed call, or use its fallback; return False if the call cannot be split."""
         if self.split is None:
             return False
-        things, *others = self.arguments
-        if len(things) < 2:
+        items, *others = self.arguments
+        if len(items) < 2:
             self.result = self.split.fallback
             return self.result is not None
-        middle = len(things) // 2
-        halves = [self._part(part, others) for part in (things[:middle], things[middle:])]
+        middle = len(items) // 2
+        halves = [self._part(part, others) for part in (items[:middle], items[middle:])]
         for half in halves:
             run([half])
         self.error = halves[0].error or halves[1].error
@@ -70,8 +70,8 @@ class Call:
             self.result = self.split.join(halves[0].result, halves[1].result)
         return True
 
-    def _part(self, things: Sequence[Any], others: Sequence[Any]) -> Call:
-        return Call(self.function, (things, *others), self.future, self.split)
+    def _part(self, items: Sequence[Any], others: Sequence[Any]) -> Call:
+        return Call(self.function, (items, *others), self.future, self.split)
 
     def answer(self) -> None:
         if self.future.done():
@@ -83,34 +83,35 @@ class Call:
 
 
 class GroupWork(Protocol):
-    """What a thread does."""
+    """The work of a thread."""
 
     def run(self, group: Sequence[Call]) -> None:
         """Set the result or the error of each call."""
         ...
 
     def rest(self) -> float | None:
-        """Called at first, when a group has been answered, and again after as many seconds as it returns (None: when
-        the next group has been answered).
+        """Do background work; return the seconds until it is called again (None: after the next group).
+
+        It is called at the start and after each group.
         """
         ...
 
 
 class GroupThread:
-    """Runs calls in one thread of its own, in groups.
+    """Runs calls in its own thread, in groups.
 
-    No timer gathers a group: while one runs (say, waits for its fsync) the next one collects. A call that is not
-    answered within `timeout` seconds is refused; the thread may still carry it out.
+    No timer forms the groups: while one runs (waits for its fsync, say) the next one collects. A call that is not
+    answered within `timeout` seconds fails, although the thread may still run it.
     """
 
     def __init__(self, *, name: str, work: GroupWork, timer: GroupTimer | None = None, timeout: float) -> None:
         self._group_work = work
         self._timer = timer
         self._timeout = timeout
-        self._asked: deque[tuple[float, list[Call]]] = deque()  # with the time at which each must have an answer
+        self._unanswered: deque[tuple[float, list[Call]]] = deque()  # each list with its deadline
         self._check: asyncio.TimerHandle | None = None
         self._calls: SimpleQueue[list[Call] | None] = SimpleQueue()
-        self._fresh: list[Call] = []  # of this turn of the loop: handed over together, for each waking costs
+        self._fresh: list[Call] = []  # from this turn of the loop; handed over together to wake the thread once
         self._name = name
         self._thread: threading.Thread | None = None
 
@@ -132,17 +133,17 @@ class GroupThread:
         return result
 
     def status(self) -> str | None:
-        """Return what is wrong with the thread, None if nothing is."""
+        """Return the problem of the thread, or None."""
         if self._thread is None or self._thread.is_alive():
             return None
         return f"the thread {self._name} has ended: restart the service"
 
     def wake(self) -> None:
-        """Let the thread rest anew, from any thread."""
+        """Make the thread call `rest` again. Safe from any thread."""
         self._calls.put([])
 
     async def stop(self) -> None:
-        """Finish what was asked and end the thread."""
+        """Finish the pending calls and end the thread."""
         if self._thread is None:
             return
         thread, self._thread = self._thread, None
@@ -156,24 +157,24 @@ class GroupThread:
         if not self._fresh:
             return
         self._calls.put(self._fresh)
-        self._asked.append((self._loop.time() + self._timeout, self._fresh))
+        self._unanswered.append((self._loop.time() + self._timeout, self._fresh))
         self._fresh = []
         if self._check is None:
             self._check = self._loop.call_later(self._timeout, self._refuse_late)
 
     def _refuse_late(self) -> None:
-        """Refuse the calls that have waited too long, and come back when the next ones may have."""
+        """Fail the calls whose deadline has passed; check again at the next deadline."""
         now = self._loop.time()
-        late = [call for until, calls in self._asked if until <= now for call in calls if not call.future.done()]
+        late = [call for until, calls in self._unanswered if until <= now for call in calls if not call.future.done()]
         for call in late:
             call.future.set_exception(StoreUnavailable(f"the store did not answer within {self._timeout:g} s"))
         if late:
             log.error("store_stalled", thread=self._name, calls=len(late), seconds=self._timeout)
-        upcoming = next((until for until, _ in self._asked if until > now), None)
+        upcoming = next((until for until, _ in self._unanswered if until > now), None)
         self._check = None if upcoming is None else self._loop.call_at(upcoming, self._refuse_late)
 
     def _work(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Take group after group until there are no more; the thread survives whatever its work meets."""
+        """Run groups until the thread is stopped; it survives any exception of its work."""
         work, timer, is_last = self._group_work, self._timer, False
         patience: float | None = 0.0
         group: list[Call] = []
@@ -204,7 +205,7 @@ class GroupThread:
             self._timer.end(0)
 
     def _gather(self, patience: float | None) -> tuple[list[list[Call]], bool]:
-        """Take the lists of calls that wait, and say whether they are the last."""
+        """Take the waiting lists of calls; return them and whether they are the last."""
         try:
             calls = self._calls.get(timeout=patience)
         except Empty:
@@ -223,4 +224,4 @@ class GroupThread:
         for calls in lists:
             for call in calls:
                 call.answer()
-            self._asked.popleft()
+            self._unanswered.popleft()

@@ -1,4 +1,4 @@
-"""A store that lives in memory: for tests and demonstrations, and the model that other stores are held to."""
+"""The in-memory store: for tests and demonstrations, and the reference model for other stores."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class MemoryStore:
         self._jobs: dict[int, Job] = {}
         self._counts: Counter[Group] = Counter()
         self._overrides: dict[str, Override] = {}
-        self._records: dict[tuple[str, str], tuple[bytes, list[Job], Instant]] = {}  # with the instant of its expiry
+        self._records: dict[tuple[str, str], tuple[bytes, list[Job], Instant]] = {}  # the instant is the expiry
         self._documents: dict[tuple[str, str], Document] = {}
         self._last_seq = 0
 
     async def open(self) -> None:
-        """There is nothing to open."""
+        """Do nothing."""
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing."""
 
     def status(self) -> str | None:
         return None
@@ -156,13 +156,11 @@ class MemoryStore:
         return len(ended)
 
     async def forget_records(self, *, now: Instant, limit: int) -> int:
-        idempotency_records = self._records.items()
-        old = sorted((expires_at, name) for name, (_, _, expires_at) in idempotency_records if expires_at <= now)[
-            :limit
-        ]
-        for _, name in old:
+        records = self._records.items()
+        expired = sorted((expires_at, name) for name, (_, _, expires_at) in records if expires_at <= now)[:limit]
+        for _, name in expired:
             del self._records[name]
-        return len(old)
+        return len(expired)
 
     async def document(self, sort: str, name: str) -> Document | None:
         return self._documents.get((sort, name))
@@ -252,7 +250,7 @@ class MemoryStore:
         self._count_off(job)
 
     def _count_off(self, job: Job) -> None:
-        """Groups of a queue and kind that has no jobs left are forgotten."""
+        """Uncount a job; drop the groups of a queue and kind without jobs."""
         self._counts[job.group] -= 1
         groups = [(job.queue, job.kind, state) for state in State]
         if not any(self._counts.get(group) for group in groups):
@@ -264,7 +262,7 @@ class MemoryStore:
         if expires_at <= now:
             return None
         if digest != record.digest:
-            raise IdempotencyMismatch(f"Idempotency-Key {record.key!r} was used for another body; take a new key")
+            raise IdempotencyMismatch(f"Idempotency-Key {record.key!r} was used for another body; use a new key")
         current = [self._jobs.get(job.seq) for job in jobs]
         return Receipt([AddResult(AddStatus.EXISTS, job) if job else None for job in current], replayed=True)
 

@@ -1,4 +1,4 @@
-"""The stores by name, and the way to make the configured one."""
+"""The stores by name; makes the configured one."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def make_store(section: StoreSection, timer: GroupTimer | None = None) -> Store:
-    """`timer` is told of each commit, if the store has any."""
+    """Make the configured store. `timer` times its commits, if it has any."""
     if section.kind == "memory":
         return MemoryStore()
-    from erelong.stores.sqlite.store import SqliteStore  # its library is loaded only by those who use it
+    from erelong.stores.sqlite.store import SqliteStore  # loads its library only if used
 
     return SqliteStore(
         path=Path(section.path),

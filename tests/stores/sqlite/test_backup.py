@@ -201,7 +201,7 @@ async def test_copy_is_written_over_no_other_file(path: Path, copy: Path) -> Non
     await fill(path, 3)
     write(copy, b"mine")
 
-    with pytest.raises(Exit, match="exists and is left as it is") as caught:
+    with pytest.raises(Exit, match="already exists") as caught:
         back_up(path, copy)
 
     assert (caught.value.code, os.stat(copy).st_size) == (1, 4)
@@ -273,7 +273,7 @@ async def test_copy_is_not_made_into_a_folder_that_is_not_there(
 
     assert run(["backup", str(tmp_path / "none" / "copy.db"), "--data", str(path.parent)]) == 1
 
-    assert f"there is no folder {tmp_path / 'none'}; make it" in capsys.readouterr().err
+    assert f"there is no folder {tmp_path / 'none'}; create it" in capsys.readouterr().err
     assert names(tmp_path) == ["data"]
 
 

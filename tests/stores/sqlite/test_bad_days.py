@@ -177,7 +177,7 @@ async def test_read_that_meets_an_io_error_lets_the_store_be_reopened(disk: Faul
 async def test_reads_that_were_asked_for_before_the_store_was_reopened_are_answered_after_it(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         job = await put_one(store)
-        with store._threads._quick_pass:
+        with store._threads._quick_lock:
             reads = [
                 store.find_replay(IdempotencyRecord("", "k", b""), now=NOW),
                 store.get([job.seq]),
@@ -195,7 +195,7 @@ async def test_read_that_nobody_waits_for_any_more_is_not_made(tmp_path: Path) -
         made: list[int] = []
         get = store._get
         store._get = lambda seqs, *others: (made.extend(seqs), get(seqs, *others))[1]  # type: ignore[method-assign, func-returns-value]  # watched
-        with store._threads._quick_pass:
+        with store._threads._quick_lock:
             for seq in range(10):
                 with suppress(TimeoutError):
                     await asyncio.wait_for(store.get([seq]), 0.001)
@@ -294,7 +294,7 @@ async def test_store_takes_submits_again_when_there_is_room(disk: FaultyDisk, tm
             await put_one(store)
 
         clear()
-        store._threads.checkpointer._looked_at -= 60
+        store._threads.checkpointer._room_checked_at -= 60
         store._writer.wake()
         for _ in range(500):
             if store.status() is None:
@@ -308,7 +308,7 @@ async def test_store_takes_submits_again_when_there_is_room(disk: FaultyDisk, tm
 async def test_store_that_opened_on_a_full_disk_takes_its_reserve_when_there_is_room_though_nobody_asks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_upkeep, "LOOK_FOR_ROOM_EVERY", 0.0)
+    monkeypatch.setattr(sqlite_upkeep, "CHECK_ROOM_EVERY", 0.0)
     monkeypatch.setattr(sqlite_upkeep, "SYNC_EVERY", 0.01)
     monkeypatch.setattr("erelong.stores.sqlite.files.disk_reserve._has_room", lambda *_: False)
     async with opened(tmp_path, reserve=64 * KIB) as store:
@@ -370,7 +370,7 @@ async def test_group_is_refused_at_once_while_another_program_keeps_the_store_lo
 
         assert tries == [100]
         assert {str(answer) for answer in answers} == {
-            "another program keeps the store locked; nothing was stored. Operator: end it"
+            "another program has locked the store; nothing was stored. Operator: stop that program"
         }
         await put_one(store)
 

@@ -117,7 +117,7 @@ async def test_claims_are_found_however_many_there_were(tmp_path: Path, monkeypa
                 assert await ran_in(crash(tmp_path)) == [*reversed(jobs), lasting]
             await store.finish([Ending(job, WELL, NOW) for job in jobs])
 
-        assert store._file.claims._turn > 10
+        assert store._file.claims._generation > 10
         assert (tmp_path / CLAIMS).stat().st_size == size
 
 
@@ -397,7 +397,7 @@ def test_claims_that_are_torn_over_older_ones_are_not_mixed_with_them(tmp_path: 
     claims.renew([])
     claims.renew([])
     with claims.path.open("r+b", buffering=0) as file:
-        file.seek(claims._place(claims._turn, claims.end))
+        file.seek(claims._offset(claims._generation, claims.end))
         before = file.read(100)
         claims.add([101, 102, 103, 104], [2, 2, 2, 2], NOW)
         written = claims.read()

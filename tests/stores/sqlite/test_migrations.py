@@ -160,7 +160,7 @@ async def test_version_before_refuses_a_migrated_database(left: tuple[Path, list
     path, _ = left
     assert migrate(path) == 0
 
-    with pytest.raises(StoreCorrupt, match="has schema version 2, and this erelong reads versions up to 1; start"):
+    with pytest.raises(StoreCorrupt, match="has schema version 2; this erelong reads versions up to 1; start"):
         async with opened(path):
             pass
 

@@ -111,7 +111,7 @@ async def test_schema_of_a_newer_version_is_refused(tmp_path: Path) -> None:
         pass
     with_connection(tmp_path / "erelong.db", "PRAGMA user_version = 99")
 
-    assert "schema version 99, and this erelong reads versions up to 1" in str(
+    assert "schema version 99; this erelong reads versions up to 1" in str(
         await refused(tmp_path, StoreCorrupt, code=65)
     )
 

@@ -129,7 +129,7 @@ async def test_database_of_another_store_is_refused(path: Path, tmp_path: Path) 
     await fill(tmp_path / "other.db", 9)
     shutil.copyfile(tmp_path / "other.db", path)
 
-    assert "another database" in str(await refusal(path))
+    assert "is not the database that" in str(await refusal(path))
 
 
 async def test_byte_that_changed_in_the_log_is_noticed(path: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Copies of the embedded store: one made while the service runs on, and one put back in its place."""
+"""Backup of the embedded store while the service runs, and restore."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COMPANIONS = ("-wal", "-shm", "-journal", ".claims")
 
 
 class Copy(NamedTuple):
-    """What is in a copy that was read as a whole and is sound."""
+    """The contents of a verified copy."""
 
     jobs: int
     bytes: int
@@ -34,22 +34,22 @@ class Copy(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """What was put in place, and what was there before is now (None: nothing)."""
+    """The restored copy, and the path of the previous store (None: there was none)."""
 
     copy: Copy
     aside: Path | None
 
 
 def back_up(path: Path, target: Path) -> Copy:
-    """Copy the store to a file that is not there yet; it appears there when it is whole, verified and on disk."""
+    """Copy the store to a new file, which appears once it is complete, verified and on disk."""
     if not path.exists():
         raise Exit(f"there is no store at {path}; name its folder with --data, or its settings with --config")
     if target.exists():
-        raise Exit(f"{target} exists and is left as it is; name a file that does not")
+        raise Exit(f"{target} already exists; name a new file")
     if not target.parent.is_dir():
-        raise Exit(f"there is no folder {target.parent}; make it, or name a file in one that is there")
+        raise Exit(f"there is no folder {target.parent}; create it, or name a file in another folder")
     partial = target.with_name(f"{target.name}.partial-{os.getpid()}")
-    with _told(f"{path} cannot be copied to {target}"):
+    with _exits(f"{path} cannot be copied to {target}"):
         try:
             _copy(path, partial, apsw.SQLITE_OPEN_READWRITE)
             copy = verify(partial)
@@ -62,9 +62,9 @@ def back_up(path: Path, target: Path) -> Copy:
 
 
 def restore(path: Path, source: Path) -> Restored:
-    """Put a copy in the place of the store, and that aside. At each moment a start finds a whole store, or refuses."""
+    """Replace the store by a copy and keep the old one. At any moment a start finds a whole store or refuses."""
     copy = verify(source)
-    with _told(f"{source} cannot be put back to {path}"):
+    with _exits(f"{source} cannot be restored to {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         ownership = FileLock(path=path.with_name(path.name + ".lock"))
         ownership.take()
@@ -75,10 +75,10 @@ def restore(path: Path, source: Path) -> Restored:
 
 
 def verify(path: Path) -> Copy:
-    """Read every page of a copy; raise `BadCopy` if it is not sound."""
+    """Read every page of a copy; raise `BadCopy` if it is damaged."""
     if not path.is_file():
         raise Exit(f"{path} is not a file; name one that `erelong backup` has written")
-    with _told(f"{path} cannot be read as a copy of a store"):
+    with _exits(f"{path} cannot be read as a copy of a store"):
         connection = open_connection(path.resolve(), apsw.SQLITE_OPEN_READONLY)
         try:
             _must_be_sound(connection, path)
@@ -90,29 +90,29 @@ def verify(path: Path) -> Copy:
 
 
 def _copy(path: Path, target: Path, flags: int) -> None:
-    """Copy the pages of one moment, as a reader: who writes goes on meanwhile, only the log grows.
+    """Copy a snapshot of the pages as a reader. The service can write meanwhile; only its log grows.
 
-    In one step, since it would begin anew at each commit between two; not by VACUUM INTO, which leaves pages without
-    their checksums when it needs room in its cache before the first page is written.
+    The copy is one step, since a commit between two steps would restart it. VACUUM INTO is no alternative: if its cache
+    fills up before the first page is written, it leaves pages without checksums.
     """
     source = open_connection(path, flags)
     try:
         source.set_busy_timeout(sql.BUSY_TIMEOUT)
-        _must_be_sound(source, path)  # pages in the wrong place have checksums that fit
+        _must_be_sound(source, path)  # checksums do not reveal misplaced pages
         fresh = open_connection(target)
         try:
-            _begin(fresh, source.reserve_bytes("main"))
+            _write_first_page(fresh, source.reserve_bytes("main"))
             with fresh.backup("main", source, "main") as copying:
                 copying.step(-1)
-            fresh.execute("PRAGMA journal_mode = DELETE").fetchall()  # one file, that can be read where none is written
+            fresh.execute("PRAGMA journal_mode = DELETE").fetchall()  # one file, readable on read-only media
         finally:
             fresh.close()
     finally:
         source.close()
 
 
-def _begin(fresh: apsw.Connection, reserve: int) -> None:
-    """Let a new file have its first page, which says that there are checksums, before any other."""
+def _write_first_page(fresh: apsw.Connection, reserve: int) -> None:
+    """Write the first page, which declares the checksums, before any other."""
     fresh.reserve_bytes("main", reserve)
     fresh.execute("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; CREATE TABLE first (page)").fetchall()
 
@@ -121,13 +121,13 @@ def _must_be_sound(connection: apsw.Connection, path: Path) -> None:
     if connection.pragma("application_id") != sql.APPLICATION_ID:
         raise BadCopy(f"{path} is not a store of erelong")
     must_be_readable(connection.pragma("user_version"), path)
-    found = connection.execute("PRAGMA quick_check(1)").get
-    if found != "ok":
-        raise BadCopy(f"{path} is damaged: {found}; take an earlier copy")
+    result = connection.execute("PRAGMA quick_check(1)").get
+    if result != "ok":
+        raise BadCopy(f"{path} is damaged: {result}; use an earlier copy")
 
 
 def _name(partial: Path, target: Path) -> None:
-    """Give a file its name, but not another's."""
+    """Give a file its final name without replacing another file."""
     try:
         os.link(partial, target)
     except FileExistsError:
@@ -137,32 +137,34 @@ def _name(partial: Path, target: Path) -> None:
 
 
 def _put_in_place(copy: Copy, source: Path, path: Path) -> Path | None:
-    """The mark of before stays until the end: with it, a store that is missing or another is refused at a start."""
+    """Replace the store. Until the end the old watermark stays, so that a start refuses a missing or foreign store."""
     fresh = path.with_name(path.name + ".restoring")
     fresh.unlink(missing_ok=True)
     try:
-        _copy(source, fresh, apsw.SQLITE_OPEN_READONLY)  # with what is in its log, should it be no copy but a store
+        _copy(source, fresh, apsw.SQLITE_OPEN_READONLY)  # includes the log, if the source is a live store
         _sync(fresh)
         verify(fresh)
         identity, commits, last_seq, _ = copy.entry
         mark = WatermarkFile(path=path.with_name(path.name + ".mark"))
         old = _read(mark)
         if old is None:
-            mark.create(Watermark(identity, commits + 1, last_seq))  # as of a store that is not there
+            mark.create(
+                Watermark(identity, commits + 1, last_seq)
+            )  # a commit ahead: a start refuses until the restore is complete
         aside = _put_aside(path, mark.path)
         fresh.replace(path)
         sync_folder(path.parent)
     finally:
         fresh.unlink(missing_ok=True)
-    last_seq = max(last_seq, old.last_seq if old else 0)  # numbers given since the copy are not given again
+    last_seq = max(last_seq, old.last_seq if old else 0)  # job numbers assigned since the copy are not reused
     mark.create(Watermark(identity, commits, last_seq))
     mark.close()
     return aside
 
 
 def _put_aside(path: Path, mark: Path) -> Path | None:
-    """Rename the store and what belongs to it: a log that was left would be taken for that of the copy."""
-    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")  # of two within a second the other must not be written over
+    """Rename the store with its companion files. A log left behind would be applied to the copy."""
+    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")  # unique, so that no earlier store is overwritten
     aside = path.with_name(f"{path.name}.before-restore-{now}")
     if path.exists():
         shutil.copyfile(mark, aside.with_name(f"{aside.name}.mark"))
@@ -191,8 +193,8 @@ def _sync(path: Path) -> None:
 
 
 @contextmanager
-def _told(what: str) -> Iterator[None]:
-    """Say what could not be done, in the exit codes of the service."""
+def _exits(problem: str) -> Iterator[None]:
+    """Turn failures into an `Exit` that begins with the problem."""
     try:
         yield
     except Exit:
@@ -200,8 +202,8 @@ def _told(what: str) -> Iterator[None]:
     except (apsw.Error, OSError) as error:
         match diagnose(error):
             case FailureKind.DAMAGE:
-                raise BadCopy(f"{what}: it is damaged: {described(error)}") from error
+                raise BadCopy(f"{problem}: it is damaged: {described(error)}") from error
             case FailureKind.FULL:
-                raise StoreFailed(f"{what}: the disk is full; free some space") from error
+                raise StoreFailed(f"{problem}: the disk is full; free some space") from error
             case _:
-                raise StoreFailed(f"{what}: {described(error)}") from error
+                raise StoreFailed(f"{problem}: {described(error)}") from error

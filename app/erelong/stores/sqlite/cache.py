@@ -1,4 +1,4 @@
-"""The jobs written last, as they are on disk: who asks for one of them needs no thread."""
+"""A cache of the jobs written last, as they are on disk. Reading one of them needs no thread."""
 
 from __future__ import annotations
 
@@ -11,24 +11,21 @@ if TYPE_CHECKING:
 
 MAX_JOBS = 2_048  # of each half
 MAX_AT_ONCE = 64
-MAX_BYTES = 4_096  # of what a job carries; a larger one is read again
+MAX_BYTES = 4_096  # of params, attempts and result; a larger job is not cached
 
 
 class Recent:
-    """Told of each write when it is durable, in the order of the writes.
-
-    Two halves: when the younger is full the older is forgotten, which needs no look at single jobs.
-    """
+    """Keeps durable writes, in their order, in two halves. When the younger half is full, the older one is dropped."""
 
     def __init__(self) -> None:
         self._young: dict[int, Job] = {}
         self._old: dict[int, Job] = {}
-        self.epoch = 0  # counts how often all was dropped
+        self.epoch = 0  # how often the whole cache was dropped
 
     def keep(self, jobs: Sequence[Job], *, epoch: int) -> None:
-        """Take what a write that began in this era has made; one that began before a drop may have been overtaken.
+        """Cache the jobs of a write that began in `epoch`; one that began before a drop may be stale.
 
-        Of many at once few are asked for before they are forgotten: they are not taken.
+        A large write is not cached, since few of its jobs are read soon.
         """
         if epoch != self.epoch:
             return
@@ -45,17 +42,17 @@ class Recent:
 
     def drop(self, seqs: Collection[int]) -> None:
         for half in (self._young, self._old):
-            if not half.keys().isdisjoint(seqs):  # as of nearly all that are claimed
+            if not half.keys().isdisjoint(seqs):  # as for nearly every claim
                 for seq in seqs:
                     half.pop(seq, None)
 
     def drop_all(self) -> None:
-        """Nothing is sure any more: a write failed, or nobody waited for its end."""
+        """Drop the cache after a write whose result is unknown: it failed or was not awaited."""
         self._young, self._old = {}, {}
         self.epoch += 1
 
     def find(self, seqs: Sequence[int]) -> dict[int, Job] | None:
-        """All of these, or None."""
+        """Return the jobs if all of them are cached, otherwise None."""
         found = {}
         for seq in seqs:
             job = self._young.get(seq) or self._old.get(seq)

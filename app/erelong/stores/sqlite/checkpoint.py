@@ -1,4 +1,4 @@
-"""What the writer does between groups: the log is brought home, the mark moved, the reserve taken back."""
+"""The writer's work between groups: checkpoint the log, move the watermark, restore the disk reserve."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ CHECKPOINT_PAGES = 2_000
 LONG_LOG = 4 * CHECKPOINT_PAGES
 READER_PATIENCE = 20  # milliseconds
 SYNC_EVERY = 1.0
-LOOK_FOR_ROOM_EVERY = 5.0
+CHECK_ROOM_EVERY = 5.0
 
 log = get_logger(__name__)
 
 
 class Checkpointer:
-    """Nobody waits for its work: it is done when the group before has been answered."""
+    """Runs after the previous group has been answered, so that no caller waits for it."""
 
     def __init__(self, *, file: DatabaseFile, counters: Counters) -> None:
         self._file = file
@@ -34,32 +34,32 @@ class Checkpointer:
         self.begin()
 
     def begin(self) -> None:
-        """Start over with connections that are new."""
+        """Reset the state for new connections."""
         self.log_pages = 0
         self._tried_at_pages = 0
         self._sure = self._marked = 0
-        self._synced_at = self._looked_at = time.monotonic()
+        self._synced_at = self._room_checked_at = time.monotonic()
         self._has_unsynced = False
 
     def attach(self) -> None:
-        """Hear of the size of the log after each commit; SQLite's own checkpoints, inside of commits, are off."""
+        """Track the size of the log after each commit. SQLite's automatic checkpoints, inside commits, are off."""
         self._file.write.set_wal_hook(self._note_log)
 
     def committed(self) -> None:
-        """A commit that is on disk takes all those before it along.
+        """Move the watermark after a synced commit, which makes all earlier ones durable.
 
-        The mark is moved before anybody is answered: so no loss of what was answered goes unseen, and it costs 3 µs;
-        afterwards it would be 20, in the way of those who were.
+        It moves before any call is answered, so that the loss of an answered write is noticed. This costs 3 µs; after
+        the answers it would cost 20.
         """
         if self._is_full:
             self._sure = self._counters.commits
             try:
                 self._move_mark()
-            except OSError:  # tried again, and told of, between the groups
+            except OSError:  # tried again and reported between groups
                 return
 
     def run(self) -> float | None:
-        """Do what is to be done; in how many seconds there is more, though no group comes (None: there is not)."""
+        """Do the work that is due; return the seconds until more is due without a group (None: nothing is)."""
         self._counters.running.tidy()
         if self.log_pages - self._tried_at_pages >= CHECKPOINT_PAGES:
             self._checkpoint()
@@ -71,14 +71,14 @@ class Checkpointer:
         if self._has_unsynced and now - self._synced_at >= SYNC_EVERY:
             self._file.mark.sync()
             self._synced_at, self._has_unsynced = now, False
-        if self._file.reserve.is_spent and now - self._looked_at >= LOOK_FOR_ROOM_EVERY:
-            self._looked_at = now
+        if self._file.reserve.is_spent and now - self._room_checked_at >= CHECK_ROOM_EVERY:
+            self._room_checked_at = now
             if self._file.reserve.hold():
                 log.info("storage_recovered")
         return SYNC_EVERY
 
     def end(self) -> None:
-        """Bring everything home, and mark it."""
+        """Checkpoint the log and sync the watermark."""
         self._checkpoint()
         if self._sure > self._marked:
             self._move_mark()
@@ -86,13 +86,15 @@ class Checkpointer:
 
     def _note_log(self, _: apsw.Connection, __: str, pages: int) -> int:
         self.log_pages = pages
-        if pages < self._tried_at_pages:  # it began from the front
+        if pages < self._tried_at_pages:  # the log restarted from the beginning
             self._tried_at_pages = 0
         return apsw.SQLITE_OK
 
     def _checkpoint(self) -> None:
-        """Copy the log into the file. A reader may keep some of it back: then it is tried again when it has grown;
-        and when it is long, readers are waited for a little, so that it can begin from the front."""
+        """Copy the log into the database. If a reader blocks part of it, try again once the log has grown.
+
+        On a long log, wait briefly for readers, so that the log can restart from the beginning.
+        """
         commits, connection = self._counters.commits, self._file.write
         try:
             if self.log_pages >= LONG_LOG:

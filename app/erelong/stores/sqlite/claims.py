@@ -1,4 +1,4 @@
-"""The jobs that were claimed: their rows have them waiting still, until what came of it is written over them."""
+"""Claimed jobs, whose rows stay `scheduled` until an outcome or another change overwrites them."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _claim_of = itemgetter(*map(PLACES.__getitem__, Claimed._fields))
 
 
 class ClaimedJobs:
-    """Jobs as they were claimed; of one that is here nothing has been written since, but a claim in a file.
+    """Jobs as they were claimed. Their claims exist only here and in the claim log.
 
-    That costs a sixth of writing its row, and no commit. A job leaves when what was written over its row is committed.
-    So who looks here first, in any thread, and at the row then, finds each job either way: it is running if it is here
-    and its row is of the version before. All changes are the writer's.
+    A claim costs a sixth of writing the row, and no commit. A job is removed once a write over its row is committed, so
+    any thread must read this table first and the row second: the job is running if it is here and its row has the
+    preceding version. Only the writer changes the table.
     """
 
     def __init__(self, *, file: ClaimFile) -> None:
@@ -46,20 +46,20 @@ class ClaimedJobs:
         self._begun: dict[int, Job] = {}
         self._over: set[int] = set()
 
-    # looks
+    # reads
 
     def all(self) -> dict[int, Job]:
         return self._jobs.copy()
 
     def find(self, seqs: Collection[int]) -> dict[int, Job]:
-        """Those of them that are here."""
+        """Return those of these jobs that are claimed."""
         jobs = self._jobs
-        if jobs.keys().isdisjoint(seqs):  # as of nearly all that are asked for
+        if jobs.keys().isdisjoint(seqs):  # as for nearly every read
             return {}
         return {seq: job for seq in seqs if (job := jobs.get(seq)) is not None}
 
     def read(self, connection: apsw.Connection, seqs: Collection[int]) -> dict[int, Job]:
-        """Read jobs by number; the unknown are absent."""
+        """Return jobs by number, without unknown ones."""
         running = self.find(seqs)
         jobs = read_jobs(connection, seqs)
         return jobs | {seq: job for seq, job in running.items() if seq in jobs and _is_claimed(job, jobs[seq])}
@@ -71,55 +71,56 @@ class ClaimedJobs:
         self._begun, self._over = {}, set()
 
     def standing(self, seqs: Collection[int]) -> dict[int, Job]:
-        """Those of which nothing has been written, in this transaction neither."""
+        """Return those of these jobs that nothing has overwritten, also in this transaction."""
         found = self.find(seqs)
         return found if self._over.isdisjoint(found) else {seq: found[seq] for seq in found if seq not in self._over}
 
     def add(self, jobs: Sequence[Job], now: Instant) -> None:
-        """They are claimed."""
+        """Add jobs that are being claimed."""
         started = {job.seq: job for job in jobs}
         self._file.add(started, map(_version_of, jobs), now)
         self._jobs |= started
         self._begun |= started
 
     def end(self, seqs: Collection[int]) -> Collection[Job]:
-        """Something is written over their rows, or those are gone; the jobs that were here come back."""
+        """Note that rows are overwritten or deleted; return the claimed jobs among them."""
         ended = self.standing(seqs)
         self._over.update(ended)
         return ended.values()
 
     @property
     def over(self) -> frozenset[int]:
-        """Those over which something was written so far."""
+        """The jobs overwritten so far in this transaction."""
         return frozenset(self._over)
 
-    def go_back(self, over: frozenset[int]) -> None:
-        """No more than that was written after all."""
+    def roll_back(self, over: frozenset[int]) -> None:
+        """Return to an earlier set of overwritten jobs."""
         self._over = {*over}
 
     def undo(self) -> None:
-        """It failed."""
+        """Undo the claims of a failed transaction."""
         for seq in self._begun:
             self._jobs.pop(seq, None)
-        with suppress(OSError):  # then a start may take an attempt for lost that never began
+        with suppress(OSError):  # then the next start may report an attempt as lost that never began
             self._file.rewind(self._begin_at)
 
     def redo(self) -> None:
-        """It only seemed to fail."""
+        """Apply the transaction after all: it only seemed to fail."""
         self._jobs |= self._begun
         self.settle()
 
     def settle(self) -> None:
-        """It is committed."""
+        """Remove the overwritten jobs of a committed transaction."""
         for seq in self._over:
             self._jobs.pop(seq, None)
 
     # the file
 
     def load(self, connection: apsw.Connection) -> None:
-        """Find what ran when the process ended. Where a page is damaged nothing did: it is told of to who needs it.
+        """Load the jobs that were running when the process ended.
 
-        What was not due at its claim is another job, of a number that was given anew after commits were lost.
+        Jobs on damaged pages are left out; a later read reports the damage. A claim before the due time belongs to
+        another job, whose number was assigned again after commits were lost.
         """
         claims = {claim.seq: claim for claim in self._file.read()}
         waiting = _read_sound(partial(_versions_of_waiting, connection), [*claims])
@@ -129,7 +130,7 @@ class ClaimedJobs:
         self._jobs = {job.seq: job.start(at) for job, at in begun if job.due_at is not None and job.due_at <= at}
 
     def renew(self) -> None:
-        """Write the claims down anew, less those that are past."""
+        """Rewrite the claim log without obsolete claims."""
         self._file.renew(map(_claim_of, self._jobs.values()))
 
     def tidy(self) -> None:
@@ -137,27 +138,27 @@ class ClaimedJobs:
             self.renew()
 
 
-def move(counts: Counter[Group], jobs: Iterable[Job], one: State, other: State) -> None:
-    """Count jobs in another state than in the one that they were counted in."""
+def move(counts: Counter[Group], jobs: Iterable[Job], old: State, new: State) -> None:
+    """Move jobs from one state to another in the counts."""
     for (queue, kind), number in counted(map(queue_and_kind_of, jobs)).items():
-        counts[queue, kind, one] -= number
-        counts[queue, kind, other] += number
+        counts[queue, kind, old] -= number
+        counts[queue, kind, new] += number
 
 
 def waiting_still(connection: apsw.Connection, running: Mapping[int, Job]) -> dict[int, Job]:
-    """Those whose rows, as they are seen here, are the ones that were claimed."""
+    """Return the jobs whose rows, in this snapshot, are the ones that were claimed."""
     waiting = _versions_of_waiting(connection, [*running])
     return {seq: running[seq] for seq, version in waiting.items() if version == running[seq].version - 1}
 
 
 def unreadable(connection: apsw.Connection, running: Mapping[int, Job]) -> dict[int, Job]:
-    """Those whose rows are on a damaged page."""
+    """Return the jobs whose rows are on a damaged page."""
 
-    def look(seqs: Sequence[int]) -> dict[int, None]:
+    def check(seqs: Sequence[int]) -> dict[int, None]:
         _versions_of_waiting(connection, seqs)
         return dict.fromkeys(seqs)
 
-    sound = _read_sound(look, [*running])
+    sound = _read_sound(check, [*running])
     return {seq: job for seq, job in running.items() if seq not in sound}
 
 
@@ -169,7 +170,7 @@ def _versions_of_waiting(connection: apsw.Connection, seqs: Sequence[int]) -> di
 
 
 def _read_sound(read: Callable[[Sequence[int]], dict[int, T]], seqs: Sequence[int]) -> dict[int, T]:
-    """Read what can be read of them: a page that is damaged keeps nobody from what is on others."""
+    """Read all jobs that are not on damaged pages."""
     try:
         return read(seqs)
     except apsw.Error as error:

@@ -1,4 +1,4 @@
-"""What is known in memory of the whole database: jobs by group, what runs, the last number of a job, commits."""
+"""Counters of the whole database, kept in memory: jobs by group, running jobs, the last job number, commits."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from erelong.stores.sqlite.claims import ClaimedJobs
 
 
-class Watermark(NamedTuple):
-    """What a transaction has come to so far."""
+class Savepoint(NamedTuple):
+    """The state of the counters at one point of a transaction."""
 
     deltas: Counter[Group]
     moves: Counter[Group]
@@ -28,16 +28,16 @@ class Watermark(NamedTuple):
 
 
 class Counters:
-    """Counts of jobs, and in `deltas` what the transaction under way will make of those on disk.
+    """Counts of jobs, and the changes of the current transaction.
 
-    They differ by what is `running`: on disk it waits still, and `moves` are what the transaction changes of that.
-    The loop's thread may look at `counts` at any time; the rest is the writer's.
+    `deltas` are changes of the counts on disk, which still count `running` jobs as scheduled. `moves` are changes of
+    this difference. The loop's thread may read `counts` at any time; everything else belongs to the writer.
     """
 
     def __init__(self, *, running: ClaimedJobs) -> None:
         self.running = running
         self._counts: dict[Group, int] = {}
-        self.waiting: dict[str, int] = {}  # jobs that are scheduled, by queue
+        self.waiting: dict[str, int] = {}  # scheduled jobs by queue
         self.deltas: Counter[Group] = Counter()
         self.moves: Counter[Group] = Counter()
         self._is_in_doubt = False
@@ -50,7 +50,7 @@ class Counters:
         return self._counts
 
     def load(self, connection: apsw.Connection, *, last_seq: int) -> None:
-        """Read it all; numbers go on from the highest that was ever given, though its job may be gone."""
+        """Read the counters. Job numbers continue after the highest one ever assigned, even to a deleted job."""
         entry = sql.read_ledger(connection)
         if self._is_in_doubt and entry.commits > self.commits:
             self.running.redo()
@@ -67,35 +67,35 @@ class Counters:
         self.last_seq = max(last_seq, entry.last_seq, connection.execute(sql.LAST_SEQ).get)
 
     def take_numbers(self, jobs: int) -> int:
-        """The first of as many numbers in a row."""
+        """Reserve consecutive job numbers; return the first."""
         first = self.last_seq + 1
         self.last_seq += jobs
         return first
 
     def begin(self) -> None:
-        """A transaction begins."""
+        """Begin a transaction."""
         self.deltas.clear()
         self.moves.clear()
         self._emptied = []
         self.running.begin()
         self._is_in_doubt = False
 
-    def mark(self) -> Watermark:
-        """A point of the transaction to which it may go back."""
-        return Watermark(self.deltas.copy(), self.moves.copy(), self.running.over)
+    def savepoint(self) -> Savepoint:
+        """Return a savepoint of the transaction."""
+        return Savepoint(self.deltas.copy(), self.moves.copy(), self.running.over)
 
-    def go_back(self, mark: Watermark) -> None:
-        """What was written since the mark has been undone."""
-        self.deltas, self.moves = mark.deltas, mark.moves
-        self.running.go_back(mark.over)
+    def roll_back(self, savepoint: Savepoint) -> None:
+        """Return to a savepoint after the writes since then have been undone."""
+        self.deltas, self.moves = savepoint.deltas, savepoint.moves
+        self.running.roll_back(savepoint.over)
 
     def undo(self) -> None:
-        """The transaction has failed, or seems to have."""
+        """Undo the transaction after it has failed or seems to have."""
         self.running.undo()
         self._is_in_doubt = True
 
     def write(self, connection: apsw.Connection) -> None:
-        """Put it into the transaction, as its last statements."""
+        """Write the changed counts, as the last statements of the transaction."""
         deltas: list[tuple[str, str, int, int]] = [(*group, number) for group, number in self.deltas.items() if number]
         deltas.append((*sql.COMMITS, 1))
         if self.last_seq > self._stored_seq:
@@ -105,14 +105,14 @@ class Counters:
         connection.executemany(sql.DROP_COUNTS, self._emptied)
 
     def settle(self, *, has_written: bool) -> None:
-        """The transaction is committed."""
+        """Apply the changes of a committed transaction."""
         if has_written:
             self.commits += 1
             self._stored_seq = self.last_seq
         self.running.settle()
         counts = self._counts
         if self._emptied or not (counts.keys() >= self.deltas.keys() and counts.keys() >= self.moves.keys()):
-            counts = counts.copy()  # the loop's thread may be going over it: it must not grow or shrink under its feet
+            counts = counts.copy()  # its keys must not change while the loop's thread iterates over it
         for (queue, kind, state), number in chain(self.deltas.items(), self.moves.items()):
             group = (queue, kind, State(state))
             counts[group] = counts.get(group, 0) + number
@@ -124,7 +124,7 @@ class Counters:
         self._counts = counts
 
     def _count_waiting(self, queue: str, number: int) -> None:
-        """Queues in which nothing waits are forgotten: clients make up names."""
+        """Count scheduled jobs; drop queues without any, since clients can name any number of queues."""
         jobs = self.waiting.get(queue, 0) + number
         if jobs:
             self.waiting[queue] = jobs
@@ -132,12 +132,12 @@ class Counters:
             self.waiting.pop(queue, None)
 
     def _find_emptied(self) -> list[tuple[str, str]]:
-        """The queues and kinds whose last job goes: names have no end, so what is 0 for good must not stay."""
-        gone: Counter[tuple[str, str]] = Counter()
+        """Return the queues and kinds whose last job goes. Their counts are dropped, since names are unbounded."""
+        removed: Counter[tuple[str, str]] = Counter()
         for (queue, kind, _), number in self.deltas.items():
-            gone[queue, kind] -= number
+            removed[queue, kind] -= number
         return [
             (queue, kind)
-            for (queue, kind), number in gone.items()
+            for (queue, kind), number in removed.items()
             if number > 0 and sum(self._counts.get((queue, kind, state), 0) for state in State) == number
         ]

@@ -1,4 +1,4 @@
-"""The file of the embedded store: its owner, its connections, and whether it is what it was when it was left."""
+"""The database file of the embedded store: its lock, its connections, and the integrity checks at a start."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = get_logger(__name__)
 
 
 class DatabaseFile:
-    """Connections to a database that is ours and whole: one that writes, one for quick reads, one for slow ones."""
+    """Connections to a locked and verified database: one for writes, one for quick reads, one for slow reads."""
 
     write: apsw.Connection
     quick: apsw.Connection
@@ -42,12 +42,12 @@ class DatabaseFile:
         self.reserve = DiskReserve(path=path.with_name(path.name + ".reserve"), size=reserve)
         self.identity = ""
         self.floor = 0
-        """The last number of a job that the mark knew of."""
+        """The last job number in the watermark."""
         self._lock = FileLock(path=path.with_name(path.name + ".lock"))
         self._connections: list[apsw.Connection] = []
 
     def open(self) -> None:
-        """Own the file and open it; raise an `Exit` if it is another's, damaged or not to be read."""
+        """Lock the file and open it; raise an `Exit` if it is in use, foreign, damaged or unreadable."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             refuse_network(self.path.parent)
@@ -59,8 +59,10 @@ class DatabaseFile:
             raise as_exit(error, self.path) from error
 
     def reopen(self) -> None:
-        """Begin anew after the disk has failed, and see whether it works: all that is in the log is written again,
-        since what the system believes to be on disk after a failure may not be there."""
+        """Reopen after a disk failure and test the disk.
+
+        The log is copied into the database again, since pages that the system reports as written may not be on disk.
+        """
         self._disconnect()
         self._connect()
         self.write.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
@@ -73,7 +75,7 @@ class DatabaseFile:
     # connections
 
     def _connect_with_room(self) -> None:
-        """Open, on a full disk out of the reserve: even reading takes a small file beside the database."""
+        """Connect; on a full disk, spend the reserve first, since even reading needs a small file."""
         try:
             self._connect()
         except (apsw.Error, OSError) as error:
@@ -89,7 +91,7 @@ class DatabaseFile:
     def _connect(self) -> None:
         mark = self._read_mark()
         if mark is not None and not self.path.exists():
-            raise StoreCorrupt(f"{self.path} is gone, and held jobs ({self.mark.path} says so); {RESTORE}")
+            raise StoreCorrupt(f"{self.path} is missing, but {self.mark.path} shows that it held jobs; {RESTORE}")
         self.write = self._new_connection()
         try:
             self._must_be_ours()
@@ -97,7 +99,7 @@ class DatabaseFile:
             self._must_be_whole(mark)
             migrate(self.write, self.path)
         except BaseException:
-            self.write.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # leave it as it is, to be looked into
+            self.write.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # keep the files for an investigation
             raise
         self.quick, self.slow = self._new_connection(), self._new_connection()
         self._configure(self.quick)
@@ -111,12 +113,12 @@ class DatabaseFile:
         return connection
 
     def _configure(self, connection: apsw.Connection) -> None:
-        connection.execute(sql.PRAGMAS).fetchall()  # those after the first that answers run only when it is fetched
+        connection.execute(sql.PRAGMAS).fetchall()  # without the fetch, the later ones do not run
         connection.execute(f"PRAGMA synchronous = {self.synchronous}")
 
     def _disconnect(self) -> None:
         for connection in self._connections:
-            with suppress(apsw.Error):  # closing brings the log home; what cannot be brought is there the next time
+            with suppress(apsw.Error):  # closing checkpoints; the log keeps the rest
                 connection.close(True)
         self._connections.clear()
         for beside in (self.mark, self.claims):
@@ -127,10 +129,10 @@ class DatabaseFile:
         if not self.reserve.hold():
             log.warning("storage_full", effect="submits are refused until there is room for the reserve")
 
-    # what it must be
+    # integrity
 
     def _must_be_ours(self) -> None:
-        """Look before anything is changed: even the journal mode is written into the file."""
+        """Check the file before any change; even setting the journal mode writes to it."""
         application = self.write.pragma("application_id")
         version = self.write.pragma("user_version")
         if not application and self.write.execute("SELECT count(*) FROM sqlite_schema").get == 0:
@@ -142,41 +144,41 @@ class DatabaseFile:
 
     def _create(self) -> None:
         if self.mark.path.exists():
-            raise StoreCorrupt(f"{self.path} is empty, and held jobs ({self.mark.path} says so); {RESTORE}")
+            raise StoreCorrupt(f"{self.path} is empty, but {self.mark.path} shows that it held jobs; {RESTORE}")
         has_checksums = has_checksum_vfs()
         if has_checksums:
             self.write.reserve_bytes("main", sql.CHECKSUM_BYTES)
         else:
-            log.warning("checksums_unavailable", effect="bytes that change on the disk will not be noticed")
+            log.warning("checksums_unavailable", effect="changed bytes on the disk go unnoticed")
         self._configure(self.write)
-        self.write.execute("PRAGMA synchronous = FULL")  # the mark beside it will be
+        self.write.execute("PRAGMA synchronous = FULL")  # as its watermark is synced
         with self.write:
             self.write.execute(sql.SCHEMA)
             self.write.execute(sql.INSERT_LEDGER, (secrets.token_hex(16), has_checksums))
             self.write.execute(sql.ADD_COUNT, (*sql.COMMITS, 1))
 
     def _must_be_whole(self, mark: Watermark | None) -> None:
-        """Compare it with its mark: damage to the log takes the commits behind it along without a word."""
+        """Compare the database with its watermark. SQLite silently drops the commits after damage in the log."""
         self.identity, commits, last_seq, has_checksums = sql.read_ledger(self.write)
         if has_checksums and not has_checksum_vfs():
-            raise StoreCorrupt(f"{self.path} has checksums, which apsw as it is here cannot keep; reinstall apsw")
+            raise StoreCorrupt(f"{self.path} has checksums, which this apsw does not support; reinstall apsw")
         if has_checksums and not self.write.pragma("checksum_verification"):
-            raise StoreCorrupt(f"{self.path} has lost the sign that its pages have checksums; {RESTORE}")
+            raise StoreCorrupt(f"{self.path} no longer declares its page checksums; {RESTORE}")
         if mark is None:
             self.floor = last_seq
-            self.mark.create(Watermark(self.identity, 0, last_seq))  # what is in the log need not be on disk yet
+            self.mark.create(Watermark(self.identity, 0, last_seq))  # the log may not be on disk yet
             return
         if mark.identity != self.identity:
-            raise StoreCorrupt(f"{self.path} is another database than {self.mark.path} was made for; {self._ways_out}")
+            raise StoreCorrupt(f"{self.path} is not the database that {self.mark.path} belongs to; {self._remedies}")
         if mark.commits > commits:
             lost = mark.commits - commits
-            raise StoreCorrupt(f"{self.path} has lost its last {lost} commits, or is an older copy; {self._ways_out}")
+            raise StoreCorrupt(f"{self.path} has lost its last {lost} commits, or is an older copy; {self._remedies}")
         self.floor = mark.last_seq
         self.mark.open()
 
     @property
-    def _ways_out(self) -> str:
-        return f"{RESTORE}; or, to go on with what is there, remove {self.mark.path}"
+    def _remedies(self) -> str:
+        return f"{RESTORE}; or, to continue with this database, remove {self.mark.path}"
 
     def _read_mark(self) -> Watermark | None:
         try:
@@ -185,12 +187,12 @@ class DatabaseFile:
             mark = None
         if mark is None and self.path.exists() and self.path.stat().st_size:
             reason = "unreadable" if self.mark.path.exists() else "missing"
-            log.warning("mark_recreated", file=self.mark.path, reason=reason, effect="a loss until now goes unnoticed")
+            log.warning("mark_recreated", file=self.mark.path, reason=reason, effect="earlier losses go unnoticed")
         return mark
 
 
 def has_checksum_vfs() -> bool:
-    """Whether SQLite can keep a checksum in each page; load what does that, the first time."""
+    """Return whether SQLite supports page checksums; load the extension on first use."""
     if CHECKSUMS in apsw.vfs_names():
         return True
     with suppress(apsw.Error, apsw.sqlite_extra.NotAvailable, LookupError):
@@ -201,6 +203,6 @@ def has_checksum_vfs() -> bool:
 
 
 def open_connection(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE) -> apsw.Connection:
-    """Connect, for one thread at a time; where the file has checksums, each read of a page verifies one, 0.4 µs."""
+    """Open a connection for one thread at a time. It verifies page checksums, if the file has them (0.4 µs a page)."""
     flags |= apsw.SQLITE_OPEN_NOMUTEX
     return apsw.Connection(str(path), flags=flags, vfs=CHECKSUMS if has_checksum_vfs() else None)

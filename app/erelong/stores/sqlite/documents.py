@@ -1,4 +1,4 @@
-"""The documents in the embedded database, and the check that each follows on the version that is stored."""
+"""Documents in the embedded database, with a check of their versions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def must_follow(connection: apsw.Connection, documents: Sequence[Document]) -> None:
-    """Raise `DocumentChanged` unless each follows on the version that is stored."""
+    """Raise `DocumentChanged` unless each document is the next version of the stored one."""
     for document in documents:
         must_succeed(document, read_document(connection, document.sort, document.name))
 

@@ -1,4 +1,4 @@
-"""The threads of the embedded store: groups of calls, a transaction each, and what follows when one fails."""
+"""The threads of the embedded store: one transaction per group of calls, and recovery from failures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from erelong.stores.sqlite.transactions import Writes
     from erelong.telemetry.metrics import GroupTimer
 
-ONE_FAILURE_A = 60.0  # seconds; a second one within them, and the disk is not to be trusted
+FAILURE_WINDOW = 60.0  # seconds; a second disk failure within them ends the store
 
 CHECK_DISK = "check the disk and the kernel's log (dmesg), then start again"
 
@@ -33,25 +33,25 @@ log = get_logger(__name__)
 
 
 class Reading:
-    """What the threads that read do; they have nothing to do between groups."""
+    """The work of a reader thread, which has none between groups."""
 
-    def __init__(self, *, threads: SqliteThreads, is_passed: threading.Lock) -> None:
+    def __init__(self, *, threads: SqliteThreads, lock: threading.Lock) -> None:
         self._threads = threads
-        self._is_passed = is_passed
+        self._lock = lock
 
     def run(self, group: Sequence[Call]) -> None:
-        self._threads.read(self._is_passed, group)
+        self._threads.read(self._lock, group)
 
     def rest(self) -> None:
         return None
 
 
 class SqliteThreads:
-    """One writer with group commit and two readers beside it.
+    """One writer with group commit, and two readers.
 
-    A full disk: the reserve is given up, what grows the store is refused, everything else goes on. A disk that fails:
-    all is opened anew, in the writer's thread; whether the transaction that met it took effect is read from the
-    ledger, so no caller is left with a doubt. A damaged page: whoever needs it is refused, the rest goes on.
+    On a full disk the reserve is spent and submits are refused; other calls still work. After a disk failure the writer
+    reopens the database and reads from the ledger whether the failed transaction took effect, so every caller gets a
+    definite answer. On a damaged page only the calls that need it fail.
     """
 
     def __init__(
@@ -61,18 +61,18 @@ class SqliteThreads:
         self._counters = counters
         self._writes = writes
         self.checkpointer = Checkpointer(file=file, counters=counters)
-        self._quick_pass, self._slow_pass = threading.Lock(), threading.Lock()
-        quick, slow = (Reading(threads=self, is_passed=lock) for lock in (self._quick_pass, self._slow_pass))
+        self._quick_lock, self._slow_lock = threading.Lock(), threading.Lock()
+        quick, slow = (Reading(threads=self, lock=lock) for lock in (self._quick_lock, self._slow_lock))
         self.writer = GroupThread(name="store-writer", work=self, timer=timer, timeout=timeout)
         self.reader = GroupThread(name="store-reader", work=quick, timeout=timeout)
         self.lister = GroupThread(name="store-lister", work=slow, timeout=timeout)
         self._failure: BaseException | None = None
         self._damage: str | None = None
-        self._failed_at = -ONE_FAILURE_A
+        self._failed_at = -FAILURE_WINDOW
         self._exit: Exit | None = None
         self._is_running = False
 
-    # life
+    # lifecycle
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -83,14 +83,14 @@ class SqliteThreads:
         self._is_running = True
 
     async def stop(self) -> None:
-        """Finish what was asked, and leave nothing in the log."""
+        """Finish the pending calls and checkpoint the write-ahead log."""
         for thread in (self.writer, self.reader, self.lister):
             await thread.stop()
         if self._is_running:
             self._is_running = False
-            await asyncio.get_running_loop().run_in_executor(None, self._bring_home)
+            await asyncio.get_running_loop().run_in_executor(None, self._checkpoint)
 
-    def _bring_home(self) -> None:
+    def _checkpoint(self) -> None:
         try:
             if self._exit is None and self._failure is None:
                 self.checkpointer.end()
@@ -98,7 +98,7 @@ class SqliteThreads:
             log.warning("checkpoint_postponed", problem=described(error))
 
     async def end(self) -> Exit:
-        """Wait for what nothing here can mend."""
+        """Wait for a failure that the store cannot recover from."""
         return await asyncio.shield(self._ended)
 
     def status(self) -> str | None:
@@ -119,9 +119,9 @@ class SqliteThreads:
 
     def run(self, group: Sequence[Call]) -> None:
         if self._failure is not None and self._exit is None:
-            self._mend(self._failure)
+            self._recover(self._failure)
         if self._exit is not None:
-            _refuse(group, StoreUnavailable("the store has failed and the service ends", exit=self._exit))
+            _refuse(group, StoreUnavailable("the store has failed and the service is stopping", exit=self._exit))
             return
         if self._file.reserve.is_spent:
             group = self._without_growing(group)
@@ -129,18 +129,18 @@ class SqliteThreads:
                 return
         try:
             self._transact(group)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer to these calls
-            self._meet(error, group)
+        except Exception as error:  # noqa: BLE001 - any error is the answer to these calls
+            self._handle_failure(error, group)
 
     def _transact(self, group: Sequence[Call]) -> None:
-        """Run a group in one transaction; one that writes nothing, as of claims alone, is no commit."""
+        """Run a group in one transaction. A group that writes nothing, such as claims alone, is not a commit."""
         write = self._file.write
         self._counters.begin()
         changes = write.total_changes()
         write.execute("BEGIN IMMEDIATE")
         try:
             for call in group:
-                call.run()  # a problem that it raises comes before its first write, and is its answer
+                call.run()  # a `Problem` is raised before the first write of its call
             has_written = write.total_changes() > changes
             if has_written:
                 self._counters.write(write)
@@ -154,18 +154,18 @@ class SqliteThreads:
         if has_written:
             self.checkpointer.committed()
 
-    def read(self, is_passed: threading.Lock, group: Sequence[Call]) -> None:
-        """Answer reads, unless the file is just being reopened."""
-        with is_passed:
+    def read(self, lock: threading.Lock, group: Sequence[Call]) -> None:
+        """Run the reads of a group; fail them while the database is being reopened."""
+        with lock:
             for call in group:
-                if call.future.done():  # who asked has gone: a disk that hangs must not be asked for ever more
+                if call.future.done():  # nobody waits for it: on a disk that hangs, reads would pile up
                     continue
                 if self._exit is not None or self._failure is not None:
                     call.error = StoreUnavailable("the store is being reopened after the disk failed", exit=self._exit)
                     continue
                 try:
                     call.run()
-                except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer to this call
+                except Exception as error:  # noqa: BLE001 - any error is the answer to this call
                     self._read_failed(error, call)
 
     def rest(self) -> float | None:
@@ -173,26 +173,26 @@ class SqliteThreads:
             return None
         try:
             if self._failure is not None:
-                self._mend(self._failure)
+                self._recover(self._failure)
             return self.checkpointer.run()
-        except Exception as error:  # noqa: BLE001 - there is no call to answer with it
+        except Exception as error:  # noqa: BLE001 - no caller waits for this work
             return self._rest_failed(error)
 
-    # when it fails
+    # failures
 
-    def _meet(self, error: Exception, group: Sequence[Call]) -> None:
+    def _handle_failure(self, error: Exception, group: Sequence[Call]) -> None:
         match diagnose(error):
             case FailureKind.FULL if self._spend_reserve(error):
                 self.run(group)
             case FailureKind.DISK:
                 self._settle_by_ledger(error, group)
             case FailureKind.DAMAGE | FailureKind.OTHER if len(group) > 1:
-                middle = len(group) // 2  # one bad call must not take the others with it: halve until it is alone
+                middle = len(group) // 2  # one bad call must not fail the others: halve the group until it is alone
                 self.run(group[:middle])
                 self.run(group[middle:])
             case FailureKind.DAMAGE:
                 self._note_damage(error, group[0])
-                if not group[0].take_apart(self.run):
+                if not group[0].run_halves(self.run):
                     _refuse(group, as_problem(error))
             case _:
                 _refuse(group, as_problem(error))
@@ -210,31 +210,31 @@ class SqliteThreads:
         return [call for call in group if call.function != self._writes.add]
 
     def _settle_by_ledger(self, error: BaseException, group: Sequence[Call]) -> None:
-        """The disk failed in mid-commit: the group is done if the ledger, read anew, has counted it."""
-        counted = self._counters.commits + 1
-        self._mend(error)
-        if self._exit is not None or self._counters.commits < counted:
+        """Reopen after a disk failure in a commit. The group is done if the ledger has counted its commit."""
+        expected = self._counters.commits + 1
+        self._recover(error)
+        if self._exit is not None or self._counters.commits < expected:
             _refuse(group, as_problem(error))
 
-    def _mend(self, error: BaseException) -> None:
-        """Close everything and open it anew, once: what fails twice in a minute is not to be trusted."""
+    def _recover(self, error: BaseException) -> None:
+        """Close and reopen the database; give up on a second failure within a minute."""
         self._failure = error
         log.error("store_io_error", problem=described(error))
         now = time.monotonic()
-        with self._quick_pass, self._slow_pass:
+        with self._quick_lock, self._slow_lock:
             try:
-                if now - self._failed_at < ONE_FAILURE_A:
+                if now - self._failed_at < FAILURE_WINDOW:
                     raise StoreFailed(f"the disk failed twice in a minute: {described(error)}; {CHECK_DISK}")
                 self._file.reopen()
-                self._begin_anew()
-            except Exception as second:  # noqa: BLE001 - whatever it is, nothing can be stored any more
+                self._reload()
+            except Exception as second:  # noqa: BLE001 - after any error nothing can be stored
                 self._give_up(as_exit(second, self._file.path))
                 return
         self._failed_at = now
         self._failure = None
         log.warning("store_reopened", seconds=round(time.monotonic() - now, 3))
 
-    def _begin_anew(self) -> None:
+    def _reload(self) -> None:
         self._counters.load(self._file.write, last_seq=self._counters.last_seq)
         self._counters.running.renew()
         self.checkpointer.begin()
@@ -257,7 +257,7 @@ class SqliteThreads:
                     self.writer.wake()
             case FailureKind.DAMAGE:
                 self._note_damage(error, call)
-                if call.take_apart(self._read_parts):
+                if call.run_halves(self._read_parts):
                     return
         call.error = as_problem(error)
 
@@ -274,7 +274,7 @@ class SqliteThreads:
                 if not self._spend_reserve(error):
                     log.warning("upkeep_postponed", problem=described(error))
             case FailureKind.DISK:
-                self._mend(error)
+                self._recover(error)
             case FailureKind.DAMAGE:
                 self._note_damage(error, None)
             case _:
@@ -282,15 +282,15 @@ class SqliteThreads:
         return 1.0
 
     def note_damage(self, error: BaseException) -> None:
-        """Show damage that a read could do without."""
+        """Report damage that a listing could skip."""
         self._note_damage(error, None, "list")
 
     def _note_damage(self, error: BaseException, call: Call | None, at: str = "checkpoint") -> None:
         self._damage = described(error)
         jobs: list[int] = []
         if call is not None and call.split is not None:
-            jobs = [getattr(thing, "seq", thing) for thing in call.arguments[0]]
-        if len(jobs) < 2:  # more: they are looked at one by one
+            jobs = [getattr(item, "seq", item) for item in call.arguments[0]]
+        if len(jobs) < 2:  # a larger call is split, and reported for each job
             work = call.function.__name__.strip("_") if call else at
             log.error("store_corrupt", problem=self._damage, file=self._file.path, at=work, jobs=jobs, remedy=RESTORE)
 

@@ -1,4 +1,4 @@
-"""What SQLite and the disk cannot do, in the words of the boundary."""
+"""Failures of SQLite and the disk, translated into the errors of the store boundary."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ log = get_logger(__name__)
 
 
 class FailureKind(Enum):
-    """What a failure says of the store: no room; the disk does not do its work; what is on it is not what was written;
-    another program keeps it locked.
+    """The cause of a failure: a full disk, a failing disk, damaged data, or a lock of another program.
 
     OTHER is the fault of a call, not of the store.
     """
@@ -29,7 +28,7 @@ class FailureKind(Enum):
     OTHER = auto()
 
 
-_DAMAGES = {apsw.SQLITE_IOERR_DATA, apsw.SQLITE_IOERR_CORRUPTFS}  # the first: a checksum that does not fit its page
+_DAMAGES = {apsw.SQLITE_IOERR_DATA, apsw.SQLITE_IOERR_CORRUPTFS}  # the first: a page checksum does not match
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
@@ -39,7 +38,7 @@ def diagnose(error: BaseException) -> FailureKind:
             return FailureKind.FULL
         case apsw.IOError() if getattr(error, "extendedresult", None) in _DAMAGES:
             return FailureKind.DAMAGE
-        case apsw.CorruptError() | apsw.NotADBError() | UnicodeDecodeError():  # a text that was written was UTF-8
+        case apsw.CorruptError() | apsw.NotADBError() | UnicodeDecodeError():  # all text is written as UTF-8
             return FailureKind.DAMAGE
         case apsw.BusyError():
             return FailureKind.HELD
@@ -52,37 +51,41 @@ def diagnose(error: BaseException) -> FailureKind:
 
 
 def described(error: BaseException) -> str:
-    """Name a failure, with SQLite's number for it: that is what can be searched for."""
+    """Return the message of a failure with SQLite's result code, which can be searched for."""
     result = getattr(error, "extendedresult", None)
     return (str(error) or type(error).__name__) + (f" ({result})" if result else "")
 
 
 def as_problem(error: BaseException) -> Problem:
-    """Say it in the words of the boundary; what is unexpected is logged here, where its traceback is."""
+    """Return the problem for a failure. An unexpected one is logged here, where its traceback is."""
     if isinstance(error, Problem):
         return error
     match diagnose(error):
         case FailureKind.FULL:
-            return StorageFull("the disk is full; nothing was stored. Free some space; it goes on by itself")
+            return StorageFull("the disk is full; nothing was stored. Free some space; writes then resume")
         case FailureKind.DAMAGE:
             return StoreRefused(
-                f"what is stored there is damaged: {described(error)}; nothing was changed. Operator: {RESTORE}",
+                f"the stored data is damaged: {described(error)}; nothing was changed. Operator: {RESTORE}",
                 exit=StoreCorrupt(f"the store is damaged: {described(error)}; {RESTORE}"),
             )
         case FailureKind.DISK:
-            exit = StoreFailed(f"the disk failed: {described(error)}; look at the disk and its log, then start again")
+            exit = StoreFailed(
+                f"the disk failed: {described(error)}; check the disk and the kernel's log (dmesg), then start again"
+            )
             return StoreUnavailable("the disk failed; nothing was stored", exit=exit)
         case FailureKind.HELD:
-            return StoreUnavailable("another program keeps the store locked; nothing was stored. Operator: end it")
+            return StoreUnavailable(
+                "another program has locked the store; nothing was stored. Operator: stop that program"
+            )
         case _:
             log.error("store_failed", exc_info=error)
             return StoreRefused(f"the store failed: {type(error).__name__}")
 
 
 def as_exit(error: BaseException, path: object) -> Exit:
-    """Why a store cannot be opened."""
+    """Return the exit for a store that cannot be opened."""
     if isinstance(error, Exit):
         return error
     if diagnose(error) is FailureKind.DAMAGE or isinstance(error, apsw.SQLError):
         return StoreCorrupt(f"{path} cannot be read as a database of erelong: {described(error)}; {RESTORE}")
-    return StoreFailed(f"{path} cannot be opened: {described(error)}; look at the disk and the permissions")
+    return StoreFailed(f"{path} cannot be opened: {described(error)}; check the disk and the permissions")

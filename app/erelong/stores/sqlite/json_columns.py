@@ -1,4 +1,4 @@
-"""The JSON texts in a row of the embedded database: written, read, and known for what they are where they cannot be."""
+"""The JSON columns of the embedded database, and stand-ins for unreadable ones."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from erelong.model.retry import read_policy
 from erelong.model.spec import JobSpec
 from erelong.stores.base import Pause
 
-MANY_ALIKE = 4_096  # how many different `JobSpec` are remembered, of some 600 bytes each
+MAX_SPECS = 4_096  # how many different `JobSpec` are cached, of some 600 bytes each
 
-# Stands in for what cannot be read and would change what is run. Clients see an empty object; nothing else writes it
-# so, and a claim knows it again: a change saved on top cannot make the job look sound.
+# Replaces an unreadable text that affects how the job runs. Clients see an empty object. No other code writes this
+# text, so a claim recognizes it: a later change cannot make the job look sound.
 LOST = b" {}"
 STAND_INS: dict[str, bytes | None] = {
     "params": LOST,
@@ -32,7 +32,7 @@ STAND_INS: dict[str, bytes | None] = {
 
 
 class Progress(NamedTuple):
-    """How far a job has come, where that differs from a new one: one text, with the names that differ."""
+    """The progress of a job since it was new; stored as one text of the fields that differ."""
 
     failures: int
     losses: int
@@ -51,38 +51,38 @@ _INITIAL = [*NO_PROGRESS._replace(ended_leases=orjson.loads(NO_LEASES))._asdict(
 _PROGRESS_TYPES = [[int, int, bool, bool, bool, *lease] for lease in ((_NULL, _NULL), (str, int))]
 
 
-@lru_cache(maxsize=MANY_ALIKE)
+@lru_cache(maxsize=MAX_SPECS)
 def read_spec(text: bytes) -> JobSpec | None:
-    """Return what alike jobs have in common, made once for all of them; None if it cannot be read."""
+    """Return the spec, one object for all jobs that share it; None if it cannot be read."""
     try:
         spec = orjson.loads(text)
         kind, queue, priority = spec["kind"], spec["queue"], spec.get("priority", 0)
         timeout, expires_after = spec["timeout"], spec.get("expires_after")
         policy = trimmed(orjson.dumps(spec["retry"]))
         read_policy(policy)
-        asked = JobSpec(intern(kind), intern(queue), priority, timeout, policy, expires_after)
+        job_spec = JobSpec(intern(kind), intern(queue), priority, timeout, policy, expires_after)
     except (ValueError, TypeError, KeyError):
         return None
     is_sound = isinstance(priority, int) and isinstance(timeout, float) and isinstance(expires_after, float | None)
-    return asked if is_sound else None
+    return job_spec if is_sound else None
 
 
-@lru_cache(maxsize=MANY_ALIKE)
-def write_spec(asked: tuple[Any, ...]) -> bytes:
-    kind, queue, priority, timeout, retry, expires_after = asked
+@lru_cache(maxsize=MAX_SPECS)
+def write_spec(spec: tuple[Any, ...]) -> bytes:
+    kind, queue, priority, timeout, retry, expires_after = spec
     policy = None if retry == LOST else orjson.Fragment(retry)
-    spec = {"kind": kind, "queue": queue, "timeout": float(timeout), "retry": policy}
+    fields = {"kind": kind, "queue": queue, "timeout": float(timeout), "retry": policy}
     if priority:
-        spec["priority"] = priority
+        fields["priority"] = priority
     if expires_after is not None:
-        spec["expires_after"] = float(expires_after)
-    return trimmed(orjson.dumps(spec))
+        fields["expires_after"] = float(expires_after)
+    return trimmed(orjson.dumps(fields))
 
 
 def read_progress(text: bytes) -> Progress:
     try:
-        found = orjson.loads(text)
-        *others, ended_leases = [found.get(name, initial) for name, initial in _INITIAL]
+        stored = orjson.loads(text)
+        *others, ended_leases = [stored.get(name, initial) for name, initial in _INITIAL]
     except (ValueError, AttributeError):
         return _LOST_PROGRESS
     if [*map(type, others)] not in _PROGRESS_TYPES:
@@ -110,7 +110,7 @@ def read_labels(labels: bytes | None) -> dict[str, str]:
 
 
 def is_readable(field: str, text: bytes | None) -> bool:
-    """Whether the text of a field is what is written there."""
+    """Return whether a stored text has the form that this field is written in."""
     if text is None:
         return True
     if text == LOST:
@@ -137,7 +137,7 @@ def write_pause(pause: Pause | None) -> bytes | None:
 
 
 def read_pause(text: bytes | None) -> Pause | None:
-    """Read a pause; one that cannot be read is a pause all the same."""
+    """Read a pause; an unreadable one still pauses the queue."""
     if text is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Listings that stay quick with a million jobs: each is a walk along the index that leaves the least to skip."""
+"""Listings that stay quick with a million jobs: each walks along the index that skips the fewest rows."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ T = TypeVar("T")
 def select_jobs(
     connection: apsw.Connection, running: ClaimedJobs, query: Query, note_damage: Callable[[apsw.Error], None]
 ) -> list[Job]:
-    """Find the numbers along an index, then read those rows. Rows that cannot be read are noted and left out.
+    """Find job numbers along an index, then read their rows. Unreadable rows are reported and left out.
 
-    Which ranges of it have any is told by the counts on disk: those in memory are a moment older or younger than what
-    is seen here, and would have jobs that begin just now passed over.
+    The counts on disk show which ranges of the index hold jobs. The counts in memory do not match this snapshot, so a
+    job that is just starting could be missed.
     """
 
-    def look(claimed: Mapping[int, Job]) -> list[Job]:
+    def select(claimed: Mapping[int, Job]) -> list[Job]:
         counted = _count(connection, claimed)
-        groups = [group for group in counted if _is_wanted(group, query)]
+        groups = [group for group in counted if _matches(group, query)]
         waiting = sum(jobs for (_, _, state), jobs in counted.items() if state is State.SCHEDULED)
         jobs = map(read_job, read(groups, sum(map(counted.__getitem__, groups)), waiting))
         return [_as_claimed(job, claimed[job.seq], query) if job.seq in claimed else job for job in jobs]
@@ -62,16 +62,16 @@ def select_jobs(
                 return rows[: query.limit]
             limit += query.limit - len(rows)
 
-    return _view(connection, running, look)
+    return _view(connection, running, select)
 
 
 def select_due(
     connection: apsw.Connection, running: ClaimedJobs, after: tuple[int, int], before: int, limit: int
 ) -> list[tuple[int, int]]:
-    def look(_: object) -> list[tuple[int, int]]:
+    def select(_: object) -> list[tuple[int, int]]:
         return [(at, seq) for at, seq in connection.execute(sql.SELECT_DUE, (*after, before, limit))]
 
-    return _view(connection, running, look)
+    return _view(connection, running, select)
 
 
 def select_ended(
@@ -81,35 +81,32 @@ def select_ended(
     return rows
 
 
-def _view(connection: apsw.Connection, running: ClaimedJobs, look: Callable[[Mapping[int, Job]], list[T]]) -> list[T]:
-    """Look at one moment of the store, with what runs in it.
-
-    A job that runs and cannot be read keeps nobody from looking at others.
-    """
+def _view(connection: apsw.Connection, running: ClaimedJobs, select: Callable[[Mapping[int, Job]], list[T]]) -> list[T]:
+    """Run a selection on a snapshot of the store with its running jobs, leaving out damaged ones."""
     jobs = running.all()  # before the rows: see `ClaimedJobs`
     try:
-        return _view_with(connection, jobs, {}, look)
+        return _view_with(connection, jobs, {}, select)
     except apsw.Error as error:
         if not jobs or diagnose(error) is not FailureKind.DAMAGE:
             raise
         damaged = unreadable(connection, jobs)
-        return _view_with(connection, {seq: job for seq, job in jobs.items() if seq not in damaged}, damaged, look)
+        return _view_with(connection, {seq: job for seq, job in jobs.items() if seq not in damaged}, damaged, select)
 
 
 def _view_with(
     connection: apsw.Connection,
     running: Mapping[int, Job],
     damaged: Mapping[int, Job],
-    look: Callable[[Mapping[int, Job]], list[T]],
+    select: Callable[[Mapping[int, Job]], list[T]],
 ) -> list[T]:
     connection.execute("BEGIN")
     try:
         if claimed := {**waiting_still(connection, running), **damaged}:
             connection.execute(sql.SET_CLAIMS, (listed(claimed),))
-        return look(claimed)
+        return select(claimed)
     finally:
-        if connection.in_transaction:  # a disk that fails ends it
-            connection.execute("ROLLBACK")  # with the claims
+        if connection.in_transaction:  # a disk failure ends it
+            connection.execute("ROLLBACK")  # also empties the table of claims
 
 
 def _as_claimed(row: Job, job: Job, query: Query) -> Job:
@@ -124,7 +121,7 @@ def _count(connection: apsw.Connection, claimed: Mapping[int, Job]) -> dict[Grou
 
 
 def _choose(query: Query, groups: list[Group], jobs: int, waiting: int) -> Part:
-    """How to find the jobs asked for: all are of these groups, which have so many; so many wait in all groups."""
+    """Choose the statement for a query, whose groups hold `jobs` jobs; `waiting` jobs wait in all groups."""
     if not groups:
         return "SELECT seq FROM jobs WHERE 0", []
     if query.order is Order.DUE:
@@ -141,7 +138,7 @@ def _choose(query: Query, groups: list[Group], jobs: int, waiting: int) -> Part:
 
 
 def _by_due(query: Query, groups: list[Group], jobs: int, waiting: int) -> Part:
-    """In order of time, waiting jobs only; a few jobs of rare groups are rather sorted than searched for."""
+    """Waiting jobs in order of due time. A few jobs of rare groups are sorted instead of searched for."""
     after = query.after or OLDEST
     is_rare = jobs <= min(FEW_JOBS, waiting // 2) and len(groups) <= MANY_GROUPS
     if query.key is None and is_rare:
@@ -158,15 +155,15 @@ def _sorted_groups(query: Query, groups: list[Group], after: tuple[int, int]) ->
     parts = []
     values: list[Any] = []
     for group in groups:
-        condition, given = _where(query, f"{WAITS} AND {OF_GROUP}")
+        condition, filters = _where(query, f"{WAITS} AND {OF_GROUP}")
         parts.append(f"SELECT seq, due_at FROM jobs INDEXED BY grouped WHERE {condition} AND (due_at, seq) > (?, ?)")
-        values += [*_names(group), *given, *after]
+        values += [*_group_values(group), *filters, *after]
     statement = f"SELECT seq FROM ({' UNION ALL '.join(parts)}) ORDER BY due_at, seq LIMIT ?"
     return statement, [*values, query.limit]
 
 
 def _by_due_range(query: Query) -> Part:
-    """Newest first among waiting and running jobs within a range of due times."""
+    """Waiting and running jobs within a range of due times, newest first."""
     waiting, values = _walk("jobs INDEXED BY due", query, _where(query, WAITS))
     running, others = _walk("jobs INDEXED BY grouped", query, _where(query, RUNS))
     claimed, more = _walk(CLAIMED, query, _where(query))
@@ -184,31 +181,31 @@ def _by_label(query: Query) -> Part:
 
 
 def _by_group(query: Query, groups: list[Group]) -> Part:
-    """Each group is one range of the index, newest last; the newest of each are merged."""
+    """Merge the newest jobs of each group; a group is one range of the index, newest last."""
     parts = []
     values: list[Any] = []
     for group in groups:
         queue, kind, state = group
         first = f"{WAITS if state is State.SCHEDULED else f'state = {state}'} AND {OF_GROUP}"
-        sources = {"jobs INDEXED BY grouped": (first, _names(group))}
+        sources = {"jobs INDEXED BY grouped": (first, _group_values(group))}
         if state is State.RUNNING:
             sources[CLAIMED] = ("queue = ? AND kind = ?", [queue, kind])
         for source, (condition, names) in sources.items():
-            statement, given = _walk(source, query, _where(query, condition))
+            statement, filters = _walk(source, query, _where(query, condition))
             parts.append(f"SELECT seq FROM ({statement})")
-            values += [*names, *given]
+            values += [*names, *filters]
     return " UNION ALL ".join(parts) + " ORDER BY seq DESC LIMIT ?", [*values, query.limit]
 
 
 def _walk(source: str, query: Query, where: Part) -> Part:
-    """Newest first along what `source` names."""
+    """Walk along a table or index, newest first."""
     condition, values = where
     statement = f"SELECT seq FROM {source} WHERE {condition} AND seq < ? ORDER BY seq DESC LIMIT ?"
     return statement, [*values, (query.after or NEWEST)[1], query.limit]
 
 
 def _where(query: Query, first: str = "1") -> Part:
-    """All filters as conditions on a row."""
+    """Return all filters as conditions on a row."""
     conditions, values = [first], []
     for column, wanted in ((sql.STATE, query.states), ("queue", query.queues), ("kind", query.kinds)):
         if wanted:
@@ -228,13 +225,13 @@ def _where(query: Query, first: str = "1") -> Part:
     return " AND ".join(conditions), values
 
 
-def _names(group: Group) -> list[Any]:
-    """What is bound for `OF_GROUP`."""
+def _group_values(group: Group) -> list[Any]:
+    """Return the values for `OF_GROUP`."""
     queue, kind, state = group
     return [sql.group_number(queue, kind, state), queue, kind]
 
 
-def _is_wanted(group: Group, query: Query) -> bool:
+def _matches(group: Group, query: Query) -> bool:
     queue, kind, state = group
     return (
         (not query.states or state in query.states)

@@ -1,4 +1,4 @@
-"""The way of an embedded database from the schema of an earlier version to the one of this version."""
+"""Migrations of the embedded database from earlier schema versions."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ log = get_logger(__name__)
 
 
 class Migration(NamedTuple):
-    """The statements that make a database of one version from one of the version before.
+    """The statements that upgrade a database from the preceding schema version.
 
-    They must leave `seq` and `version` of every job: jobs that are running are known by these.
+    They must keep the `seq` and `version` of every job, since claims refer to these.
     """
 
     version: int
@@ -32,16 +32,16 @@ MIGRATIONS: Sequence[Migration] = ()
 
 
 def must_be_readable(version: int, path: Path) -> None:
-    """Raise `StoreCorrupt` if a database has a schema that no migration begins with."""
+    """Raise `StoreCorrupt` if a database has a schema version that this program cannot migrate."""
     if version > sql.SCHEMA_VERSION:
-        message = f"{path} has schema version {version}, and this erelong reads versions up to {sql.SCHEMA_VERSION}; "
+        message = f"{path} has schema version {version}; this erelong reads versions up to {sql.SCHEMA_VERSION}; "
         raise StoreCorrupt(message + "start the erelong that wrote it, or a newer one")
     if version < 1:
         raise StoreCorrupt(f"{path} has schema version {version}, which no erelong writes; restore a backup")
 
 
 def migrate(connection: apsw.Connection, path: Path) -> None:
-    """Bring a database to the newest schema, each version in one transaction; it stays as it is if that fails."""
+    """Migrate a database to the current schema, one transaction per version. A failed version changes nothing."""
     version = connection.pragma("user_version")
     for migration in MIGRATIONS:
         if migration.version > version:

@@ -1,4 +1,4 @@
-"""The way from a row of the embedded database to a job, and back."""
+"""Conversion between rows of the embedded database and jobs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from erelong.clock.instants import Instant
 
-ROWS_AT_ONCE = (64, 8, 1)  # so that there are few statements to be kept prepared
+ROWS_AT_ONCE = (64, 8, 1)  # few sizes, so that few statements have to stay prepared
 
 Row = tuple[Any, ...]
 
@@ -46,7 +46,7 @@ _TEXTS = {COLUMNS.index(name): name for name in ("token", "key", "kind", "queue"
 _UNTOUCHED = (None, None, None)  # progress, error and attempts
 _NEW = (*_UNTOUCHED, int(State.SCHEDULED), None, None)
 
-_after_asked = itemgetter(slice(SPEC.stop, None))
+_after_spec = itemgetter(slice(SPEC.stop, None))
 _progress_of = itemgetter(*[PLACES[name] for name in Progress._fields])
 _key_to_params = itemgetter(slice(PLACES["key"], PLACES["params"] + 1))
 _NO_KEY_TO_PARAMS = (None, None, None, NOTHING)
@@ -61,8 +61,7 @@ _NO_OTHERS = (None, None, None, None, NO_ATTEMPTS, NO_LEASES)
 
 
 def write_jobs(connection: apsw.Connection, statement: Callable[[int], str], rows: Sequence[Row]) -> None:
-    """Write many rows by few statements: each is looked up, and the interpreter's lock given up, once and not for each
-    job."""
+    """Write rows with few statements, since each one costs a cache lookup and a release of the interpreter lock."""
     start = 0
     for number in ROWS_AT_ONCE:
         while start + number <= len(rows):
@@ -71,14 +70,14 @@ def write_jobs(connection: apsw.Connection, statement: Callable[[int], str], row
 
 
 def listed(seqs: Iterable[int]) -> apsw.CArrayBinding:
-    """Numbers as a statement takes them; it does not take none, so none are one that no job has."""
+    """Bind job numbers as an array. An empty array is not accepted, so 0, which no job has, stands in."""
     return apsw.carray(array("q", seqs) or array("q", [0]))
 
 
 def select_rows(connection: apsw.Connection, statement: str, seqs: Iterable[int], *arguments: int) -> list[Row]:
-    """Run a statement that answers with jobs, or the first columns of them, for a list of numbers.
+    """Select all or the first columns of jobs by number.
 
-    A text that is no longer UTF-8 must not keep the rows beside it from being read: it comes with a mark in it.
+    Text that is not valid UTF-8 comes with replacement characters, so that the other rows can be read.
     """
     bound = (listed(seqs), *arguments)
     try:
@@ -90,7 +89,7 @@ def select_rows(connection: apsw.Connection, statement: str, seqs: Iterable[int]
 def select_sound_rows(
     connection: apsw.Connection, statement: str, seqs: Sequence[int], note_damage: Callable[[apsw.Error], None]
 ) -> list[Row]:
-    """Do the same without the rows that are on damaged pages."""
+    """Select rows as `select_rows` does, without those on damaged pages."""
     try:
         return select_rows(connection, statement, seqs)
     except apsw.Error as error:
@@ -105,43 +104,43 @@ def select_sound_rows(
 
 
 def as_rows(jobs: Iterable[Job]) -> list[Row]:
-    """Jobs as their columns are bound."""
+    """Return jobs as rows of column values."""
     rows: list[Row] = []
     last: Row = ()
     rest_of_new: Row = ()
     for job in jobs:
-        if (asked := spec_of(job)) != last:
+        if (spec := spec_of(job)) != last:
             number = sql.group_number(job.queue, job.kind, State.SCHEDULED)
-            last, rest_of_new = asked, (write_spec(asked), *_NEW, job.kind, job.queue, number, None)
-        rows.append(job[:_OWN] + (rest_of_new if _after_asked(job) == UNBEGUN else _rest_of(job)))
+            last, rest_of_new = spec, (write_spec(spec), *_NEW, job.kind, job.queue, number, None)
+        rows.append(job[:_OWN] + (rest_of_new if _after_spec(job) == UNBEGUN else _rest_of(job)))
     return rows
 
 
 def _rest_of(job: Job) -> Row:
     progress = _progress_of(job)
     attempts = None if job.attempts == NO_ATTEMPTS else job.attempts
-    behind = (None if progress == NO_PROGRESS else write_progress(progress), job.error, attempts)
+    tried = (None if progress == NO_PROGRESS else write_progress(progress), job.error, attempts)
     number = sql.group_number(job.queue, job.kind, job.state)
-    ends = (job.state, job.started_at, job.finished_at, job.kind, job.queue, number, job.result)
-    return (write_spec(spec_of(job)), *behind, *ends)
+    last = (job.state, job.started_at, job.finished_at, job.kind, job.queue, number, job.result)
+    return (write_spec(spec_of(job)), *tried, *last)
 
 
 def begin_jobs(rows: Iterable[Row], now: Instant) -> tuple[list[Job], list[tuple[int, str]]]:
-    """The jobs of rows that are claimed, as they begin; and the numbers of those that must not, with their flaws."""
+    """Start the jobs of claimed rows; return them, and the numbers of unreadable jobs with their flaws."""
     jobs, flawed = [], []
-    behind: dict[bytes, Row] = {}  # what follows in jobs that were asked for alike, and are in their first attempt
-    begin, ends = _UNTRIED + begun(now), (State.RUNNING, now, None, "", "", 0, None)
+    rests: dict[bytes, Row] = {}  # by spec: the fields from the spec on of a job in its first attempt
+    first, last = _UNTRIED + begun(now), (State.RUNNING, now, None, "", "", 0, None)
     for row in rows:
         text = row[_SPEC]
-        if (rest := behind.get(text)) is None:
-            rest = behind[text] = (read_spec(text) or ()) + begin
-        if row[_PROGRESS:] == _UNTOUCHED and len(rest) > len(begin):
+        if (rest := rests.get(text)) is None:
+            rest = rests[text] = (read_spec(text) or ()) + first
+        if row[_PROGRESS:] == _UNTOUCHED and len(rest) > len(first):
             job = tuple.__new__(Job, row[:_OWN] + rest)
             if _key_to_params(job) == _NO_KEY_TO_PARAMS and job.token.isascii():
                 jobs.append(job)
                 continue
         else:
-            job = take_job(row + ends)
+            job = take_job(row + last)
         if (flaw := flaw_of(job)) is None:
             jobs.append(job)
         else:
@@ -150,33 +149,33 @@ def begin_jobs(rows: Iterable[Row], now: Instant) -> tuple[list[Job], list[tuple
 
 
 def read_jobs(connection: apsw.Connection, seqs: Iterable[int]) -> dict[int, Job]:
-    """Read jobs by number; the unknown are absent."""
+    """Return jobs by number, without unknown ones."""
     return {job.seq: job for job in map(read_job, select_rows(connection, sql.SELECT, seqs))}
 
 
 def read_job(row: Row) -> Job:
-    """Make a job of a row; parts that cannot be read come out empty."""
+    """Make a job from a row; unreadable parts are replaced by empty ones."""
     job = take_job(row)
     return job if flaw_of(job) is None else mend(job)
 
 
 def take_job(row: Row) -> Job:
-    """Make a job of a row; most of its texts as they stand, unread."""
+    """Make a job from a row, without checking most of its texts."""
     text, progress, error, attempts, state, started_at, finished_at, kind, queue, _, result = row[_OWN:]
-    asked = read_spec(text) or JobSpec(kind, queue, 0, 0.0, LOST, None)
+    spec = read_spec(text) or JobSpec(kind, queue, 0, 0.0, LOST, None)
     failures, losses, is_cancelled, is_superseded, is_cut, lease, lease_until, ended_leases = (
         NO_PROGRESS if progress is None else read_progress(progress)
     )
     tried = (error, NO_ATTEMPTS if attempts is None else attempts, failures, losses, ended_leases)
-    ends = (is_cancelled, is_superseded, started_at, finished_at, result, is_cut, lease, lease_until)
+    last = (is_cancelled, is_superseded, started_at, finished_at, result, is_cut, lease, lease_until)
     if 0 <= state < len(_STATES):
-        return tuple.__new__(Job, (*row[:_OWN], *asked, *tried, _STATES[state], *ends))
-    lost = Job._make((*row[:_OWN], *asked, *tried, State.FAILED, *ends))
+        return tuple.__new__(Job, (*row[:_OWN], *spec, *tried, _STATES[state], *last))
+    lost = Job._make((*row[:_OWN], *spec, *tried, State.FAILED, *last))
     return lost._replace(due_at=None, error=_STATE_LOST)
 
 
 def flaw_of(job: Job) -> str | None:
-    """Name the first stored part of a job that is not what was written there."""
+    """Return the column of the first unreadable part of a job, or None."""
     if _REPLACED in job.token:
         return "token"
     if job.key is not None and _REPLACED in job.key:
@@ -185,20 +184,20 @@ def flaw_of(job: Job) -> str | None:
         return "params"
     if job.retry == LOST:
         return "spec"
-    if (others := _others(job)) == _NO_OTHERS:  # as of nearly every job that is claimed
+    if (others := _others(job)) == _NO_OTHERS:  # as in nearly every claimed job
         return None
     parts = zip(_OTHERS.items(), others, strict=True)
     return next((column for (name, column), text in parts if not is_readable(name, text)), None)
 
 
 def mend(job: Job) -> Job:
-    """Put something empty in the place of what cannot be read."""
+    """Replace the unreadable parts of a job by empty ones."""
     broken = {name: stand_in for name, stand_in in STAND_INS.items() if not is_readable(name, getattr(job, name))}
     return job._replace(**broken)  # type: ignore[arg-type]  # the table has a fitting value for each name
 
 
 def _with_bytes(statement: str) -> str:
-    """Let a statement that answers with all columns answer with bytes for its texts."""
+    """Return the statement with its text columns selected as bytes."""
     columns, _, source = statement.partition("FROM")
     for name in _TEXTS.values():
         columns = columns.replace(f"jobs.{name},", f"CAST(jobs.{name} AS BLOB),")
@@ -207,6 +206,6 @@ def _with_bytes(statement: str) -> str:
 
 def _decoded(row: Row) -> Row:
     return tuple(
-        value.decode(errors="replace") if place in _TEXTS and value is not None else value
-        for place, value in enumerate(row)
+        value.decode(errors="replace") if index in _TEXTS and value is not None else value
+        for index, value in enumerate(row)
     )

@@ -1,4 +1,4 @@
-"""What the embedded database looks like: its tables, and every statement."""
+"""The schema of the embedded database and every SQL statement."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ PRAGMA wal_autocheckpoint = 0;
 PRAGMA journal_size_limit = 8388608;
 """
 
-# `due` holds waiting jobs only, `ended` final ones, so that neither pays for the other. `grouped` makes every
-# listing a walk along one index; it goes by the number of a group, since each step of a job moves it there and to
-# compare names would cost a tenth of that step. `held` guards that a live key is unique. What may be large is last in a
-# row: a column behind it is reached by reading all its pages.
+# `due` holds only waiting jobs and `ended` only final ones, which keeps both small. `grouped` makes every listing a
+# walk along one index. It uses the number of a group, since each step of a job changes the index and comparing names
+# would take a tenth of that step. `held` keeps live keys unique. Large columns come last in a row: to reach a column
+# behind them, SQLite reads all their pages.
 SCHEMA = f"""
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
@@ -110,11 +110,11 @@ CREATE TABLE documents (
 ) STRICT;
 """
 
-# For who lists: what runs though its row has it waiting (see `sqlite_running`), so that a statement can ask for it.
+# Running jobs whose rows are still `scheduled` (see `ClaimedJobs`), for the statements of a listing.
 CLAIMS = "CREATE TEMP TABLE claims (seq INTEGER PRIMARY KEY) STRICT"
 SET_CLAIMS = "INSERT INTO claims (seq) SELECT value FROM carray(?1)"
 
-# What is bound and selected for a job: its own fields first, in their order, then what `sqlite_rows` makes of the rest.
+# The columns that are bound and selected: the first fields of a job in their order, then those that `rows` makes.
 OWN = Job._fields[: SPEC.start]
 COLUMNS = (
     *OWN,
@@ -137,17 +137,17 @@ STATE = f"iif({UNCLAIMED}, state, 1)"
 
 
 def _columns(columns: Sequence[str] = COLUMNS, **others: str) -> str:
-    """Columns of a job; those of `others` as they are given."""
+    """Return the columns of a job; `others` gives expressions for some of them."""
     return ", ".join(others.get(name, f"jobs.{name}") for name in columns)
 
 
 _BRIEF_COLUMNS = _columns(params="x'7B7D'", result="NULL", attempts="NULL")
-# What `Job.start` makes of a row: these, and from `state` on what `job.begun` says.
+# The changes of `Job.start` in SQL; from `state` on, `job.begun` gives the fields.
 _STARTED_COLUMNS = _columns(
     COLUMNS[: COLUMNS.index("state")], attempt="attempt + 1", late_by="(?2 - due_at) / 1e6", version="version + 1"
 )
 
-# All rows of a list of numbers by one statement, in its order: half the cost of one statement for each.
+# One statement reads all rows of a list, in its order, at half the cost of a statement per row.
 _LISTED = "FROM carray(?1) AS listed CROSS JOIN jobs ON jobs.seq = listed.value"
 SELECT = f"SELECT {_columns()} {_LISTED}"
 SELECT_BRIEF = f"SELECT {_BRIEF_COLUMNS} {_LISTED}"
@@ -166,9 +166,9 @@ WHERE state = 0 AND due_at <= ?2 AND (expires_at IS NULL OR expires_at > ?2)
 SELECT_UNCLAIMED = """
 SELECT state, due_at FROM jobs WHERE seq = ?1 AND (state = 0 AND due_at > ?2 OR state NOT BETWEEN 0 AND 5)
 """
-# Of a job that was claimed the due time comes before the expiry.
-# Jobs of the instant that the last page ended in are a part of their own: with `(due_at, seq) > (?1, ?2)` SQLite walks
-# over all of them again, a million if so many are due together.
+# The parts for expiries need not leave out claimed jobs, which are due before they expire.
+# Jobs at the last instant of the previous page are a part of their own: with `(due_at, seq) > (?1, ?2)` SQLite would
+# walk over all of them again, even a million.
 SELECT_DUE = f"""
 SELECT due_at AS at, seq FROM jobs INDEXED BY due
 WHERE state = 0 AND due_at = ?1 AND seq > ?2 AND due_at < ?3 AND {UNCLAIMED}
@@ -202,8 +202,8 @@ ON CONFLICT DO UPDATE SET jobs = jobs + excluded.jobs
 """
 DROP_COUNTS = "DELETE FROM counts WHERE queue = ? AND kind = ?"
 SELECT_COUNTS = "SELECT queue, kind, state, jobs FROM counts WHERE queue <> ''"
-# Beside the jobs, as no queue has this name: commits, and numbers of jobs that were given. That page is written by
-# nearly each commit anyway; one of their own would cost a lone commit 6 µs and a sixth more of log.
+# Commits and assigned job numbers are counted under an empty queue name, which no queue has. Nearly every commit writes
+# that page anyway; a page of their own would cost a single commit 6 µs and a sixth more log.
 COMMITS = ("", "commits", 0)
 NUMBERS = ("", "numbers", 0)
 
@@ -242,7 +242,7 @@ DROP_DOCUMENT = "DELETE FROM documents WHERE sort = ? AND name = ?"
 
 
 class Entry(NamedTuple):
-    """What tells one database, and one moment of it, from others."""
+    """The ledger: the identity of a database and its counts of commits and job numbers."""
 
     identity: str
     commits: int
@@ -261,32 +261,34 @@ SUCCEEDS = (State.SUCCEEDED - State.SCHEDULED) * NUMBERS_OF_A_STATE
 
 @lru_cache(maxsize=4_096)
 def group_number(queue: str, kind: str, state: int) -> int:
-    """The number by which a group is found. That others have it too costs those who search a look at their rows."""
+    """Return the index number of a group. Groups may share a number, so a query also compares their names."""
     names = blake2b(f"{queue}\n{kind}".encode(), digest_size=7).digest()
     return state * NUMBERS_OF_A_STATE + int.from_bytes(names, "big")
 
 
 @cache
 def insert(rows: int) -> str:
-    """The statement that adds so many jobs; their columns are bound one after another."""
+    """Return the statement that adds this many jobs; their columns are bound one after another."""
     return f"INSERT INTO jobs ({', '.join(COLUMNS)}) VALUES {_values(rows)}"
 
 
 @cache
 def update(rows: int) -> str:
-    """The statement that writes so many jobs over their rows; bound as for `insert`."""
-    changed = [(name, place) for place, name in enumerate(COLUMNS, 1) if name not in _FIXED]
+    """Return the statement that overwrites the rows of this many jobs; bound as for `insert`."""
+    changed = [(name, number) for number, name in enumerate(COLUMNS, 1) if name not in _FIXED]
     if rows == 1:
-        sets = ", ".join(f"{name} = ?{place}" for name, place in changed)
+        sets = ", ".join(f"{name} = ?{number}" for name, number in changed)
         return f"UPDATE jobs SET {sets} WHERE seq = ?1"
-    sets = ", ".join(f"{name} = fresh.column{place}" for name, place in changed)
+    sets = ", ".join(f"{name} = fresh.column{number}" for name, number in changed)
     return f"UPDATE jobs SET {sets} FROM (VALUES {_values(rows)}) AS fresh WHERE seq = fresh.column1"
 
 
 @cache
 def succeed(rows: int) -> str:
-    """The statement that ends so many jobs well that are as they were claimed; bound is, of one after another, its
-    number, when it started and ended, and its result."""
+    """Return the statement that ends this many unchanged claimed jobs as succeeded.
+
+    Bound for each: its number, start time, end time and result.
+    """
     return f"""
     UPDATE jobs SET
         state = 2, group_number = group_number + {SUCCEEDS}, due_at = NULL, attempt = attempt + 1,

@@ -41,7 +41,7 @@ T = TypeVar("T")
 log = get_logger(__name__)
 
 WRITTEN = (AddStatus.ADDED, AddStatus.CHANGED)
-_MAKE_PEEK = partial(tuple.__new__, Peek)  # a named tuple's own way is a call of Python
+_MAKE_PEEK = partial(tuple.__new__, Peek)  # skips the Python-level constructor
 _PEEKS = Split(add, [])
 _VERDICTS = Split(add, [Saved(False, None)])
 _PURGED = Split(add, 0)
@@ -49,7 +49,7 @@ _CLAIMS = Split(lambda one, other: Claim._make(map(add, one, other)), Claim([], 
 
 
 class SqliteStore:
-    """Keeps jobs in one file that one process owns. Every write but a claim is fsynced before it is answered."""
+    """Keeps jobs in one file, owned by one process. Every write except a claim is fsynced before it is answered."""
 
     def __init__(
         self,
@@ -107,9 +107,8 @@ class SqliteStore:
         epoch = self._recent.epoch
         receipt = await self._change(self._writes.add, new_jobs, now, is_whole, record, beside, also)
         entries = [entry for entry in receipt.entries if entry is not None]
-        if not (
-            is_whole and any(entry.status is AddStatus.CONFLICT for entry in entries)
-        ):  # which has undone the others
+        # With `is_whole` a conflict has undone the whole add.
+        if not (is_whole and any(entry.status is AddStatus.CONFLICT for entry in entries)):
             written = [job for status, job, _ in entries if status in WRITTEN]
             for _, _, superseded in entries:
                 if superseded is not None:
@@ -155,7 +154,7 @@ class SqliteStore:
         split = None if beside or also else _VERDICTS
         verdicts = await self._change(self._writes.finish, endings, beside, also, split=split)
         if len(endings) > MAX_AT_ONCE:
-            # Of what is as it was claimed nothing was kept since, as the claim has dropped it.
+            # A job that has not changed since its claim is not cached, since the claim dropped it.
             pairs = zip(endings, verdicts, strict=True)
             self._recent.drop([ending.job.seq for ending, verdict in pairs if verdict is not FINISHED])
         else:
@@ -179,11 +178,11 @@ class SqliteStore:
             self._recent.drop_all()
         return purged
 
-    async def _change(self, function: Callable[..., T], *arguments: Any, **how: Any) -> T:
-        """A write; one that does not come to its end here may come to it all the same."""
+    async def _change(self, function: Callable[..., T], *arguments: Any, **options: Any) -> T:
+        """Run a write; drop the cache if it fails, since the write may still have taken effect."""
         try:
-            return await self._writer.call(function, *arguments, **how)
-        except (IdempotencyMismatch, DocumentChanged):  # before anything was written
+            return await self._writer.call(function, *arguments, **options)
+        except (IdempotencyMismatch, DocumentChanged):  # raised before any write
             raise
         except BaseException:
             self._recent.drop_all()
@@ -210,7 +209,7 @@ class SqliteStore:
     async def override(self, queue: str, override: Override | None) -> None:
         await self._writer.call(self._writes.override, queue, override)
 
-    # what the reader threads do
+    # reads, in the reader threads
 
     def _find_replay(self, record: IdempotencyRecord, now: Instant) -> Receipt | None:
         return find_replay(self._file.quick, self._running, record, now)
@@ -223,17 +222,17 @@ class SqliteStore:
 
     def _peek(self, seqs: Sequence[int]) -> Peeks:
         if self._running.find(seqs):
-            return self._peek_closely(seqs)
+            return self._peek_in_full(seqs)
         rows: list[Row] = self._file.quick.execute(sql.SELECT_PEEK, (listed(seqs),)).fetchall()
-        read = {text: read_spec(text) for text in {text for _, _, _, _, text in rows}}
-        if None in read.values():
-            return self._peek_closely(seqs)
+        specs = {text: read_spec(text) for text in {text for _, _, _, _, text in rows}}
+        if None in specs.values():
+            return self._peek_in_full(seqs)
         return [
-            _MAKE_PEEK((seq, due_at, expires_at, labels and sound_labels(labels), read[text]))
+            _MAKE_PEEK((seq, due_at, expires_at, labels and sound_labels(labels), specs[text]))
             for seq, due_at, expires_at, labels, text in rows
         ]
 
-    def _peek_closely(self, seqs: Sequence[int]) -> Peeks:
+    def _peek_in_full(self, seqs: Sequence[int]) -> Peeks:
         return [peek_at(job) for job in self._get(seqs).values() if job.state is State.SCHEDULED]
 
     def _list(self, query: Query) -> Jobs:

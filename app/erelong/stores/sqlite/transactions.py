@@ -1,4 +1,4 @@
-"""What the writer's thread of the embedded store does with jobs, within a transaction of its group."""
+"""The writes of the embedded store, which its writer thread runs inside a transaction."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from erelong.stores.sqlite.counters import Counters
     from erelong.stores.sqlite.database import DatabaseFile
 
-_MAKE_ADDED = partial(tuple.__new__, AddResult)  # a named tuple's own way is a call of Python
+_MAKE_ADDED = partial(tuple.__new__, AddResult)  # skips the Python-level constructor
 
-LOOKS = 3
+MAX_READS = 3
 
 log = get_logger(__name__)
 
 
 class Writes:
-    """Every change of a job, its labels, its claim and the counts that go with it."""
+    """Every change of a job, with its labels, claim and counts."""
 
     def __init__(self, *, file: DatabaseFile, counters: Counters) -> None:
         self._file = file
@@ -50,7 +50,7 @@ class Writes:
 
     @property
     def _write(self) -> apsw.Connection:
-        return self._file.write  # another one after the disk has failed
+        return self._file.write  # a new one after a disk failure
 
     def add(
         self,
@@ -78,15 +78,15 @@ class Writes:
         return Receipt([*entries], also=tuple(job for _, job in added))
 
     def _settle(self, new_jobs: Sequence[NewJob], now: Instant, is_whole: bool) -> Sequence[AddResult]:
-        """Add jobs of which some have keys; a conflict under `is_whole` undoes them all."""
+        """Add jobs, some of them with keys; with `is_whole`, a conflict undoes the whole add."""
         if not is_whole:
             return self._add_in_runs(new_jobs, now)
-        before = self._counters.mark()
-        self._write.execute("SAVEPOINT whole")  # not apsw's, which hides that the disk is full
+        before = self._counters.savepoint()
+        self._write.execute("SAVEPOINT whole")  # apsw's own savepoint hides a full disk
         entries = self._add_in_runs(new_jobs, now)
         if any(entry.status is AddStatus.CONFLICT for entry in entries):
             self._write.execute("ROLLBACK TO whole")
-            self._counters.go_back(before)
+            self._counters.roll_back(before)
         self._write.execute("RELEASE whole")
         return entries
 
@@ -155,18 +155,18 @@ class Writes:
             move(self._counters.moves, jobs, State.SCHEDULED, State.RUNNING)
             self._running.add(jobs, now)
         if len(rows) < len(free):
-            self._look_at_losers(free, claim, now)
+            self._add_unclaimed(free, claim, now)
         if running:
             standing = self._running.standing(running)
-            claim.early.extend((now, seq) for seq in running if seq not in standing)  # its end is of this commit
+            claim.early.extend((now, seq) for seq in running if seq not in standing)  # they end in this transaction
         return claim
 
-    def _look_at_losers(self, seqs: Iterable[int], claim: Claim, now: Instant) -> None:
+    def _add_unclaimed(self, seqs: Iterable[int], claim: Claim, now: Instant) -> None:
         for seq in seqs:
             for state, due_at in self._write.execute(sql.SELECT_UNCLAIMED, (seq, now)):
                 if state == State.SCHEDULED:
                     claim.early.append((due_at, seq))
-                else:  # no state at all; it waited, or nobody would ask for it
+                else:  # not a valid state; it was scheduled, since only scheduled jobs are claimed
                     job = self._read([seq])[seq]._replace(state=State.SCHEDULED)
                     claim.unreadable.append(self._mark_unreadable(job, "state", now))
 
@@ -177,24 +177,24 @@ class Writes:
         return unreadable
 
     def finish(self, endings: Sequence[Ending], beside: Sequence[Document], also: Also) -> Verdicts:
-        """What succeeded and is as it was claimed, which is nearly all, needs no look at its row and few columns."""
+        """End running jobs. Nearly all succeed unchanged since their claim: these write few columns and read no row."""
         if beside:
             must_follow(self._write, beside)
         standing = self._running.standing([ending.job.seq for ending in endings])
         plain, others = [], []
         last, is_plain = None, False
-        for place, (job, outcome, at, _) in enumerate(endings):
-            if outcome is not last:  # as many that have no result share one
+        for index, (job, outcome, at, _) in enumerate(endings):
+            if outcome is not last:  # successes without a result share one object
                 last, is_plain = outcome, outcome.is_plain
             if standing.pop(job.seq, None) is job and is_plain and job.attempts == NO_ATTEMPTS and job.extras is None:
                 plain.append((job.seq, job.started_at, at, outcome.result))
             else:
-                others.append(place)
-        after = [endings[place].after for place in others]  # which may be refused, and so comes before any write
+                others.append(index)
+        after = [endings[index].after for index in others]  # may raise, so it comes before any write
         self._succeed(plain)
         verdicts = [FINISHED] * len(endings)
-        for place, verdict in zip(others, self._save(after) if others else (), strict=True):
-            verdicts[place] = verdict
+        for index, verdict in zip(others, self._save(after) if others else (), strict=True):
+            verdicts[index] = verdict
         return self._with_others(verdicts, beside, also) if beside or also else verdicts
 
     def _succeed(self, rows: Sequence[Row]) -> None:
@@ -209,7 +209,7 @@ class Writes:
         return self._with_others(verdicts, beside, also) if beside or also else verdicts
 
     def _save(self, jobs: Sequence[Job]) -> Verdicts:
-        """Write all that stand as they were read by few statements; the others one by one, in their turn."""
+        """Write jobs in order: runs of plain updates with few statements, the others one by one."""
         standing = self._standing([job.seq for job in jobs])
         plain: list[tuple[Job, Row]] = []
         verdicts = []
@@ -244,7 +244,7 @@ class Writes:
         return Saved(True, job)
 
     def _standing(self, seqs: Sequence[int]) -> dict[int, Row]:
-        """What a row says of a job, but for its version: that of a running one is that of its claim."""
+        """Return the stored columns that a save compares, with the claimed version for a running job."""
         standing = {row[0]: row for row in self._write.execute(sql.SELECT_STANDING, (listed(seqs),))}
         for seq, job in self._running.standing(seqs).items():
             if seq in standing:
@@ -252,7 +252,7 @@ class Writes:
         return standing
 
     def _update(self, job: Job, group: Group, labels: bytes | None) -> None:
-        """Write a job over a row of which the group and labels are given."""
+        """Overwrite a row that has this group and these labels."""
         write_jobs(self._write, sql.update, as_rows([job]))
         self._count_off(job.seq, group)
         self._counters.deltas[job.group] += 1
@@ -269,7 +269,7 @@ class Writes:
         return self._with_others([Saved(True, None)], beside, also)[0]
 
     def _with_others(self, verdicts: Verdicts, beside: Sequence[Document], also: Also) -> Verdicts:
-        """Store what goes with items that were written; return their verdicts with the jobs that were added."""
+        """Store the documents and further jobs of a call; return the verdicts with the added jobs."""
         added = self._store_with([verdict.is_saved for verdict in verdicts], beside, also)
         for item, job in added:
             verdicts[item] = verdicts[item]._replace(also=(*verdicts[item].also, job))
@@ -307,13 +307,13 @@ class Writes:
         return self._running.read(self._write, seqs)
 
     def _count_off(self, seq: int, group: Group) -> None:
-        """One less has a row of this group; if it was running by its claim, that is over, and its row was waiting."""
+        """Uncount a row of this group. A running job that was only claimed still counts as scheduled on disk."""
         if self._end([seq]):
             group = (*group[:2], State.SCHEDULED)
         self._counters.deltas[group] -= 1
 
     def _end(self, seqs: Sequence[int]) -> Collection[Job]:
-        """Those of them that were running by their claims come back: no more, and counted as their rows have them."""
+        """End the claims of these jobs, and count them as scheduled like their rows; return those that were claimed."""
         if ended := self._running.end(seqs):
             move(self._counters.moves, ended, State.RUNNING, State.SCHEDULED)
         return ended
@@ -324,9 +324,9 @@ class Writes:
 
 
 def find_holder(connection: apsw.Connection, running: ClaimedJobs, queue: str, key: str) -> Job | None:
-    """Return the live job that holds a key; look again if it has ended before it could be read."""
+    """Return the live job that holds a key; read again if it ended in between."""
     job: Job | None = None
-    for _ in range(LOOKS):  # bounded: of a job whose state cannot be read none will do
+    for _ in range(MAX_READS):  # bounded, since a job whose state is unreadable never matches
         row = connection.execute(sql.SELECT_HOLDER, (queue, key)).fetchone()
         if row is None:
             return None
@@ -352,20 +352,20 @@ def find_held_keys(connection: apsw.Connection, jobs: Sequence[Job]) -> set[tupl
 def find_replay(
     connection: apsw.Connection, running: ClaimedJobs, record: IdempotencyRecord, now: Instant
 ) -> Receipt | None:
-    """The answer to an add that had this memo; None if there was none."""
+    """Return the receipt of the add that stored this record; None if there was none."""
     row = connection.execute(sql.SELECT_RECORD, (record.caller, record.key, now)).fetchone()
     if row is None:
         return None
     digest, ids = row
     if digest != record.digest:
-        raise IdempotencyMismatch(f"Idempotency-Key {record.key!r} was used for another body; take a new key")
-    names = [parse_id(id_) or (0, "") for id_ in orjson.loads(ids)]
-    jobs = running.read(connection, [seq for seq, _ in names])
-    found = [job if (job := jobs.get(seq)) and job.token == token else None for seq, token in names]
-    return Receipt([AddResult(AddStatus.EXISTS, job) if job else None for job in found], replayed=True)
+        raise IdempotencyMismatch(f"Idempotency-Key {record.key!r} was used for another body; use a new key")
+    parsed = [parse_id(id_) or (0, "") for id_ in orjson.loads(ids)]
+    jobs = running.read(connection, [seq for seq, _ in parsed])
+    current = [job if (job := jobs.get(seq)) and job.token == token else None for seq, token in parsed]
+    return Receipt([AddResult(AddStatus.EXISTS, job) if job else None for job in current], replayed=True)
 
 
 def _is_plain(job: Job, standing: Row) -> bool:
-    """Whether it follows on what is stored and takes neither its key nor other labels."""
+    """Return whether a job is the next version of the stored one, needs no check of its key, and keeps its labels."""
     is_next = standing[5:] == (job.token, job.version - 1)
     return is_next and standing[4] == job.labels and (job.key is None or job.is_final)

@@ -1,1 +1,1 @@
-"""The files beside the embedded database: its lock, its mark, its reserve and the claims."""
+"""The files beside the embedded database: lock, watermark, disk reserve and claim log."""

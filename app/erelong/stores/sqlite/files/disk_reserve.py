@@ -1,4 +1,4 @@
-"""The reserve: space on the disk kept back for the day it is full, so that what runs can still be written down."""
+"""The disk reserve: space set aside so that outcomes can still be saved on a full disk."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-BLOCK = 512  # what st_blocks counts in, whatever the file system's own are
+BLOCK = 512  # the unit of st_blocks on every file system
 CHUNK = 1 << 20
 
 
 class DiskReserve:
-    """A file of real blocks. `spend` gives them to whoever writes next, `hold` takes them back when there is room."""
+    """A file of real blocks. `spend` frees them for the next writes, `hold` allocates them when there is room."""
 
     def __init__(self, *, path: Path, size: int) -> None:
         self._path = path
@@ -21,12 +21,12 @@ class DiskReserve:
         self.is_spent = False
 
     def hold(self) -> bool:
-        """Have the space, if there is room for it and a quarter more: taking the last would spend it at once."""
-        self.is_spent = bool(self._size) and not (self._is_there() or self._take())
+        """Allocate the space if there is room for it and a quarter more. Otherwise it would be spent again at once."""
+        self.is_spent = bool(self._size) and not (self._is_held() or self._allocate())
         return not self.is_spent
 
     def spend(self) -> bool:
-        """Give up the space; whether there was any."""
+        """Free the space; return whether there was any."""
         if self.is_spent or not self._size:
             return False
         self.is_spent = True
@@ -36,14 +36,14 @@ class DiskReserve:
             return False
         return True
 
-    def _is_there(self) -> bool:
+    def _is_held(self) -> bool:
         try:
-            found = self._path.stat()
+            status = self._path.stat()
         except FileNotFoundError:
             return False
-        return found.st_size == self._size and getattr(found, "st_blocks", self._size) * BLOCK >= self._size
+        return status.st_size == self._size and getattr(status, "st_blocks", self._size) * BLOCK >= self._size
 
-    def _take(self) -> bool:
+    def _allocate(self) -> bool:
         file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
             if not _has_room(file, self._size + self._size // 4):
@@ -60,12 +60,12 @@ class DiskReserve:
 def _has_room(file: int, size: int) -> bool:
     if not hasattr(os, "fstatvfs"):
         return True
-    found = os.fstatvfs(file)
-    return found.f_bavail * found.f_frsize >= size
+    file_system = os.fstatvfs(file)
+    return file_system.f_bavail * file_system.f_frsize >= size
 
 
 def _allocate(file: int, size: int) -> None:
-    """Take blocks, not a promise of them: a sparse file keeps nothing back."""
+    """Allocate real blocks, since a sparse file reserves nothing."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file, 0, size)
         return

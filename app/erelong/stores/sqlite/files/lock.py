@@ -1,4 +1,4 @@
-"""One process owns a store: a lock on a file beside it, held until the process ends, on a disk where locks hold."""
+"""The lock of a store: one process owns it, on a file system where locks work."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ except ImportError:  # pragma: no cover - only where there is no flock
 
 MOUNTS = Path("/proc/self/mountinfo")
 
-# Their locks, their shared memory or their fsync are not those of one machine.
+# Locks, shared memory or fsync do not work on them as on a local disk.
 NETWORK = {
     *("nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "coda", "9p", "ceph", "lustre", "gpfs", "beegfs"),
     *("gfs2", "ocfs2", "glusterfs", "davfs", "fuse.glusterfs", "fuse.sshfs", "fuse.s3fs", "fuse.rclone"),
@@ -25,14 +25,14 @@ NETWORK = {
 
 
 class FileLock:
-    """An flock, not SQLite's exclusive mode, which would shut out readers. The kernel frees it with the process."""
+    """An flock, which the kernel releases with the process. SQLite's exclusive mode would shut out readers."""
 
     def __init__(self, *, path: Path) -> None:
         self._path = path
         self._file: int | None = None
 
     def take(self) -> None:
-        """Own the store or raise `StoreInUse`, naming the owner."""
+        """Take the lock; raise `StoreInUse`, naming the owner, if another process has it."""
         file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             if fcntl is not None:
@@ -44,7 +44,7 @@ class FileLock:
                 f"the store is in use by {owner} (it holds {self._path}); stop it, or start with another --data"
             ) from None
         self._file = file
-        with suppress(OSError):  # on a full disk it is owned without a name
+        with suppress(OSError):  # on a full disk the lock has no owner's name
             os.ftruncate(file, 0)
             os.write(file, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
 
@@ -57,7 +57,7 @@ class FileLock:
 
 
 def refuse_network(folder: Path) -> None:
-    """Raise `PlaceRefused` if a folder is on a network file system; where that cannot be told, it is not."""
+    """Raise `PlaceRefused` if a folder is known to be on a network file system."""
     try:
         mounts = MOUNTS.read_text(errors="replace")
     except OSError:
@@ -65,13 +65,13 @@ def refuse_network(folder: Path) -> None:
     type_ = type_at(folder.resolve(), mounts)
     if type_ in NETWORK:
         raise PlaceRefused(
-            f"{folder} is on a network file system ({type_}), of which neither locks nor fsync can be relied upon; "
-            "name a folder of a local disk with --data or [store] path"
+            f"{folder} is on a network file system ({type_}), where locks and fsync are not reliable; "
+            "name a folder on a local disk with --data or [store] path"
         )
 
 
 def type_at(path: Path, mounts: str) -> str:
-    """The type of the file system that a path is on; of two mounted at one point the later hides the other."""
+    """Return the type of a path's file system. Of two mounts at one point the later one hides the other."""
     best, type_ = -1, ""
     for line in mounts.splitlines():
         mounted, _, kind = line.partition(" - ")

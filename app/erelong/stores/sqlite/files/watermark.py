@@ -1,4 +1,4 @@
-"""The mark: a small file beside the database that knows how far it had come, so that a loss is seen."""
+"""The watermark: a small file beside the database with its last durable commit, which reveals lost commits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WORDS = 6
 
 
 class Watermark(NamedTuple):
-    """Which database it belongs to, how many commits of it are on disk for sure, and its last number of a job."""
+    """The identity of a database, the number of its commits known to be on disk, and its last job number."""
 
     identity: str
     commits: int
@@ -21,9 +21,9 @@ class Watermark(NamedTuple):
 
 
 class WatermarkFile:
-    """One line of fixed length, written over in place: a sector, so that it is never half of each.
+    """One line of fixed length, overwritten in place. It fits into one sector, so a write is atomic.
 
-    It may be behind what is on disk and must never be ahead of it.
+    The watermark may be behind the database on disk and must never be ahead of it.
     """
 
     def __init__(self, *, path: Path) -> None:
@@ -32,19 +32,19 @@ class WatermarkFile:
         self._is_synced = True
 
     def read(self) -> Watermark | None:
-        """What it says; None if there is none. Raise ValueError when it cannot be read."""
+        """Return the watermark, or None without a file. Raise ValueError if it cannot be read."""
         try:
             line = self.path.read_bytes()
         except FileNotFoundError:
             return None
-        text, _, sum_ = line.rstrip(b"\n").rpartition(b" ")
+        text, _, checksum = line.rstrip(b"\n").rpartition(b" ")
         words = text.split(b" ")
-        if sum_ != _sum(text) or len(words) != _WORDS - 1 or words[:2] != [b"erelong-mark", b"1"]:
+        if checksum != _checksum(text) or len(words) != _WORDS - 1 or words[:2] != [b"erelong-mark", b"1"]:
             raise ValueError(f"{self.path} is damaged")
         return Watermark(words[2].decode(), int(words[3]), int(words[4]))
 
     def create(self, mark: Watermark) -> None:
-        """Put a new one in the place of what is there, whole or not at all."""
+        """Replace the file atomically."""
         self.close()
         fresh = self.path.with_name(self.path.name + ".new")
         file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
@@ -61,7 +61,7 @@ class WatermarkFile:
         self._file = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
 
     def write(self, mark: Watermark) -> None:
-        """Move it; that this survives a power cut takes a `sync`."""
+        """Overwrite the watermark; it survives a power cut only after `sync`."""
         if self._file is not None:
             os.pwrite(self._file, _line(mark), 0)
             self._is_synced = False
@@ -78,10 +78,10 @@ class WatermarkFile:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make what was named, renamed or removed in a folder survive a power cut."""
+    """Make creations, renames and removals in a folder survive a power cut."""
     try:
         file = os.open(folder, os.O_RDONLY)
-    except PermissionError:  # Windows opens no folders, and needs this not
+    except PermissionError:  # Windows cannot open folders and needs no sync
         return
     try:
         os.fsync(file)
@@ -91,8 +91,8 @@ def sync_folder(folder: Path) -> None:
 
 def _line(mark: Watermark) -> bytes:
     text = b"erelong-mark 1 %s %020d %020d" % (mark.identity.encode(), mark.commits, mark.last_seq)
-    return b"%s %s\n" % (text, _sum(text))
+    return b"%s %s\n" % (text, _checksum(text))
 
 
-def _sum(text: bytes) -> bytes:
+def _checksum(text: bytes) -> bytes:
     return b"%08x" % zlib.crc32(text)
