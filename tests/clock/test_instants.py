@@ -1,4 +1,4 @@
-"""Instants and durations: what is read, what is refused and how, what is written."""
+"""Instants and durations: parsing, errors with a remedy, and formatting."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_instant_is_read(value: object, expected: int) -> None:
         ("9999-12-31T23:59:60Z", "too far ahead"),
     ],
 )
-def test_instant_that_may_not_be_meant_is_refused_with_advice(value: object, advice: str) -> None:
+def test_doubtful_instant_is_refused_with_a_remedy(value: object, advice: str) -> None:
     with pytest.raises(ValueError, match=re.escape(advice)) as caught:
         parse_instant(value, NOW, HORIZON)
 
@@ -115,7 +115,7 @@ def test_instant_is_the_same_at_every_offset(instant: int, minutes: int) -> None
 
 
 @given(st.floats(NOW / 1e6 - 1e8, NOW / 1e6 + 1e8))
-def test_unix_seconds_are_rounded_up_from_the_number_that_was_written(seconds: float) -> None:
+def test_unix_seconds_are_rounded_up_from_their_shortest_text(seconds: float) -> None:
     exact = Fraction(json.dumps(seconds)) * 1_000_000
 
     assert 0 <= parse_instant(seconds, NOW, HORIZON) - exact < 1
@@ -229,7 +229,7 @@ def test_duration_is_read(value: object, expected: float) -> None:
         ("9" * 90 + "s", "more than 100 years"),
     ],
 )
-def test_duration_that_may_not_be_meant_is_refused_with_advice(value: object, advice: str) -> None:
+def test_doubtful_duration_is_refused_with_a_remedy(value: object, advice: str) -> None:
     with pytest.raises(ValueError, match=re.escape(advice)) as caught:
         parse_duration(value)
 
@@ -256,7 +256,7 @@ def test_model_with_durations_takes_every_form_and_gives_seconds() -> None:
     assert delays.model_dump() == {"any": 5_400.0, "positive": 300.0}
 
 
-def test_model_refuses_a_duration_in_the_words_of_the_clock() -> None:
+def test_model_refuses_a_duration_with_the_error_of_the_clock() -> None:
     with pytest.raises(ValidationError) as caught:
         _Delays.model_validate({"any": "5M", "positive": 0})
 

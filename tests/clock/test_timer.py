@@ -1,4 +1,4 @@
-"""The timer: never early, woken by rings and steps, the same on the kernel's timer and on the loop's."""
+"""The timer is never early and wakes on sets and clock steps, both with timerfd and with a timer of the loop."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_real_sleeper_is_never_woken_early(kind: Kind) -> None:
 
 @both_loops
 @both_kinds
-async def test_real_sleeper_is_woken_by_a_ring(kind: Kind) -> None:
+async def test_real_sleeper_is_woken_by_set(kind: Kind) -> None:
     timer = Timer(now=real.now, kind=kind)
     asyncio.get_running_loop().call_soon(timer.set)
 
@@ -55,11 +55,11 @@ async def test_real_sleeper_is_woken_by_a_ring(kind: Kind) -> None:
 
 @both_loops
 async def test_timer_that_fires_early_does_not_spin_until_the_instant() -> None:
-    looks = 0
+    reads = 0
 
     def counted() -> int:
-        nonlocal looks
-        looks += 1
+        nonlocal reads
+        reads += 1
         return real.now()
 
     timer = Timer(now=counted, kind="timer")
@@ -67,7 +67,7 @@ async def test_timer_that_fires_early_does_not_spin_until_the_instant() -> None:
     for microseconds in range(600, 6_000, 450):
         await timer.wait(real.now() + microseconds)
 
-    assert looks <= 12 * 3 + 1
+    assert reads <= 12 * 3 + 1
 
 
 async def test_sleeper_wakes_at_its_instant_to_the_microsecond(clock: VirtualClock) -> None:
@@ -94,7 +94,7 @@ async def test_instant_in_the_past_is_due_without_sleeping(clock: VirtualClock) 
     assert clock.now() == EPOCH
 
 
-async def test_ring_before_the_sleep_wakes_the_next_sleeper_once(clock: VirtualClock) -> None:
+async def test_set_before_the_sleep_wakes_the_next_sleeper_once(clock: VirtualClock) -> None:
     timer = Timer(now=clock.now)
     timer.set()
     timer.set()
@@ -103,7 +103,7 @@ async def test_ring_before_the_sleep_wakes_the_next_sleeper_once(clock: VirtualC
     assert await timer.wait(EPOCH + 1_000_000) is Wake.DUE
 
 
-async def test_ring_ends_a_sleep_without_an_instant(clock: VirtualClock) -> None:
+async def test_set_ends_a_sleep_without_an_instant(clock: VirtualClock) -> None:
     timer = Timer(now=clock.now)
     asyncio.get_running_loop().call_later(90.0, timer.set)
 
@@ -111,7 +111,7 @@ async def test_ring_ends_a_sleep_without_an_instant(clock: VirtualClock) -> None
     assert clock.now() == EPOCH + 90_000_000
 
 
-async def test_ring_outlives_a_cancelled_sleep(clock: VirtualClock) -> None:
+async def test_set_outlives_a_cancelled_sleep(clock: VirtualClock) -> None:
     timer = Timer(now=clock.now)
     sleeper = asyncio.create_task(timer.wait(None))
     await asyncio.sleep(0)
@@ -149,7 +149,7 @@ async def test_sleep_goes_on_to_the_instant_after_a_step(clock: VirtualClock) ->
     assert clock.now() == until
 
 
-async def test_step_while_nobody_sleeps_is_told_to_the_next_sleeper(clock: VirtualClock) -> None:
+async def test_step_without_a_sleeper_is_reported_to_the_next_one(clock: VirtualClock) -> None:
     timer = Timer(now=clock.now)
     await timer.wait(EPOCH + 1_000_000)
     clock.step(3_600.0)
@@ -168,7 +168,7 @@ async def test_clock_that_drifts_less_than_a_second_is_not_stepped(clock: Virtua
     assert clock.now() == EPOCH + 60_000_000
 
 
-async def test_long_sleep_without_looking_for_steps_takes_one_timer(clock: VirtualClock) -> None:
+async def test_long_sleep_without_step_checks_takes_one_timer(clock: VirtualClock) -> None:
     timer = Timer(now=clock.now, max_sleep=math.inf)
     until = EPOCH + 7 * 86_400_000_000
 
@@ -176,7 +176,7 @@ async def test_long_sleep_without_looking_for_steps_takes_one_timer(clock: Virtu
     assert clock.now() == until
 
 
-def test_endless_sleep_without_looking_for_steps_takes_no_timer() -> None:
+def test_endless_sleep_without_step_checks_takes_no_timer() -> None:
     with closing(VirtualLoop()) as loop:
         timer = Timer(now=VirtualClock(loop=loop).now, max_sleep=math.inf)
 
@@ -206,7 +206,7 @@ async def test_closing_ends_the_sleep_with_an_error(clock: VirtualClock) -> None
 
 @linux
 @both_loops
-async def test_real_clock_on_linux_takes_the_kernels_timer() -> None:
+async def test_real_clock_on_linux_uses_timerfd() -> None:
     before = _timerfds()
     timer = Timer(now=real.now)
     await timer.wait(real.now() + 500)
@@ -220,7 +220,7 @@ async def test_real_clock_on_linux_takes_the_kernels_timer() -> None:
 
 @linux
 @both_loops
-async def test_step_read_from_the_kernels_timer_wakes_the_sleeper(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_step_read_from_timerfd_wakes_the_sleeper(monkeypatch: pytest.MonkeyPatch) -> None:
     timer = Timer(now=real.now, kind="timerfd")
     until = real.now() + 2_000
 
@@ -237,7 +237,7 @@ async def test_step_read_from_the_kernels_timer_wakes_the_sleeper(monkeypatch: p
 
 @linux
 @pytest.mark.real_loop
-async def test_step_told_while_arming_the_kernels_timer_wakes_the_sleeper(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_step_reported_while_arming_timerfd_wakes_the_sleeper(monkeypatch: pytest.MonkeyPatch) -> None:
     timer = Timer(now=real.now, kind="timerfd")
     until = real.now() + 2_000
 
@@ -254,7 +254,7 @@ async def test_step_told_while_arming_the_kernels_timer_wakes_the_sleeper(monkey
 
 @linux
 @pytest.mark.real_loop
-async def test_readiness_with_nothing_to_read_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_readiness_without_data_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     failures: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
     timer = Timer(now=real.now, kind="timerfd")
@@ -272,7 +272,7 @@ async def test_readiness_with_nothing_to_read_is_passed_over(monkeypatch: pytest
 
 
 @pytest.mark.real_loop
-async def test_sandbox_without_the_kernels_timer_gets_the_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sandbox_without_timerfd_gets_the_timer_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused() -> int:
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 

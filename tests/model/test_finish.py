@@ -1,4 +1,4 @@
-"""How an attempt ends, and what becomes of its job."""
+"""The end of an attempt, and the state of its job afterwards."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_failed_attempt_is_repeated_after_the_backoff(end: End) -> None:
 @pytest.mark.parametrize(
     ("end", "type"), [(End.ERROR, "exception"), (End.TIMEOUT, "timeout"), (End.CRASHED, "crashed"), (End.LOST, "lost")]
 )
-def test_end_that_nobody_explained_has_an_error_all_the_same(end: End, type: str) -> None:
+def test_unexplained_end_has_an_error(end: End, type: str) -> None:
     job = make_running().finish(Outcome(end), LATER)
 
     assert _error(job)["type"] == type
@@ -57,13 +57,13 @@ def test_next_attempt_waits_for_the_longer_of_backoff_and_delay(backoff: float, 
     assert job.due_at == LATER + wait * SECOND
 
 
-def test_attempt_that_gave_up_fails_the_job_for_good() -> None:
+def test_give_up_fails_the_job() -> None:
     job = make_running().finish(make_failure(retryable=False), LATER, backoff=5)
 
     assert (job.state, job.due_at, job.finished_at) == (State.FAILED, None, LATER)
 
 
-def test_job_fails_for_good_after_max_attempts() -> None:
+def test_job_fails_after_max_attempts() -> None:
     job = make_job(retry=make_retry(max_attempts=3))
 
     states = []
@@ -75,7 +75,7 @@ def test_job_fails_for_good_after_max_attempts() -> None:
     assert (job.attempt, job.failures) == (3, 3)
 
 
-def test_request_to_cancel_turns_a_failure_into_cancelled() -> None:
+def test_cancel_request_turns_a_failure_into_cancelled() -> None:
     job = make_running().cancel(NOW).finish(make_failure(), LATER, backoff=5)
 
     assert (job.state, job.due_at, job.finished_at, job.failures) == (State.CANCELLED, None, LATER, 1)
@@ -84,14 +84,14 @@ def test_request_to_cancel_turns_a_failure_into_cancelled() -> None:
 
 
 @pytest.mark.parametrize("outcome", [LOST, Outcome(End.RELEASED)], ids=lambda outcome: outcome.end.value)
-def test_request_to_cancel_is_met_when_the_attempt_is_lost_or_released(outcome: Outcome) -> None:
+def test_cancel_request_is_honoured_when_the_attempt_is_lost_or_released(outcome: Outcome) -> None:
     job = make_running().cancel(NOW).finish(outcome, LATER)
 
     assert (job.state, job.due_at, job.finished_at) == (State.CANCELLED, None, LATER)
     assert _error(job)["type"] == "cancelled"
 
 
-def test_success_stays_a_success_after_a_request_to_cancel() -> None:
+def test_success_stays_a_success_after_a_cancel_request() -> None:
     job = make_running().cancel(NOW, "too slow").finish(Outcome(End.SUCCEEDED, result=b"1"), LATER)
 
     assert (job.state, job.result, job.error) == (State.SUCCEEDED, b"1", None)
@@ -121,7 +121,7 @@ def test_stopped_attempt_cancels_its_job() -> None:
     assert _error(job) == {"type": "cancelled", "message": "cancelled while it ran", "retryable": False}
 
 
-def test_error_of_an_earlier_attempt_is_not_taken_for_the_reason_of_a_cancel() -> None:
+def test_error_of_an_earlier_attempt_is_no_cancel_reason() -> None:
     second = make_running().finish(make_failure(), NOW).start(NOW)
 
     job = second.cancel(NOW).finish(Outcome(End.CANCELLED), LATER)
@@ -136,7 +136,7 @@ def test_released_attempt_is_not_counted() -> None:
     assert _attempts(job)[-1]["outcome"] == "released"
 
 
-def test_number_of_a_released_attempt_is_given_again() -> None:
+def test_number_of_a_released_attempt_is_reused() -> None:
     job = make_running().finish(Outcome(End.RELEASED), NOW).start(NOW).finish(Outcome(End.SUCCEEDED), LATER)
 
     assert [attempt["number"] for attempt in _attempts(job)] == [1, 1]
@@ -168,7 +168,7 @@ def test_three_losses_in_a_row_fail_the_job() -> None:
     assert _error(job)["retryable"] is False
 
 
-def test_failure_between_losses_begins_a_new_row() -> None:
+def test_failure_between_losses_resets_their_count() -> None:
     job = make_job()
 
     for outcome in (LOST, LOST, make_failure(), LOST, LOST):
@@ -177,7 +177,7 @@ def test_failure_between_losses_begins_a_new_row() -> None:
     assert (job.state, job.losses) == (State.SCHEDULED, 2)
 
 
-def test_release_between_losses_proves_nothing_and_breaks_no_row() -> None:
+def test_release_between_losses_keeps_their_count() -> None:
     job = make_job()
 
     for outcome in (LOST, LOST, Outcome(End.RELEASED), LOST):
@@ -186,7 +186,7 @@ def test_release_between_losses_proves_nothing_and_breaks_no_row() -> None:
     assert job.state is State.FAILED
 
 
-def test_three_crashes_in_a_row_fail_the_job_however_many_attempts_are_left() -> None:
+def test_three_crashes_in_a_row_fail_the_job_despite_attempts_left() -> None:
     job = make_job(retry=make_retry(max_attempts=100))
 
     for _ in range(3):
@@ -198,7 +198,7 @@ def test_three_crashes_in_a_row_fail_the_job_however_many_attempts_are_left() ->
     assert "killed" in _error(job)["message"]
 
 
-def test_crashes_and_losses_make_one_row() -> None:
+def test_crashes_and_losses_count_together() -> None:
     job = make_job(retry=make_retry(max_attempts=100))
 
     for outcome in (LOST, Outcome(End.CRASHED), LOST):
@@ -207,7 +207,7 @@ def test_crashes_and_losses_make_one_row() -> None:
     assert job.state is State.FAILED
 
 
-def test_loss_that_somebody_explains_counts_like_a_failure() -> None:
+def test_loss_with_an_error_counts_as_a_failure() -> None:
     lease_ran_out = Outcome(End.LOST, error=Error("lost", "its lease ran out"))
     twice = make_job(retry=make_retry(max_attempts=2))
 
@@ -219,7 +219,7 @@ def test_loss_that_somebody_explains_counts_like_a_failure() -> None:
     assert _attempts(second)[-1]["outcome"] == "lost"
 
 
-def test_history_tells_of_each_attempt() -> None:
+def test_history_has_an_entry_for_each_attempt() -> None:
     job = make_job(delay=1).start(NOW + 3 * SECOND).finish(make_failure(type="connection", message="refused"), LATER)
 
     assert _attempts(job) == [
@@ -240,7 +240,7 @@ def test_history_of_a_success_has_no_error() -> None:
     assert (_attempts(job)[0]["outcome"], _attempts(job)[0]["error"]) == ("succeeded", None)
 
 
-def test_history_keeps_what_the_latest_attempt_wrote_and_the_end_of_what_others_did() -> None:
+def test_history_keeps_the_latest_output_whole_and_shortens_earlier_ones() -> None:
     job = make_job()
 
     for _ in range(2):
@@ -249,7 +249,7 @@ def test_history_keeps_what_the_latest_attempt_wrote_and_the_end_of_what_others_
     assert [attempt["output"] for attempt in _attempts(job)] == ["x" * 1_999 + "y", "x" * 5_000 + "y"]
 
 
-def test_output_with_half_a_surrogate_pair_can_be_stored() -> None:
+def test_output_with_a_lone_surrogate_can_be_stored() -> None:
     job = make_running().finish(Outcome(End.SUCCEEDED, output="\udcff"), NOW)
 
     assert _attempts(job)[0]["output"] == "?"

@@ -7,7 +7,7 @@ from itertools import islice
 from erelong.model.ids import draw_tokens, parse_id, write_id
 
 
-def test_no_two_tokens_are_alike() -> None:
+def test_tokens_are_unique() -> None:
     tokens = [*islice(draw_tokens(), 1_000)]
 
     assert len(set(tokens)) == 1_000

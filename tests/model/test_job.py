@@ -1,4 +1,4 @@
-"""A job as it is made, waits, is changed, is ended and begins again."""
+"""The steps of a job: creation, changes, the end, and a retry."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_new_job_waits_for_its_time() -> None:
     assert (job.attempt, job.failures, job.losses, job.version) == (0, 0, 0, 1)
 
 
-def test_new_job_for_the_past_is_due_now_and_keeps_what_was_asked() -> None:
+def test_new_job_for_the_past_is_due_now_and_keeps_its_execute_at() -> None:
     job = make_job(delay=-5)
 
     assert job.execute_at == NOW - 5 * SECOND
@@ -87,14 +87,14 @@ def test_id_is_opaque_and_short_and_safe_in_a_url() -> None:
         "0x" + "0" * 24,
         "+" + "0" * 25,
         "0_" + "0" * 24,
-        "٣" * 26,  # digits that int() takes
+        "٣" * 26,  # digits that int() accepts
     ],
 )
-def test_garbage_is_no_id(garbage: str) -> None:
+def test_invalid_id_is_rejected(garbage: str) -> None:
     assert parse_id(garbage) is None
 
 
-def test_word_of_a_state_is_found_back() -> None:
+def test_state_is_found_by_its_word() -> None:
     assert {STATES[state.word] for state in State} == set(State)
 
 
@@ -107,11 +107,11 @@ def test_waiting_job_wakes_at_the_earlier_of_due_and_expiry() -> None:
 
 
 @pytest.mark.parametrize("job", [make_running(), *map(make_ended, FINAL)], ids=lambda job: job.state.word)
-def test_job_that_does_not_wait_wakes_nobody(job: Job) -> None:
+def test_job_that_is_not_waiting_has_no_wake_time(job: Job) -> None:
     assert job.wakes_at is None
 
 
-def test_start_counts_the_attempt_and_tells_how_late_it_is() -> None:
+def test_start_counts_the_attempt_and_records_its_lateness() -> None:
     job = make_job(delay=5).start(NOW + 7 * SECOND)
 
     assert job.state is State.RUNNING
@@ -130,7 +130,7 @@ def test_late_by_is_never_negative() -> None:
     assert make_job(delay=5).start(NOW).late_by == 0.0
 
 
-def test_move_sets_the_time_and_counts_expiry_anew() -> None:
+def test_move_sets_the_time_and_recomputes_the_expiry() -> None:
     job = make_job(expires_after=10).move(LATER, NOW)
 
     assert job.execute_at == job.due_at == LATER
@@ -161,7 +161,7 @@ def test_new_expires_after_counts_from_the_later_of_execute_at_and_now(delay: fl
     assert job.version == 2
 
 
-def test_expires_after_can_be_taken_back() -> None:
+def test_expires_after_can_be_removed() -> None:
     job = make_job(expires_after=7).expire_after(None, NOW)
 
     assert job.expires_after is None
@@ -187,7 +187,7 @@ def test_run_now_moves_only_the_due_time() -> None:
     assert job == before._replace(due_at=NOW, version=2)
 
 
-def test_expired_job_says_so_and_keeps_its_attempts() -> None:
+def test_expired_job_has_an_error_and_keeps_its_attempts() -> None:
     waiting = make_running().finish(make_failure(), NOW, backoff=5)
 
     job = waiting.expire(LATER)
@@ -198,7 +198,7 @@ def test_expired_job_says_so_and_keeps_its_attempts() -> None:
     assert job.version == waiting.version + 1
 
 
-def test_dropped_job_is_cancelled_and_says_why() -> None:
+def test_dropped_job_is_cancelled_with_its_reason() -> None:
     job = make_job().drop(LATER)
 
     assert (job.state, job.due_at, job.finished_at) == (State.CANCELLED, None, LATER)
@@ -221,12 +221,12 @@ def test_cancel_asks_a_running_job_to_stop() -> None:
 
 
 @pytest.mark.parametrize("job", [make_running().cancel(NOW, "first"), make_job().cancel(NOW)], ids=["asked", "done"])
-def test_cancel_asked_again_changes_nothing(job: Job) -> None:
+def test_repeated_cancel_changes_nothing(job: Job) -> None:
     assert job.cancel(LATER, "second") is job
 
 
 @pytest.mark.parametrize("state", [State.FAILED, State.CANCELLED, State.EXPIRED])
-def test_retry_starts_an_ended_job_afresh_under_its_own_id(state: State) -> None:
+def test_retry_schedules_an_ended_job_again_under_its_id(state: State) -> None:
     ended = make_ended(state, delay=1, expires_after=9, key="k", params={"a": 1}, seq=5)
 
     job = ended.revive(LATER)
@@ -235,7 +235,7 @@ def test_retry_starts_an_ended_job_afresh_under_its_own_id(state: State) -> None
     assert job == fresh._replace(due_at=LATER, token=ended.token, attempts=ended.attempts, version=ended.version + 1)
 
 
-def test_retry_forgets_the_losses_the_failures_and_the_request_to_cancel() -> None:
+def test_retry_clears_losses_failures_and_the_cancel_request() -> None:
     ended = make_running()._replace(losses=2, failures=3).cancel(NOW).finish(make_failure(), NOW)
 
     job = ended.revive(LATER)
@@ -243,7 +243,7 @@ def test_retry_forgets_the_losses_the_failures_and_the_request_to_cancel() -> No
     assert (job.losses, job.failures, job.attempt, job.cancel_requested, job.error) == (0, 0, 0, False, None)
 
 
-def test_spoiled_job_is_failed_as_unreadable() -> None:
+def test_unreadable_job_is_failed() -> None:
     job = make_job().mark_unreadable(LATER, "its stored params cannot be read")
 
     assert (job.state, job.due_at, job.finished_at, job.version) == (State.FAILED, None, LATER, 2)
@@ -251,7 +251,7 @@ def test_spoiled_job_is_failed_as_unreadable() -> None:
 
 
 @pytest.mark.parametrize("state", FINAL)
-def test_spoiled_job_that_has_ended_keeps_its_state(state: State) -> None:
+def test_unreadable_job_that_has_ended_keeps_its_state(state: State) -> None:
     ended = make_ended(state)
 
     job = ended.mark_unreadable(LATER, "its stored result cannot be read")
@@ -295,7 +295,7 @@ def test_ended_job_cannot_be_cancelled(state: State) -> None:
 @pytest.mark.parametrize(
     "job", [make_job(), make_running(), make_ended(State.SUCCEEDED)], ids=lambda job: job.state.word
 )
-def test_only_a_job_that_ended_badly_can_be_retried(job: Job) -> None:
+def test_only_an_unsuccessful_job_can_be_retried(job: Job) -> None:
     with pytest.raises(WrongState, match=f"cannot retry job {job.id}: it is {job.state.word}") as caught:
         job.revive(NOW)
 
@@ -352,13 +352,13 @@ def test_replace_gives_the_holder_all_the_new_content_and_keeps_its_id() -> None
     assert (job.attempt, job.failures) == (0, 0)
 
 
-def test_error_is_cut_to_what_clients_are_shown() -> None:
+def test_error_message_is_cut_to_its_maximum_length() -> None:
     error = orjson.loads(Error("exception", "x" * 10_000).to_json())
 
     assert error == {"type": "exception", "message": "x" * 2_000, "retryable": True}
 
 
-def test_error_with_half_a_surrogate_pair_can_be_stored() -> None:
+def test_error_with_a_lone_surrogate_can_be_stored() -> None:
     error = orjson.loads(Error("exception", "no file \udcff").to_json())
 
     assert error["message"] == "no file ?"
@@ -370,7 +370,7 @@ def _error(job: Job) -> dict[str, object]:
     return error
 
 
-# crashes: what ran the attempt died of it
+# crashes: the process that ran the attempt ended
 
 
 def _crash(job: Job) -> Job:
@@ -396,7 +396,7 @@ def test_three_crashes_in_a_row_fail_the_job_whatever_its_policy() -> None:
     assert orjson.loads(job.history)[-1]["error"]["message"] == "it ended by SIGSEGV"
 
 
-def test_crashes_and_losses_are_one_row() -> None:
+def test_crashes_and_losses_share_one_count() -> None:
     job = _crash(_crash(make_job()))
 
     job = job.start(NOW).finish(Outcome(End.LOST), LATER)
@@ -404,7 +404,7 @@ def test_crashes_and_losses_are_one_row() -> None:
     assert job.state is State.FAILED
 
 
-def test_failure_between_crashes_begins_a_new_row() -> None:
+def test_failure_between_crashes_resets_their_count() -> None:
     job = _crash(_crash(make_job(retry=make_retry(max_attempts=20))))
 
     job = _crash(_crash(job.start(NOW).finish(make_failure(), NOW)))
@@ -412,7 +412,7 @@ def test_failure_between_crashes_begins_a_new_row() -> None:
     assert (job.state, job.losses, job.failures) == (State.SCHEDULED, 2, 5)
 
 
-def test_request_to_cancel_is_met_by_a_crash() -> None:
+def test_crash_honours_a_cancel_request() -> None:
     job = _crash(_crash(make_job())).start(NOW).cancel(NOW)
 
     assert job.finish(make_failure(end=End.CRASHED, type="crashed"), NOW).state is State.CANCELLED
@@ -439,7 +439,7 @@ def test_output_of_the_latest_attempt_is_kept_whole() -> None:
 
 
 @pytest.mark.parametrize("output", ["", "done"])
-def test_history_of_a_success_tells_when_it_began_and_ended_and_what_it_wrote(output: str) -> None:
+def test_history_of_a_success_has_its_times_and_output(output: str) -> None:
     job = make_job().start(NOW + 2_500).finish(Outcome(End.SUCCEEDED, output=output), NOW + 7_000)
 
     (attempt,) = orjson.loads(job.history)

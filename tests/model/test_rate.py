@@ -1,4 +1,4 @@
-"""A bucket lets through its burst and then its rate, whatever the pattern of asking."""
+"""A token bucket admits its burst and then its rate, for any pattern of requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_bucket_is_full_at_first_and_fills_up_again(start: float) -> None:
 
 
 @given(st.floats(0.01, 1_000), st.floats(1, 100), st.lists(st.floats(0, 10), max_size=200))
-def test_no_more_go_than_burst_and_rate_allow(per_second: float, burst: float, gaps: list[float]) -> None:
+def test_burst_and_rate_are_never_exceeded(per_second: float, burst: float, gaps: list[float]) -> None:
     bucket = Bucket(per_second=per_second, burst=burst)
     tick = 0.0
     taken = 0
@@ -35,7 +35,7 @@ def test_no_more_go_than_burst_and_rate_allow(per_second: float, burst: float, g
 
 
 @given(st.floats(0.01, 1_000), st.floats(1, 100))
-def test_who_waits_as_told_is_let_through(per_second: float, burst: float) -> None:
+def test_token_is_available_after_the_returned_wait(per_second: float, burst: float) -> None:
     bucket = Bucket(per_second=per_second, burst=burst)
     tick = 0.0
     while (wait := bucket.take(tick)) == 0:

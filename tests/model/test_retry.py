@@ -40,7 +40,7 @@ def test_max_delay_bounds_the_first_wait_too() -> None:
 
 
 @pytest.mark.parametrize("factor", [2.0, 1e6, 1e308])
-def test_wait_that_no_float_can_hold_is_max_delay(factor: float) -> None:
+def test_wait_beyond_the_range_of_floats_is_max_delay(factor: float) -> None:
     assert wait(make_retry(delay=5, factor=factor, max_delay=3600), 1000, UNSPREAD) == 3600
 
 

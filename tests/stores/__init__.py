@@ -1,1 +1,1 @@
-"""What every store must do, by topic, and what is particular to one."""
+"""The contract of every store, by topic, and tests of single stores."""

@@ -1,4 +1,4 @@
-"""The stores under contract; after each test the counts of each must agree with its jobs."""
+"""The stores under the contract. After each test the counts of a store must agree with its jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.builders import count_both
 async def store(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Store]:
-    """Each store in turn, open and empty."""
+    """Return each store in turn, open and empty."""
     if request.param == "sqlite, all from disk":
         monkeypatch.setattr(recent, "MAX_BYTES", -1)
     store: Store = MemoryStore() if request.param == "memory" else SqliteStore(path=tmp_path / "erelong.db")
@@ -32,7 +32,7 @@ async def store(
 
 @pytest_asyncio.fixture
 async def sqlite(tmp_path: Path) -> AsyncIterator[SqliteStore]:
-    """The embedded store, open and empty, in `tmp_path / "erelong.db"`."""
+    """Return the embedded store, open and empty, in `tmp_path / "erelong.db"`."""
     store = SqliteStore(path=tmp_path / "erelong.db")
     await store.open()
     yield store

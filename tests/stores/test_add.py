@@ -17,7 +17,7 @@ LATER = NOW + 1_000_000
 KEPT = [OnConflict.REJECT, OnConflict.KEEP]
 
 
-async def test_added_job_comes_back_as_it_was_given(store: Store) -> None:
+async def test_added_job_is_returned_unchanged(store: Store) -> None:
     job = make_job(
         kind="http", queue="q", params={"a": "ü"}, key="k", labels={"b": "c"}, priority=-5, delay=0.1, expires_after=9.5
     )
@@ -65,7 +65,7 @@ async def test_taken_key_is_a_conflict_that_shows_its_holder(store: Store) -> No
     assert await store.list(ALL) == [holder]
 
 
-async def test_keep_gives_back_the_holder(store: Store) -> None:
+async def test_keep_returns_the_holder(store: Store) -> None:
     holder = await put_one(store, key="k")
 
     receipt = await store.add([make_new_job(key="k", on_conflict=OnConflict.KEEP)], now=NOW)
@@ -140,7 +140,7 @@ async def test_jobs_of_one_call_are_added_in_their_order(store: Store) -> None:
         (OnConflict.RESCHEDULE, AddStatus.CHANGED, 2),
     ],
 )
-async def test_two_offers_of_one_call_meet_like_two_calls(
+async def test_two_jobs_of_one_add_conflict_like_two_adds(
     store: Store, on_conflict: OnConflict, status: AddStatus, version: int
 ) -> None:
     receipt = await store.add([make_new_job(key="k"), make_new_job(key="k", on_conflict=on_conflict)], now=NOW)
@@ -153,7 +153,7 @@ async def test_two_offers_of_one_call_meet_like_two_calls(
     assert await store.list(ALL) == [second.job]
 
 
-async def test_conflict_does_not_keep_the_other_offers_out(store: Store) -> None:
+async def test_conflict_does_not_stop_the_other_jobs(store: Store) -> None:
     holder = await put_one(store, key="k")
 
     receipt = await store.add([make_new_job(), make_new_job(key="k"), make_new_job()], now=NOW)
@@ -180,7 +180,7 @@ async def test_whole_add_with_a_conflict_stores_and_changes_nothing(store: Store
     assert {group: jobs for group, jobs in store.counts().items() if jobs} == counts
 
 
-async def test_whole_add_tells_of_every_conflict(store: Store) -> None:
+async def test_whole_add_reports_every_conflict(store: Store) -> None:
     await put(store, make_job(key="a"), make_job(key="b"))
 
     receipt = await store.add([make_new_job(key=key) for key in "acb"], now=NOW, is_whole=True)
@@ -195,7 +195,7 @@ async def test_whole_add_without_a_conflict_stores_all(store: Store) -> None:
     assert len(await store.list(ALL)) == 2
 
 
-async def test_key_of_an_add_taken_back_is_free(store: Store) -> None:
+async def test_key_of_an_undone_add_is_free(store: Store) -> None:
     await put(store, make_job(key="taken"))
     await store.add([make_new_job(key="k"), make_new_job(key="taken")], now=NOW, is_whole=True)
 
@@ -217,7 +217,7 @@ async def test_many_jobs_are_added_in_one_call(store: Store) -> None:
     assert [entry.job.seq for entry in receipt.entries if entry] == list(range(1, 2_501))
 
 
-async def test_each_of_many_jobs_is_stored_as_it_was_given(store: Store) -> None:
+async def test_each_of_many_jobs_is_stored_unchanged(store: Store) -> None:
     new_jobs = [
         make_new_job(queue="ab"[number % 2], params={"n": number}, priority=number % 10) for number in range(150)
     ]
@@ -229,7 +229,7 @@ async def test_each_of_many_jobs_is_stored_as_it_was_given(store: Store) -> None
     assert await store.list(ALL) == added[::-1]
 
 
-async def test_jobs_are_read_as_they_were_after_a_whole_was_refused(store: Store) -> None:
+async def test_jobs_are_unchanged_after_a_refused_whole_add(store: Store) -> None:
     moved, _ = await put(store, make_job(key="moved"), make_job(key="kept"))
     new_jobs = [
         make_new_job(key="moved", delay=9, on_conflict=OnConflict.RESCHEDULE),

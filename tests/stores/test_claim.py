@@ -1,4 +1,4 @@
-"""Claiming: who is due starts, once, and everybody else stays as they are."""
+"""Claiming: due jobs start once, and all other jobs stay unchanged."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ async def test_claimed_job_runs_from_now_on(store: Store) -> None:
     assert await store.list(ALL) == claim.jobs
 
 
-async def test_jobs_are_claimed_in_the_order_in_which_they_are_asked_for(store: Store) -> None:
+async def test_jobs_are_claimed_in_the_requested_order(store: Store) -> None:
     jobs = await put(store, *(make_job() for _ in range(5)))
-    order = [jobs[place].seq for place in (3, 0, 4, 2, 1)]
+    order = [jobs[index].seq for index in (3, 0, 4, 2, 1)]
 
     claim = await store.claim(order, now=NOW)
 
@@ -50,7 +50,7 @@ async def test_job_at_its_expiry_is_not_claimed(store: Store) -> None:
     assert claim.early == []
 
 
-async def test_losers_are_absent(store: Store) -> None:
+async def test_unclaimable_jobs_are_absent(store: Store) -> None:
     running, done, cancelled = await put(store, make_running(), make_ended(State.SUCCEEDED), make_job().cancel(NOW))
 
     claim = await store.claim([running.seq, done.seq, cancelled.seq, 99], now=NOW)
@@ -85,7 +85,7 @@ async def test_running_job_is_not_early_though_the_clock_was_set_back(store: Sto
     assert await store.claim([job.seq], now=NOW) == Claim([], [], [])
 
 
-async def test_claimed_job_does_not_wait_any_more(store: Store) -> None:
+async def test_claimed_job_is_no_longer_waiting(store: Store) -> None:
     claimed, waiting = await put(store, make_job(), make_job())
     await store.claim([claimed.seq], now=NOW)
 
@@ -93,7 +93,7 @@ async def test_claimed_job_does_not_wait_any_more(store: Store) -> None:
     assert await store.due((-1, -1), NOW + 1, 10) == [(NOW, waiting.seq)]
 
 
-async def test_number_given_twice_is_claimed_once(store: Store) -> None:
+async def test_repeated_number_is_claimed_once(store: Store) -> None:
     due, early = await put(store, make_job(), make_job(delay=1))
 
     claim = await store.claim([due.seq, early.seq, due.seq, early.seq], now=NOW)
@@ -101,7 +101,7 @@ async def test_number_given_twice_is_claimed_once(store: Store) -> None:
     assert claim == Claim([due.start(NOW)], [(NOW + SECOND, early.seq)], [])
 
 
-async def test_jobs_come_in_the_order_asked_for(store: Store) -> None:
+async def test_claimed_jobs_keep_the_requested_order(store: Store) -> None:
     jobs = await put(store, *(make_job() for _ in range(20)), *(make_job(delay=1) for _ in range(20)))
     seqs = [job.seq for job in jobs[::-1]]
 

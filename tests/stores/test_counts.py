@@ -1,4 +1,4 @@
-"""Counts, that each test of the contract checks at its end, and what was set for queues."""
+"""Counts, which each test of the contract checks at its end, and overrides of queues."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_groups_of_a_queue_and_kind_are_forgotten_with_their_last_job(stor
     assert dict(store.counts()) == {("q", "echo", State.SCHEDULED): 1}
 
 
-async def test_purged_jobs_are_counted_off(store: Store) -> None:
+async def test_purged_jobs_leave_the_counts(store: Store) -> None:
     await put(store, *(make_ended(State.FAILED) for _ in range(3)))
 
     await purge(store, "default", State.FAILED, before=NOW + 1, limit=2)
@@ -60,7 +60,7 @@ async def test_job_that_is_replaced_by_one_of_another_kind_is_counted_there(stor
     assert dict(store.counts()) == {("default", "b", State.SCHEDULED): 1}
 
 
-async def test_nothing_is_set_for_a_queue_at_first(store: Store) -> None:
+async def test_queue_has_no_override_at_first(store: Store) -> None:
     assert await store.overrides() == {}
 
 

@@ -1,4 +1,4 @@
-"""Documents, and what a store writes in the same commit as jobs."""
+"""Documents and further jobs stored in the same commit as an item."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIRST = Document("schedule", "report", 1, NOW, b'{"cron":"@daily"}')
 SECOND = FIRST._replace(version=2, changed_at=NOW + 1, text=b"{}")
 
 Call = Callable[..., Awaitable[tuple[bool, list[Job]]]]
-"""Writes one item; returns whether it was written, and the jobs that were added with it."""
+"""Write one item; return whether it was written, and the jobs added with it."""
 
 
 async def _add(store: Store, *, is_refused: bool, **others: object) -> tuple[bool, list[Job]]:
@@ -53,7 +53,7 @@ async def _delete(store: Store, *, is_refused: bool, **others: object) -> tuple[
 
 @pytest.fixture(params=[_add, _save, _finish, _delete], ids=["add", "save", "finish", "delete"])
 def call(request: pytest.FixtureRequest) -> Call:
-    """Each method that stores more in its commit."""
+    """Return each method that stores more in its commit."""
     method: Call = request.param
     return method
 

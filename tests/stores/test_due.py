@@ -1,4 +1,4 @@
-"""When waiting jobs must be looked at, page by page."""
+"""Due times and expiries of waiting jobs, page by page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ START = (-1, -1)
 FOREVER = 1 << 62
 
 
-async def test_waiting_jobs_come_by_their_time(store: Store) -> None:
+async def test_waiting_jobs_are_ordered_by_due_time(store: Store) -> None:
     jobs = await put(store, make_job(delay=3), make_job(delay=1), make_job(delay=2))
 
     instants = await store.due(START, FOREVER, 10)
@@ -22,7 +22,7 @@ async def test_waiting_jobs_come_by_their_time(store: Store) -> None:
     assert instants == [(NOW + seconds * SECOND, jobs[index].seq) for seconds, index in ((1, 1), (2, 2), (3, 0))]
 
 
-async def test_jobs_of_one_instant_come_in_order_of_creation(store: Store) -> None:
+async def test_jobs_due_together_are_ordered_by_creation(store: Store) -> None:
     jobs = await put(store, *(make_job() for _ in range(5)))
 
     assert await store.due(START, FOREVER, 10) == [(NOW, job.seq) for job in jobs]
@@ -35,14 +35,14 @@ async def test_only_waiting_jobs_are_due(store: Store) -> None:
     assert await store.due(START, FOREVER, 10) == [(NOW + 5 * SECOND, retried[0].seq)]
 
 
-async def test_job_that_expires_before_it_is_due_is_looked_at_twice(store: Store) -> None:
+async def test_job_that_expires_before_it_is_due_is_returned_twice(store: Store) -> None:
     job = await put_one(store, expires_after=2)
     await store.save([job._replace(due_at=NOW + 5 * SECOND, version=2)])
 
     assert await store.due(START, FOREVER, 10) == [(NOW + 2 * SECOND, job.seq), (NOW + 5 * SECOND, job.seq)]
 
 
-async def test_expiry_after_the_due_time_needs_no_look(store: Store) -> None:
+async def test_expiry_after_the_due_time_is_not_returned(store: Store) -> None:
     job = await put_one(store, delay=1, expires_after=2)
 
     assert await store.due(START, FOREVER, 10) == [(NOW + SECOND, job.seq)]

@@ -1,4 +1,4 @@
-"""Finishing: what came of an attempt is stored as the job's own steps would have it."""
+"""Finishing: the store writes the job that the outcome of its attempt makes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WELL = OUTCOMES["with nothing to say"]
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES.values(), ids=OUTCOMES)
-async def test_attempt_that_is_over_leaves_its_job_as_its_steps_have_it(store: Store, outcome: Outcome) -> None:
+async def test_finish_stores_the_job_that_its_steps_make(store: Store, outcome: Outcome) -> None:
     ending = Ending(await begin(store), outcome, NOW + 12_345, backoff=7.5)
 
     verdicts = await store.finish([ending])
@@ -51,7 +51,7 @@ async def test_second_attempt_keeps_the_history_of_the_first(store: Store, outco
     assert second == failed.after.start(NOW + 2_500_000)
 
 
-async def test_many_are_finished_in_one_call_each_by_its_own_outcome(store: Store) -> None:
+async def test_many_jobs_are_finished_in_one_call_each_with_its_outcome(store: Store) -> None:
     jobs = await put(store, *(make_job(queue="ab"[number % 2]) for number in range(200)))
     running = (await store.claim([job.seq for job in jobs], now=NOW + 5)).jobs
     endings = [
@@ -67,7 +67,7 @@ async def test_many_are_finished_in_one_call_each_by_its_own_outcome(store: Stor
     assert counted == stored
 
 
-async def test_finished_job_is_not_running_any_more(store: Store) -> None:
+async def test_finished_job_is_no_longer_running(store: Store) -> None:
     job = await begin(store)
 
     await store.finish([Ending(job, WELL, NOW)])
@@ -88,7 +88,7 @@ async def test_same_attempt_ends_once(store: Store) -> None:
     assert counted == stored
 
 
-async def test_ending_is_refused_when_the_job_was_changed_meanwhile_and_shows_what_is(store: Store) -> None:
+async def test_ending_is_refused_after_another_change_and_returns_the_stored_job(store: Store) -> None:
     changed, gone, sound = [await begin(store) for _ in range(3)]
     wanted = changed.cancel(NOW, "enough")
     await store.save([wanted])
@@ -111,18 +111,18 @@ async def test_ending_on_top_of_a_change_of_the_running_job_is_stored(store: Sto
     assert await store.list(ALL) == [ending.after]
 
 
-async def test_job_that_was_changed_while_it_ran_is_read_as_it_ended_beside_many_others(store: Store) -> None:
+async def test_job_changed_while_running_is_read_as_finished_among_many(store: Store) -> None:
     jobs = await put(store, *(make_job() for _ in range(MAX_AT_ONCE + 1)))
-    asked, *others = (await store.claim([job.seq for job in jobs], now=NOW)).jobs
-    await store.save([wanted := asked.cancel(NOW, "enough")])
+    changed, *others = (await store.claim([job.seq for job in jobs], now=NOW)).jobs
+    await store.save([wanted := changed.cancel(NOW, "enough")])
     endings = [Ending(job, WELL, NOW + 1) for job in (wanted, *others)]
 
     await store.finish(endings)
 
-    assert await store.get([asked.seq]) == {asked.seq: endings[0].after}
+    assert await store.get([changed.seq]) == {changed.seq: endings[0].after}
 
 
-async def test_ending_of_an_earlier_attempt_does_not_end_the_one_that_runs(store: Store) -> None:
+async def test_ending_of_an_earlier_attempt_does_not_end_the_running_one(store: Store) -> None:
     first = await begin(store)
     await store.finish([Ending(first, Outcome(End.RELEASED), NOW + 1)])
     (second,) = (await store.claim([first.seq], now=NOW + 2)).jobs
@@ -131,7 +131,7 @@ async def test_ending_of_an_earlier_attempt_does_not_end_the_one_that_runs(store
     assert await store.list(ALL) == [second]
 
 
-async def test_ending_of_a_job_that_does_not_run_is_refused_before_others_are_stored(store: Store) -> None:
+async def test_ending_of_a_job_that_is_not_running_is_refused_before_others_are_stored(store: Store) -> None:
     running, waiting = await begin(store), await put_one(store)
 
     with pytest.raises(WrongState):
@@ -142,7 +142,7 @@ async def test_ending_of_a_job_that_does_not_run_is_refused_before_others_are_st
     assert counted == stored
 
 
-async def test_job_that_was_read_and_not_claimed_here_is_finished_too(store: Store) -> None:
+async def test_job_that_was_read_but_not_claimed_is_finished(store: Store) -> None:
     running = await begin(store)
     (read,) = await store.list(ALL)
 
@@ -157,7 +157,7 @@ async def test_finishing_nothing_is_no_error(store: Store) -> None:
 
 
 async def begin(store: Store) -> Job:
-    """A job that runs, late by a bit."""
+    """Return a running job that started a little late."""
     job = await put_one(store)
     (running,) = (await store.claim([job.seq], now=NOW + 250_000)).jobs
     return running

@@ -70,14 +70,14 @@ async def test_deleted_job_is_not_claimed(store: Store) -> None:
     assert (await store.claim([job.seq], now=NOW)).jobs == []
 
 
-async def test_number_of_a_deleted_job_is_not_given_again(store: Store) -> None:
+async def test_number_of_a_deleted_job_is_not_reused(store: Store) -> None:
     job = await put_one(store)
     await store.delete(job)
 
     assert (await put_one(store)).seq > job.seq
 
 
-async def test_purge_forgets_what_ended_before(store: Store) -> None:
+async def test_purge_deletes_jobs_that_ended_before(store: Store) -> None:
     jobs = await put(store, *(make_ended(State.FAILED, now=NOW + number, labels={"a": "b"}) for number in range(4)))
 
     gone = await purge(store, "default", State.FAILED, before=NOW + 2, limit=100)
@@ -105,13 +105,13 @@ async def test_purge_leaves_other_queues_and_states(store: Store) -> None:
 
 
 @pytest.mark.parametrize("state", [State.SCHEDULED, State.RUNNING])
-async def test_purge_never_forgets_a_live_job(store: Store, state: State) -> None:
+async def test_purge_never_deletes_a_live_job(store: Store, state: State) -> None:
     await put(store, make_job(), make_running())
 
     assert await purge(store, "default", state, before=NOW + SECOND, limit=100) == 0
 
 
-async def test_purge_takes_the_oldest_first_and_at_most_so_many(store: Store) -> None:
+async def test_purge_deletes_the_oldest_first_up_to_the_limit(store: Store) -> None:
     jobs = await put(store, *(make_ended(State.FAILED, now=NOW + age) for age in (3, 1, 2)))
 
     gone = await purge(store, "default", State.FAILED, before=NOW + 9, limit=2)
@@ -122,7 +122,7 @@ async def test_purge_takes_the_oldest_first_and_at_most_so_many(store: Store) ->
 
 @pytest.mark.parametrize("how", ["retried", "deleted", "young"])
 async def test_purge_leaves_a_job_that_has_not_ended_before(store: Store, how: str) -> None:
-    """What was listed may have changed since."""
+    """A job may change between the listing and the purge."""
     (job,) = await put(store, make_ended(State.FAILED, now=NOW + (5 if how == "young" else 0)))
     match how:
         case "retried":
@@ -134,7 +134,7 @@ async def test_purge_leaves_a_job_that_has_not_ended_before(store: Store, how: s
     assert len(await store.list(ALL)) == (how != "deleted")
 
 
-async def test_ended_jobs_are_listed_in_pages_the_oldest_first(store: Store) -> None:
+async def test_ended_jobs_are_paged_oldest_first(store: Store) -> None:
     jobs = await put(store, *(make_ended(State.FAILED, now=NOW + age) for age in (3, 1, 2, 2, 9)))
 
     first = await store.ended("default", State.FAILED, after=(-1, -1), before=NOW + 9, limit=2)
@@ -144,7 +144,7 @@ async def test_ended_jobs_are_listed_in_pages_the_oldest_first(store: Store) -> 
     assert rest == [(NOW + 2, jobs[3].seq), (NOW + 3, jobs[0].seq)]
 
 
-async def test_purge_says_when_there_is_no_more(store: Store) -> None:
+async def test_purge_reports_when_nothing_is_left(store: Store) -> None:
     await put(store, *(make_ended(State.FAILED) for _ in range(3)))
 
     gone = [await purge(store, "default", State.FAILED, before=NOW + 1, limit=2) for _ in range(3)]

@@ -1,4 +1,4 @@
-"""get and glance: reading jobs by number."""
+"""get and peek: reading jobs by number."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tests.support.builders import make_ended, make_job, make_running, put
 pytestmark = pytest.mark.real_loop
 
 
-async def test_get_knows_all_states_and_leaves_out_the_unknown(store: Store) -> None:
+async def test_get_returns_all_states_without_unknown_jobs(store: Store) -> None:
     jobs = await put(store, make_job(labels={"a": "b"}), make_running(), make_ended(State.FAILED))
 
     assert await store.get([*(job.seq for job in jobs), 99]) == {job.seq: job for job in jobs}
 
 
-async def test_glance_sees_those_that_wait(store: Store) -> None:
+async def test_peek_returns_waiting_jobs(store: Store) -> None:
     waiting, labelled, *_ = await put(
         store,
         make_job(priority=3, expires_after=60),

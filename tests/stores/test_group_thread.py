@@ -1,4 +1,4 @@
-"""The threads of a store: a group that meets anything at all leaves its thread alive, and no call waits for ever."""
+"""The threads of a store: a thread survives any exception of a group, and every call is answered in time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TIMEOUT = 0.3
 
 
 class Held:
-    """A thread whose groups wait while `may_go` is not set, and raise `error` if that is."""
+    """A thread whose groups wait until `may_go` is set, and raise `error` if there is one."""
 
     def __init__(self) -> None:
         self.may_go = threading.Event()
@@ -50,7 +50,7 @@ async def held() -> AsyncIterator[Held]:
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), MemoryError(), ValueError("a bug")], ids=repr)
-async def test_group_that_raises_anything_is_refused_and_the_next_is_run(held: Held, error: BaseException) -> None:
+async def test_group_that_raises_is_refused_and_the_next_one_runs(held: Held, error: BaseException) -> None:
     held.error = error
     with pytest.raises(StoreUnavailable, match=type(error).__name__):
         await held.thread.call(int, "7")
@@ -60,7 +60,7 @@ async def test_group_that_raises_anything_is_refused_and_the_next_is_run(held: H
     assert held.thread.status() is None
 
 
-async def test_call_that_is_not_answered_in_time_is_refused_and_others_are_answered_later(
+async def test_call_past_its_timeout_is_refused_and_later_calls_are_answered(
     held: Held, caplog: pytest.LogCaptureFixture
 ) -> None:
     held.may_go.clear()
@@ -79,7 +79,7 @@ async def test_call_that_is_not_answered_in_time_is_refused_and_others_are_answe
     assert not held.thread._unanswered
 
 
-async def test_calls_that_are_answered_in_time_leave_nothing_behind(held: Held) -> None:
+async def test_calls_answered_in_time_leave_no_deadline(held: Held) -> None:
     for number in range(50):
         assert await held.thread.call(int, str(number)) == number
     await asyncio.sleep(2 * TIMEOUT)
@@ -88,7 +88,7 @@ async def test_calls_that_are_answered_in_time_leave_nothing_behind(held: Held) 
     assert held.thread._check is None
 
 
-async def test_thread_that_has_ended_is_reported(held: Held) -> None:
+async def test_ended_thread_is_reported(held: Held) -> None:
     held.thread._calls.put(None)
     assert held.thread._thread is not None
     held.thread._thread.join(5)
@@ -99,7 +99,7 @@ async def test_thread_that_has_ended_is_reported(held: Held) -> None:
 
 
 @pytest.mark.parametrize("name", ["_writer", "_reader", "_lister"])
-async def test_store_whose_thread_has_ended_says_which(tmp_path: Path, name: str) -> None:
+async def test_store_names_its_ended_thread(tmp_path: Path, name: str) -> None:
     store = SqliteStore(path=tmp_path / "erelong.db", timeout=TIMEOUT)
     await store.open()
     await put_one(store)
@@ -112,7 +112,7 @@ async def test_store_whose_thread_has_ended_says_which(tmp_path: Path, name: str
 
 
 @pytest.mark.parametrize("name", ["_writer", "_reader", "_lister"])
-async def test_store_thread_survives_what_would_end_a_process(tmp_path: Path, name: str) -> None:
+async def test_store_thread_survives_system_exit(tmp_path: Path, name: str) -> None:
     store = SqliteStore(path=tmp_path / "erelong.db")
     await store.open()
 

@@ -1,4 +1,4 @@
-"""The live job that holds a key is found by it, whatever its state."""
+"""The live job that holds a key is found by it in any state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.builders import NOW, make_ended, make_failure, make_job, put,
 pytestmark = pytest.mark.real_loop
 
 
-async def test_waiting_holder_is_found_whole(store: Store) -> None:
+async def test_waiting_holder_is_returned_in_full(store: Store) -> None:
     job, _, _ = await put(
         store, make_job(key="k", params={"a": 1}), make_job(key="other"), make_job(key="k", queue="mail")
     )
@@ -21,7 +21,7 @@ async def test_waiting_holder_is_found_whole(store: Store) -> None:
     assert await store.holder("default", "k") == job
 
 
-async def test_key_that_nobody_holds_has_no_holder(store: Store) -> None:
+async def test_free_key_has_no_holder(store: Store) -> None:
     await put(store, make_job(key="k"), make_job())
 
     assert await store.holder("default", "none") is None
@@ -35,15 +35,15 @@ async def test_job_that_has_ended_holds_no_key(store: Store, state: State) -> No
     assert await store.holder("default", "k") is None
 
 
-async def test_holder_is_the_job_as_it_is_through_its_life(store: Store) -> None:
+async def test_holder_is_current_through_its_life(store: Store) -> None:
     job = await put_one(store, key="k")
     (first,) = (await store.claim([job.seq], now=NOW)).jobs
     assert await store.holder("default", "k") == first
 
-    await store.save([asked := first.cancel(NOW)])
-    assert await store.holder("default", "k") == asked
+    await store.save([cancelled := first.cancel(NOW)])
+    assert await store.holder("default", "k") == cancelled
 
-    await store.finish([Ending(asked, Outcome(End.RELEASED), NOW)])
+    await store.finish([Ending(cancelled, Outcome(End.RELEASED), NOW)])
     assert await store.holder("default", "k") is None
 
 
@@ -67,7 +67,7 @@ async def test_newer_holder_is_found_and_not_the_one_that_has_ended(store: Store
     assert await store.holder("default", "k") == again
 
 
-async def test_holder_whose_state_cannot_be_read_is_shown_as_what_it_is(sqlite: SqliteStore) -> None:
+async def test_holder_with_an_unreadable_state_is_returned_as_failed(sqlite: SqliteStore) -> None:
     job = await put_one(sqlite, key="k")
     sqlite._file.write.execute("UPDATE jobs SET state = -1 WHERE seq = ?", (job.seq,))
     sqlite._recent.drop_all()

@@ -1,4 +1,4 @@
-"""Idempotency keys: the same add twice is one."""
+"""Idempotency keys: a repeated add is done once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DAY = 24 * 3600 * SECOND
 RECORD = IdempotencyRecord("caller", "key", b"digest")
 
 
-async def test_second_add_under_a_memo_gives_the_jobs_of_the_first(store: Store) -> None:
+async def test_second_add_under_a_record_returns_the_jobs_of_the_first(store: Store) -> None:
     first = await store.add([make_new_job(), make_new_job(key="k")], now=NOW, record=RECORD)
 
     second = await store.add([make_new_job(), make_new_job(key="k")], now=NOW + 1, record=RECORD)
@@ -29,7 +29,7 @@ async def test_second_add_under_a_memo_gives_the_jobs_of_the_first(store: Store)
     assert len(await store.list(ALL)) == 2
 
 
-async def test_replayed_job_comes_as_it_is_now(store: Store) -> None:
+async def test_replayed_job_is_current(store: Store) -> None:
     await store.add([make_new_job()], now=NOW, record=RECORD)
     (running,) = (await store.claim([1], now=NOW)).jobs
 
@@ -48,7 +48,7 @@ async def test_replayed_job_that_was_deleted_is_missing(store: Store) -> None:
     assert replay == Receipt([None, AddResult(AddStatus.EXISTS, kept)], replayed=True)
 
 
-async def test_memo_of_another_body_is_a_mismatch(store: Store) -> None:
+async def test_record_of_another_body_is_a_mismatch(store: Store) -> None:
     await store.add([make_new_job()], now=NOW, record=RECORD)
 
     with pytest.raises(IdempotencyMismatch, match="'key' was used for another body"):
@@ -57,7 +57,7 @@ async def test_memo_of_another_body_is_a_mismatch(store: Store) -> None:
     assert len(await store.list(ALL)) == 1
 
 
-async def test_callers_do_not_share_memos(store: Store) -> None:
+async def test_callers_do_not_share_records(store: Store) -> None:
     await store.add([make_new_job()], now=NOW, record=RECORD)
 
     receipt = await store.add([make_new_job()], now=NOW, record=RECORD._replace(caller="other", digest=b"other"))
@@ -67,7 +67,7 @@ async def test_callers_do_not_share_memos(store: Store) -> None:
 
 
 @pytest.mark.parametrize(("age", "is_replayed"), [(DAY - 1, True), (DAY, False)])
-async def test_memo_is_good_for_a_day(store: Store, age: int, is_replayed: bool) -> None:
+async def test_record_is_valid_for_a_day(store: Store, age: int, is_replayed: bool) -> None:
     await store.add([make_new_job()], now=NOW, record=RECORD)
 
     receipt = await store.add([make_new_job()], now=NOW + age, record=RECORD)
@@ -75,7 +75,7 @@ async def test_memo_is_good_for_a_day(store: Store, age: int, is_replayed: bool)
     assert receipt.replayed is is_replayed
 
 
-async def test_day_of_a_memo_counts_from_its_first_use(store: Store) -> None:
+async def test_day_of_a_record_counts_from_its_first_use(store: Store) -> None:
     await store.add([make_new_job()], now=NOW, record=RECORD)
     await store.add([make_new_job()], now=NOW + DAY - 1, record=RECORD)
 
@@ -84,7 +84,7 @@ async def test_day_of_a_memo_counts_from_its_first_use(store: Store) -> None:
     assert not receipt.replayed
 
 
-async def test_memo_that_has_run_out_takes_another_body(store: Store) -> None:
+async def test_expired_record_accepts_another_body(store: Store) -> None:
     await store.add([make_new_job()], now=NOW, record=RECORD)
     other = RECORD._replace(digest=b"other")
 
@@ -105,7 +105,7 @@ async def test_add_with_a_conflict_is_not_remembered(store: Store, is_whole: boo
     assert statuses(receipt) == [AddStatus.ADDED]
 
 
-async def test_memo_remembers_a_job_that_a_key_found(store: Store) -> None:
+async def test_record_keeps_a_job_found_by_its_key(store: Store) -> None:
     holder = await put_one(store, key="k")
     new_job = make_new_job(key="k", on_conflict=OnConflict.KEEP)
     await store.add([new_job], now=NOW, record=RECORD)
@@ -115,7 +115,7 @@ async def test_memo_remembers_a_job_that_a_key_found(store: Store) -> None:
     assert replay == Receipt([AddResult(AddStatus.EXISTS, holder)], replayed=True)
 
 
-async def test_old_memos_are_forgotten_a_few_at_a_time(store: Store) -> None:
+async def test_expired_records_are_deleted_a_few_at_a_time(store: Store) -> None:
     for number in range(5):
         await store.add(
             [make_new_job()], now=NOW, record=IdempotencyRecord("caller", str(number), b"", life=number + 1)
@@ -128,7 +128,7 @@ async def test_old_memos_are_forgotten_a_few_at_a_time(store: Store) -> None:
     assert not (await store.add([make_new_job()], now=NOW, record=IdempotencyRecord("caller", "2", b""))).replayed
 
 
-async def test_memo_is_kept_as_long_as_it_says(store: Store) -> None:
+async def test_record_is_kept_for_its_life(store: Store) -> None:
     record = IdempotencyRecord("caller", "k", b"", life=100)
     await store.add([make_new_job()], now=NOW, record=record)
 
@@ -137,7 +137,7 @@ async def test_memo_is_kept_as_long_as_it_says(store: Store) -> None:
     assert (last is not None, next_one) == (True, None)
 
 
-async def test_memo_of_nothing_is_remembered(store: Store) -> None:
+async def test_record_of_an_empty_add_is_kept(store: Store) -> None:
     await store.add([], now=NOW, record=RECORD)
 
     assert await store.add([make_new_job()], now=NOW, record=RECORD) == Receipt([], replayed=True)

@@ -1,4 +1,4 @@
-"""Listings: filters, orders and cursors give the same pages however few or many jobs there are."""
+"""Listings: filters, orders and cursors give the same pages for few and for many jobs."""
 
 from __future__ import annotations
 
@@ -55,20 +55,22 @@ FILTERS = {
 
 @pytest_asyncio.fixture
 async def jobs(store: Store) -> list[Job]:
-    """Jobs in all states, of three queues, with ties in their times."""
+    """Return jobs in all states, of three queues, with ties in their times."""
     number = count()
     return await put(store, *(_make(state, next(number)) for _ in range(12) for state in (*State, State.SCHEDULED)))
 
 
 @pytest.mark.parametrize("query", FILTERS.values(), ids=FILTERS.keys())
-async def test_newest_come_first(store: Store, jobs: list[Job], query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_newest_jobs_come_first(
+    store: Store, jobs: list[Job], query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
     wanted = [_brief(job) for job in reversed(jobs) if _matches(job, query)]
 
     await _assert_pages(store, query, wanted, monkeypatch)
 
 
 @pytest.mark.parametrize("query", FILTERS.values(), ids=FILTERS.keys())
-async def test_waiting_jobs_come_by_their_time(
+async def test_waiting_jobs_are_ordered_by_due_time(
     store: Store, jobs: list[Job], query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = [_brief(job) for job in jobs if _matches(job, query) and job.state is State.SCHEDULED]
@@ -95,7 +97,7 @@ async def test_empty_store_lists_nothing(store: Store) -> None:
     assert await store.list(Query(order=Order.DUE, labels={"a": "b"}, queues=frozenset({"q"}))) == []
 
 
-async def test_job_added_while_pages_are_turned_does_not_shift_them(store: Store) -> None:
+async def test_job_added_between_pages_does_not_shift_them(store: Store) -> None:
     first, second = await put(store, make_job(), make_job())
     (page,) = await store.list(Query(limit=1))
     await put(store, make_job())
@@ -105,7 +107,7 @@ async def test_job_added_while_pages_are_turned_does_not_shift_them(store: Store
     assert (page.seq, rest.seq) == (second.seq, first.seq)
 
 
-async def test_every_filter_of_the_cases_leaves_some_out_and_most_let_some_in(store: Store, jobs: list[Job]) -> None:
+async def test_every_filter_excludes_some_jobs_and_most_include_some(store: Store, jobs: list[Job]) -> None:
     found = {name: sum(_matches(job, query) for job in jobs) for name, query in FILTERS.items()}
 
     assert {name for name, number in found.items() if number == 0} == {
@@ -117,7 +119,7 @@ async def test_every_filter_of_the_cases_leaves_some_out_and_most_let_some_in(st
 
 
 def _make(state: State, number: int) -> Job:
-    asked: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "queue": "abc"[number % 3],
         "kind": "xyz"[number % 5 % 3],
         "labels": LABELS[number % 4],
@@ -126,13 +128,13 @@ def _make(state: State, number: int) -> Job:
     }
     match state:
         case State.SCHEDULED if number % 4 == 0:
-            return make_job(**asked, key=f"k{number // 12}" if number % 24 == 0 else None)
+            return make_job(**fields, key=f"k{number // 12}" if number % 24 == 0 else None)
         case State.SCHEDULED:
-            return make_running(**asked).finish(make_failure(), NOW, backoff=number % 6)
+            return make_running(**fields).finish(make_failure(), NOW, backoff=number % 6)
         case State.RUNNING:
-            return make_running(**asked)
+            return make_running(**fields)
         case _:
-            return make_ended(state, **asked, key="k1" if number % 3 else None)
+            return make_ended(state, **fields, key="k1" if number % 3 else None)
 
 
 def _matches(job: Job, query: Query) -> bool:
@@ -155,7 +157,7 @@ def _brief(job: Job) -> Job:
 
 
 async def _assert_pages(store: Store, query: Query, wanted: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the embedded store take its jobs and groups for few or many: it chooses other indexes, not other jobs."""
+    """Check the pages when the store takes its jobs and groups for few or many, and so chooses other indexes."""
     for few_jobs, many_groups, limit in product((FEW, MANY), (FEW, MANY), (1, 4, 1_000)):
         monkeypatch.setattr(sqlite_listing, "FEW_JOBS", few_jobs)
         monkeypatch.setattr(sqlite_listing, "MANY_GROUPS", many_groups)
@@ -171,7 +173,7 @@ async def _pages(store: Store, query: Query) -> list[Job]:
     return found
 
 
-async def test_job_that_begins_while_it_is_listed_is_not_passed_over(store: Store) -> None:
+async def test_job_that_starts_during_a_listing_is_included(store: Store) -> None:
     live = Query(states=frozenset({State.SCHEDULED, State.RUNNING}))
     for _ in range(200):
         job = await put_one(store)

@@ -1,4 +1,4 @@
-"""Saving: a change counts only on top of the version that it was made from."""
+"""Saving: a change is stored only on top of the version that it was made from."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.builders import (
 pytestmark = pytest.mark.real_loop
 
 
-async def test_saved_job_comes_back_as_it_was_given(store: Store) -> None:
+async def test_saved_job_is_read_unchanged(store: Store) -> None:
     (running,) = await put(store, make_running(labels={"a": "b"}))
     done = running.finish(Outcome(End.SUCCEEDED, result=b'{"x":1.5}', result_truncated=True), NOW + 7)
 
@@ -72,7 +72,7 @@ async def test_every_field_that_may_change_is_saved(store: Store) -> None:
     assert await store.list(ALL) == [changed]
 
 
-async def test_everything_that_is_new_of_a_claimed_job_is_saved(store: Store) -> None:
+async def test_every_changed_field_of_a_claimed_job_is_saved(store: Store) -> None:
     jobs = await put(store, *(make_job(labels={"a": "b"}) for _ in range(5)))
     as_it_is, with_params, with_labels, asked_to_stop, lent = (
         await store.claim([job.seq for job in jobs], now=NOW)
@@ -86,14 +86,14 @@ async def test_everything_that_is_new_of_a_claimed_job_is_saved(store: Store) ->
         lent.lease_out("token", NOW + 9),
     ]
 
-    for job in saved:  # by itself: what others of a call need must not be what writes it
+    for job in saved:  # one by one, so that no other job of the call causes the full write
         await store.save([job])
 
     assert await store.list(ALL) == saved[::-1]
     assert [job.seq for job in await store.list(Query(labels={"c": "d"}))] == [with_labels.seq]
 
 
-async def test_outcomes_of_many_jobs_are_saved_in_one_call_each_its_own(store: Store) -> None:
+async def test_each_of_many_outcomes_is_saved_in_one_call(store: Store) -> None:
     jobs = await put(store, *(make_job(queue="ab"[number % 2]) for number in range(150)))
     running = (await store.claim([job.seq for job in jobs], now=NOW)).jobs
     ended = [
@@ -133,7 +133,7 @@ async def test_outcome_of_a_job_that_was_deleted_meanwhile_is_refused(store: Sto
     assert verdicts == [Saved(False, None)]
 
 
-async def test_change_of_an_older_version_is_refused_and_shows_what_is(store: Store) -> None:
+async def test_change_of_an_older_version_is_refused_and_returns_the_stored_job(store: Store) -> None:
     job = await put_one(store)
     moved = job.move(NOW + 5, NOW)
     await store.save([moved])
@@ -152,7 +152,7 @@ async def test_change_that_skips_a_version_is_refused(store: Store) -> None:
     assert verdicts == [Saved(False, job)]
 
 
-async def test_job_that_is_gone_is_not_saved(store: Store) -> None:
+async def test_deleted_job_is_not_saved(store: Store) -> None:
     job = await put_one(store)
     await store.delete(job)
 
@@ -162,7 +162,7 @@ async def test_job_that_is_gone_is_not_saved(store: Store) -> None:
     assert await store.list(ALL) == []
 
 
-async def test_job_under_the_same_number_is_not_taken_for_it(store: Store) -> None:
+async def test_another_job_with_the_same_number_is_not_overwritten(store: Store) -> None:
     job = await put_one(store)
 
     verdicts = await store.save([make_job(seq=job.seq).cancel(NOW)])
@@ -170,7 +170,7 @@ async def test_job_under_the_same_number_is_not_taken_for_it(store: Store) -> No
     assert verdicts == [Saved(False, job)]
 
 
-async def test_one_that_is_refused_does_not_keep_the_others_from_being_saved(store: Store) -> None:
+async def test_refused_job_does_not_stop_the_others(store: Store) -> None:
     first, second, third = await put(store, make_job(), make_job(), make_job())
     jobs = [first.cancel(NOW), second._replace(version=9), third.cancel(NOW)]
 
@@ -179,7 +179,7 @@ async def test_one_that_is_refused_does_not_keep_the_others_from_being_saved(sto
     assert verdicts == [Saved(True, jobs[0]), Saved(False, second), Saved(True, jobs[2])]
 
 
-async def test_two_changes_of_one_job_may_follow_each_other_in_a_call(store: Store) -> None:
+async def test_one_call_may_save_two_changes_of_one_job(store: Store) -> None:
     job = await put_one(store)
     moved = job.move(NOW + 5, NOW)
 
@@ -212,7 +212,7 @@ async def test_saved_labels_are_found_and_old_ones_are_not(store: Store) -> None
     assert await store.list(Query(labels={"a": "new", "b": "same"}, is_full=True)) == [saved]
 
 
-async def test_job_comes_alive_again_when_its_key_is_free(store: Store) -> None:
+async def test_job_is_revived_when_its_key_is_free(store: Store) -> None:
     (failed,) = await put(store, make_ended(State.FAILED, key="k"))
 
     verdicts = await store.save([failed.revive(NOW)])
@@ -221,7 +221,7 @@ async def test_job_comes_alive_again_when_its_key_is_free(store: Store) -> None:
     assert statuses(await store.add([make_new_job(key="k")], now=NOW)) == [AddStatus.CONFLICT]
 
 
-async def test_job_does_not_come_alive_again_when_its_key_has_a_new_holder(store: Store) -> None:
+async def test_job_is_not_revived_when_its_key_has_a_new_holder(store: Store) -> None:
     (failed,) = await put(store, make_ended(State.FAILED, key="k"))
     holder = await put_one(store, key="k")
 
@@ -231,7 +231,7 @@ async def test_job_does_not_come_alive_again_when_its_key_has_a_new_holder(store
     assert await store.list(ALL) == [holder, failed]
 
 
-async def test_job_comes_alive_again_when_its_key_is_held_in_another_queue(store: Store) -> None:
+async def test_job_is_revived_when_its_key_is_held_in_another_queue(store: Store) -> None:
     failed, _ = await put(store, make_ended(State.FAILED, key="k"), make_job(key="k", queue="other"))
 
     (verdict,) = await store.save([failed.revive(NOW)])
@@ -239,7 +239,7 @@ async def test_job_comes_alive_again_when_its_key_is_held_in_another_queue(store
     assert verdict.is_saved
 
 
-async def test_of_two_jobs_with_a_key_only_the_first_comes_alive_in_a_call(store: Store) -> None:
+async def test_only_the_first_of_two_jobs_with_a_key_is_revived_in_a_call(store: Store) -> None:
     first, second = await put(store, make_ended(State.FAILED, key="k"), make_ended(State.EXPIRED, key="k"))
 
     verdicts = await store.save([first.revive(NOW), second.revive(NOW)])

@@ -1,4 +1,4 @@
-"""A new job that takes the key of a running one: both are stored at once, and the attempt under way ends on top."""
+"""A new job that takes the key of a running one: both are stored at once, and the running attempt can still end."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ OUTCOMES = {
 }
 
 
-async def begin(store: Store, **asked: Any) -> Job:
-    job = await put_one(store, key="k", **asked)
+async def begin(store: Store, **fields: Any) -> Job:
+    job = await put_one(store, key="k", **fields)
     (running,) = (await store.claim([job.seq], now=NOW)).jobs
     return running
 
 
 async def take_over(store: Store, on_conflict: OnConflict = REPLACE) -> Job:
-    """The newer job."""
+    """Return the newer job."""
     receipt = await store.add([make_new_job(key="k", params={"new": 1}, on_conflict=on_conflict)], now=NOW)
     (entry,) = receipt.entries
     assert entry is not None
@@ -66,15 +66,15 @@ async def test_running_holder_loses_its_key_to_a_new_job(store: Store, on_confli
     assert counted == stored
 
 
-@pytest.mark.parametrize("change", ["asked to stop", "lent", "in its second attempt"])
-async def test_running_holder_that_was_written_since_its_claim_is_superseded_too(store: Store, change: str) -> None:
+@pytest.mark.parametrize("change", ["cancel requested", "leased", "in its second attempt"])
+async def test_running_holder_saved_since_its_claim_is_superseded(store: Store, change: str) -> None:
     running = await begin(store)
     if change == "in its second attempt":
         await store.finish([Ending(running, make_failure(), NOW)])
         (running,) = (await store.claim([running.seq], now=NOW)).jobs
     else:
         before = running
-        running = before.cancel(NOW, "why") if change == "asked to stop" else before.lease_out("token", NOW + 9)
+        running = before.cancel(NOW, "why") if change == "cancel requested" else before.lease_out("token", NOW + 9)
         await store.save([running])
         assert await store.get([running.seq]) == {running.seq: running}
 
@@ -85,7 +85,7 @@ async def test_running_holder_that_was_written_since_its_claim_is_superseded_too
 
 
 @pytest.mark.parametrize("on_conflict", [OnConflict.REJECT, OnConflict.KEEP])
-async def test_running_holder_that_nobody_would_replace_keeps_its_key(store: Store, on_conflict: OnConflict) -> None:
+async def test_running_holder_keeps_its_key_under_keep_and_reject(store: Store, on_conflict: OnConflict) -> None:
     running = await begin(store)
 
     await store.add([make_new_job(key="k", on_conflict=on_conflict)], now=NOW)
@@ -94,7 +94,7 @@ async def test_running_holder_that_nobody_would_replace_keeps_its_key(store: Sto
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES.values(), ids=OUTCOMES)
-async def test_attempt_of_a_superseded_job_ends_as_its_steps_have_it(store: Store, outcome: Outcome) -> None:
+async def test_finish_of_a_superseded_job_stores_the_job_that_its_steps_make(store: Store, outcome: Outcome) -> None:
     running = await begin(store)
     new = await take_over(store)
     superseded = running.supersede()
@@ -122,7 +122,7 @@ async def test_superseded_job_is_retried_beside_the_holder_of_its_key(store: Sto
     assert len((await store.claim([running.seq, new.seq], now=NOW)).jobs) == 2
 
 
-async def test_lines_of_one_call_take_over_once_and_then_change_the_new_job(store: Store) -> None:
+async def test_jobs_of_one_add_take_over_once_and_then_change_the_new_job(store: Store) -> None:
     running = await begin(store)
     new_jobs = [make_new_job(key="k", params={"n": n}, on_conflict=REPLACE) for n in range(3)]
 
@@ -170,7 +170,7 @@ async def test_takeover_of_a_whole_add_is_stored_with_the_others(store: Store) -
     assert (await store.list(ALL))[-1] == running.supersede()
 
 
-async def test_takeover_with_a_memo_is_done_once(store: Store) -> None:
+async def test_takeover_with_a_record_is_done_once(store: Store) -> None:
     running = await begin(store)
     record = IdempotencyRecord("caller", "once", b"digest")
     new_job = make_new_job(key="k", on_conflict=REPLACE)
@@ -184,7 +184,7 @@ async def test_takeover_with_a_memo_is_done_once(store: Store) -> None:
     assert len(await store.list(ALL)) == 2
 
 
-async def test_superseded_jobs_are_read_as_they_are_beside_many_others(store: Store) -> None:
+async def test_superseded_jobs_are_current_among_many(store: Store) -> None:
     running = await begin(store)
     new_jobs = [make_new_job() for _ in range(100)]
 
@@ -194,7 +194,7 @@ async def test_superseded_jobs_are_read_as_they_are_beside_many_others(store: St
 
 
 @pytest.mark.parametrize("is_claimed_only", [True, False])
-async def test_superseded_job_is_known_for_one_after_a_restart(tmp_path: Path, is_claimed_only: bool) -> None:
+async def test_job_stays_superseded_after_a_restart(tmp_path: Path, is_claimed_only: bool) -> None:
     store = SqliteStore(path=tmp_path / "erelong.db")
     await store.open()
     running = await begin(store)

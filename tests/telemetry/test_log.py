@@ -1,4 +1,4 @@
-"""The log: one line an event, whatever is in it, and a reader that stops stops nothing else."""
+"""The log: one line per event, whatever its fields, and no delay from a stalled reader."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_log_call_that_cannot_be_formatted_does_not_fail_its_caller(
 
 
 class _Stuck(io.StringIO):
-    """A stream whose reader has stopped, until told otherwise."""
+    """A stream whose reader is stalled until `is_reading` is set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -185,7 +185,7 @@ class _Stuck(io.StringIO):
 
 
 @pytest.mark.usefixtures("_logging")
-def test_reader_that_stops_costs_lines_not_time_and_the_loss_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stalled_reader_loses_lines_without_delay_and_the_loss_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_module, "MAX_QUEUED", 5)
     stream = _Stuck()
     setup("info", "console", stream)
@@ -220,13 +220,11 @@ def test_broken_stream_does_not_end_the_writer() -> None:
     assert writer._thread.is_alive()  # type: ignore[attr-defined]  # the thread that writes
 
 
-# what is being done
+# requests and attempts
 
 
 @pytest.mark.parametrize("format", ["console", "json"])
-def test_line_names_the_request_and_the_attempt_in_which_it_is_written(
-    format: Format, started: Callable[[Format], Read]
-) -> None:
+def test_line_names_its_request_and_attempt(format: Format, started: Callable[[Format], Read]) -> None:
     read = started(format)
 
     def work() -> None:
@@ -251,19 +249,19 @@ def test_line_names_the_request_and_the_attempt_in_which_it_is_written(
 
 @pytest.fixture
 def second(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time of log lines; set its only item to let it pass."""
+    """Set the time of log lines; change the only item to advance it."""
     times = [1_000.25]
     make = logging.LogRecord.__init__
 
     def made(record: logging.LogRecord, *args: object, **kwargs: object) -> None:
-        make(record, *args, **kwargs)  # type: ignore[arg-type]  # passed on as they came
+        make(record, *args, **kwargs)  # type: ignore[arg-type]  # passed on unchanged
         record.created = times[0]
 
     monkeypatch.setattr(logging.LogRecord, "__init__", made)
     return times
 
 
-def test_flood_of_one_event_is_cut_told_and_counted_and_other_events_pass(
+def test_flood_of_one_event_is_suppressed_counted_and_logged(
     started: Callable[[Format], Read], second: list[float]
 ) -> None:
     read = started("console")
@@ -283,7 +281,7 @@ def test_flood_of_one_event_is_cut_told_and_counted_and_other_events_pass(
     assert "later" in lines[102]
 
 
-def test_flood_of_a_library_is_cut_whatever_its_lines_say(
+def test_flood_of_a_library_is_suppressed_despite_varying_messages(
     started: Callable[[Format], Read], second: list[float]
 ) -> None:
     read = started("console")
@@ -294,7 +292,7 @@ def test_flood_of_a_library_is_cut_whatever_its_lines_say(
     assert len(read()) == 100
 
 
-def test_flood_is_not_cut_at_the_level_debug(started: Callable[..., Read], second: list[float]) -> None:
+def test_debug_lines_are_never_suppressed(started: Callable[..., Read], second: list[float]) -> None:
     read = started("console", "debug")
 
     for _ in range(150):
@@ -303,11 +301,11 @@ def test_flood_is_not_cut_at_the_level_debug(started: Callable[..., Read], secon
     assert len(read()) == 150
 
 
-# what Python prints itself
+# errors that Python would print
 
 
 @pytest.mark.usefixtures("_hooks")
-def test_what_nobody_caught_is_a_line_even_after_the_end(started: Callable[[Format], Read]) -> None:
+def test_uncaught_error_is_logged_even_after_close(started: Callable[[Format], Read]) -> None:
     read = started("json")
     take_failures()
     logging.getLogger().handlers[0].close()
@@ -322,7 +320,7 @@ def test_what_nobody_caught_is_a_line_even_after_the_end(started: Callable[[Form
 
 @pytest.mark.usefixtures("_hooks")
 @pytest.mark.filterwarnings("always")
-def test_crash_of_a_thread_a_finalizer_and_a_warning_are_lines(started: Callable[[Format], Read]) -> None:
+def test_thread_crash_finalizer_crash_and_warning_are_logged(started: Callable[[Format], Read]) -> None:
     read = started("json")
     take_failures()
 

@@ -1,4 +1,4 @@
-"""What is counted comes out as Prometheus reads it."""
+"""The metrics page is in the format that Prometheus reads."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_count_without_labels_is_there_from_the_start() -> None:
     assert values(Metrics(), "erelong_clock_jumps") == {(): 0}
 
 
-def test_level_is_read_when_the_page_is() -> None:
+def test_level_is_read_with_the_page() -> None:
     metrics = Metrics()
     running: dict[tuple[str, ...], float] = {(): 1.0}
     metrics.running.values = running
@@ -80,7 +80,7 @@ def test_spread_sums_and_counts_by_its_label() -> None:
 
 
 @given(st.lists(st.floats(0, 400) | st.sampled_from(LATENESS_BOUNDS)))
-def test_values_noted_together_count_as_if_noted_one_by_one(noted: list[float]) -> None:
+def test_values_noted_together_count_like_single_ones(noted: list[float]) -> None:
     together, alone = Metrics(), Metrics()
 
     together.late.note("echo", *noted)
@@ -116,7 +116,7 @@ def test_every_metric_is_on_the_page_with_its_help() -> None:
         assert f"# HELP {item.name}" in page
 
 
-def test_two_services_in_one_process_count_apart() -> None:
+def test_two_services_in_one_process_count_separately() -> None:
     one, other = Metrics(), Metrics()
 
     one.purged.values[()] += 7

@@ -1,4 +1,4 @@
-"""Copies of the embedded store: made beside a running one, verified, put back without a moment of doubt."""
+"""Backup and restore of the embedded store: copies of a running store, verified, and restored safely."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """Where the copy goes, in a folder of its own."""
+    """Return the path of the copy, in its own folder."""
     folder = tmp_path / "copies"
     folder.mkdir()
     return folder / "copy.db"
@@ -65,7 +65,7 @@ def names(folder: Path) -> list[str]:
     return sorted(os.listdir(folder))
 
 
-async def test_copy_made_under_load_is_of_one_moment_and_whole(path: Path, copy: Path) -> None:
+async def test_copy_made_under_load_is_a_complete_snapshot(path: Path, copy: Path) -> None:
     async with opened(path) as store:
         await put(store, make_running(), make_ended(State.FAILED, labels={"a": "b"}), make_job(key="k"))
         copying = asyncio.ensure_future(asyncio.to_thread(back_up, path, copy))
@@ -80,7 +80,7 @@ async def test_copy_made_under_load_is_of_one_moment_and_whole(path: Path, copy:
     assert names(copy.parent) == ["copy.db"]
 
 
-async def test_copy_of_more_than_the_cache_holds_has_all_its_checksums(path: Path, copy: Path) -> None:
+async def test_copy_larger_than_the_cache_has_all_checksums(path: Path, copy: Path) -> None:
     async with opened(path) as store:
         for _ in range(4):
             await put(store, *(make_job(params={"a": "x" * 3_000}) for _ in range(500)))
@@ -89,7 +89,7 @@ async def test_copy_of_more_than_the_cache_holds_has_all_its_checksums(path: Pat
     assert restore(path, copy).copy.jobs == 2_000
 
 
-async def test_store_put_back_is_as_it_was(path: Path, copy: Path) -> None:
+async def test_restored_store_is_unchanged(path: Path, copy: Path) -> None:
     async with opened(path) as store:
         await put(store, make_running(), make_ended(State.FAILED, labels={"a": "b"}), make_job(key="k"))
         jobs, counts = await store.list(ALL), dict(store.counts())
@@ -104,7 +104,7 @@ async def test_store_put_back_is_as_it_was(path: Path, copy: Path) -> None:
         assert dict(store.counts()) == counts
 
 
-async def test_numbers_given_since_the_copy_are_not_given_again(path: Path, copy: Path) -> None:
+async def test_numbers_assigned_since_the_copy_are_not_reused(path: Path, copy: Path) -> None:
     await fill(path, 3)
     back_up(path, copy)
     await fill(path, 4)
@@ -115,7 +115,7 @@ async def test_numbers_given_since_the_copy_are_not_given_again(path: Path, copy
         assert (await put_one(store)).seq == 8
 
 
-async def test_what_was_there_is_kept_and_can_be_put_back_in_its_turn(path: Path, copy: Path) -> None:
+async def test_replaced_store_is_kept_and_can_be_restored(path: Path, copy: Path) -> None:
     await fill(path, 1)
     back_up(path, copy)
     await fill(path, 4)
@@ -128,7 +128,7 @@ async def test_what_was_there_is_kept_and_can_be_put_back_in_its_turn(path: Path
 
 
 @pytest.mark.parametrize("lost", [("",), ("", ".mark"), (".mark",)], ids=str)
-async def test_copy_is_put_where_the_store_was_lost(path: Path, copy: Path, lost: tuple[str, ...]) -> None:
+async def test_lost_store_is_restored(path: Path, copy: Path, lost: tuple[str, ...]) -> None:
     await fill(path, 3)
     back_up(path, copy)
     for suffix in lost:
@@ -141,7 +141,7 @@ async def test_copy_is_put_where_the_store_was_lost(path: Path, copy: Path, lost
 
 
 @pytest.mark.parametrize("has_mark", [False, True])
-async def test_where_no_store_was_nothing_is_kept_of_it(path: Path, copy: Path, has_mark: bool) -> None:
+async def test_restore_without_a_store_keeps_nothing_aside(path: Path, copy: Path, has_mark: bool) -> None:
     await fill(path, 3)
     back_up(path, copy)
     path.unlink()  # noqa: ASYNC240
@@ -153,7 +153,7 @@ async def test_where_no_store_was_nothing_is_kept_of_it(path: Path, copy: Path, 
     assert [name for name in names(path.parent) if "before" in name] == []
 
 
-async def test_log_of_the_old_store_is_not_taken_for_that_of_the_copy(path: Path, copy: Path) -> None:
+async def test_log_of_the_old_store_is_not_applied_to_the_copy(path: Path, copy: Path) -> None:
     await fill(path, 3)
     back_up(path, copy)
     log = path.with_name(path.name + "-wal")
@@ -165,16 +165,16 @@ async def test_log_of_the_old_store_is_not_taken_for_that_of_the_copy(path: Path
     assert not log.exists()
 
 
-async def test_restore_that_is_cut_off_leaves_a_store_that_refuses_to_start(
+async def test_interrupted_restore_leaves_a_store_that_refuses_to_start(
     path: Path, copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fill(path, 3)
     back_up(path, copy)
     await fill(path, 2)
 
-    for place in range(1, 8):
+    for call in range(1, 8):
         with monkeypatch.context() as patch:
-            patch.setattr(backup, "sync_folder", _raise_at(place))
+            patch.setattr(backup, "sync_folder", _raise_at(call))
             try:
                 restore(path, copy)
                 break
@@ -183,12 +183,12 @@ async def test_restore_that_is_cut_off_leaves_a_store_that_refuses_to_start(
         with pytest.raises(StoreCorrupt, match="restore FILE"):
             await SqliteStore(path=path).open()
 
-    assert place > 1
+    assert call > 1
     async with opened(path) as store:
         assert len(await store.list(ALL)) == 3
 
 
-async def test_restore_waits_for_nobody_who_owns_the_store(path: Path, copy: Path) -> None:
+async def test_restore_fails_while_the_store_is_in_use(path: Path, copy: Path) -> None:
     async with opened(path) as store:
         await put_one(store)
         back_up(path, copy)
@@ -197,7 +197,7 @@ async def test_restore_waits_for_nobody_who_owns_the_store(path: Path, copy: Pat
             restore(path, copy)
 
 
-async def test_copy_is_written_over_no_other_file(path: Path, copy: Path) -> None:
+async def test_backup_overwrites_no_file(path: Path, copy: Path) -> None:
     await fill(path, 3)
     write(copy, b"mine")
 
@@ -207,7 +207,7 @@ async def test_copy_is_written_over_no_other_file(path: Path, copy: Path) -> Non
     assert (caught.value.code, os.stat(copy).st_size) == (1, 4)
 
 
-async def test_damaged_store_makes_no_copy(path: Path, copy: Path) -> None:
+async def test_damaged_store_is_not_copied(path: Path, copy: Path) -> None:
     await fill(path, 100)
     damage(path)
 
@@ -219,7 +219,7 @@ async def test_damaged_store_makes_no_copy(path: Path, copy: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["damaged", "diary", "empty"])
-async def test_copy_that_is_not_sound_is_not_put_back(path: Path, copy: Path, content: str) -> None:
+async def test_damaged_copy_is_not_restored(path: Path, copy: Path, content: str) -> None:
     await fill(path, 100)
     back_up(path, copy)
     before = names(path.parent)
@@ -237,7 +237,7 @@ async def test_copy_that_is_not_sound_is_not_put_back(path: Path, copy: Path, co
         assert len(await store.list(ALL)) == 100
 
 
-async def test_copy_that_the_disk_does_not_take_leaves_nothing_behind(path: Path, copy: Path) -> None:
+async def test_failed_backup_leaves_no_file(path: Path, copy: Path) -> None:
     await fill(path, 100)
     with faulty_disk() as disk:
         disk.fault = _on_partial
@@ -252,21 +252,21 @@ async def test_copy_that_the_disk_does_not_take_leaves_nothing_behind(path: Path
 # the commands
 
 
-async def test_commands_say_what_they_did(path: Path, copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_commands_report_their_result(path: Path, copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     await fill(path, 3)
     data = ["--data", str(path.parent)]
 
     assert run(["backup", str(copy), *data]) == 0
     assert run(["restore", str(copy), *data]) == 0
 
-    told = capsys.readouterr().out.splitlines()
-    assert told[0].startswith(f"{copy} holds 3 jobs in ")
-    assert told[1] == f"{path} holds the 3 jobs of {copy}"
-    assert ".before-restore-" in told[2]
-    assert "may run again" in told[3]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"{copy} holds 3 jobs in ")
+    assert lines[1] == f"{path} holds the 3 jobs of {copy}"
+    assert ".before-restore-" in lines[2]
+    assert "may run again" in lines[3]
 
 
-async def test_copy_is_not_made_into_a_folder_that_is_not_there(
+async def test_backup_into_a_missing_folder_is_refused(
     path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await fill(path, 1)
@@ -278,30 +278,28 @@ async def test_copy_is_not_made_into_a_folder_that_is_not_there(
 
 
 @pytest.mark.parametrize(
-    ("command", "told"), [("backup", "there is no store at"), ("restore", "is not a file; name one")]
+    ("command", "error"), [("backup", "there is no store at"), ("restore", "is not a file; name one")]
 )
-def test_commands_say_what_is_missing(tmp_path: Path, capsys: Any, command: str, told: str) -> None:
+def test_commands_name_the_missing_file(tmp_path: Path, capsys: Any, command: str, error: str) -> None:
     assert run([command, str(tmp_path / "x"), "--data", str(tmp_path / "none")]) == 1
-    assert told in capsys.readouterr().err
+    assert error in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["backup", "restore"])
-def test_store_in_memory_has_no_copies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, command: str
-) -> None:
+def test_memory_store_has_no_backup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, command: str) -> None:
     monkeypatch.setenv("ERELONG_STORE__KIND", "memory")
 
     assert run([command, str(tmp_path / "x")]) == 78
     assert "nothing to copy" in capsys.readouterr().err
 
 
-def _raise_at(place: int) -> Callable[[Path], None]:
+def _raise_at(failing: int) -> Callable[[Path], None]:
     calls = 0
 
     def sync(_: Path) -> None:
         nonlocal calls
         calls += 1
-        if calls == place:
+        if calls == failing:
             raise OSError("cut off")
 
     return sync

@@ -1,4 +1,4 @@
-"""The embedded store on bad days: a disk that fails, that is full, or that does not give back what was written."""
+"""The embedded store on bad days: a failing disk, a full disk, and damaged pages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PAGE = 4_096
 
 @pytest.fixture
 def disk() -> Iterator[FaultyDisk]:
-    """A disk that fails when it is told to."""
+    """Return a disk that fails on demand."""
     with faulty_disk() as disk:
         yield disk
 
@@ -47,11 +47,11 @@ async def opened(folder: Path, reserve: int = 0) -> AsyncIterator[SqliteStore]:
         await store.close()
 
 
-# a disk that fails
+# disk failures
 
 
 @pytest.mark.parametrize("kind", ["write", "written", "sync", "synced"])
-async def test_group_that_meets_an_io_error_is_refused_and_the_next_is_stored(
+async def test_group_with_an_io_error_is_refused_and_the_next_one_stored(
     disk: FaultyDisk, tmp_path: Path, kind: str
 ) -> None:
     async with opened(tmp_path) as store:
@@ -68,8 +68,8 @@ async def test_group_that_meets_an_io_error_is_refused_and_the_next_is_stored(
         assert counted == stored
 
 
-async def test_answer_is_what_is_on_the_disk_wherever_it_failed(disk: FaultyDisk, tmp_path: Path) -> None:
-    """The sweep: the n-th operation fails, for each n until none is left."""
+async def test_answer_matches_the_disk_wherever_it_failed(disk: FaultyDisk, tmp_path: Path) -> None:
+    """Sweep: fail the n-th operation, for each n until a run passes."""
     nth, operations = 0, 1
     while nth < operations:
         nth += 1
@@ -96,7 +96,7 @@ async def test_answer_is_what_is_on_the_disk_wherever_it_failed(disk: FaultyDisk
     assert nth > 10
 
 
-async def test_commit_that_took_effect_though_the_disk_failed_is_answered_as_done(
+async def test_commit_that_took_effect_despite_a_disk_failure_is_answered_as_done(
     disk: FaultyDisk, tmp_path: Path
 ) -> None:
     async with opened(tmp_path) as store:
@@ -132,11 +132,11 @@ async def test_second_io_error_within_a_minute_ends_the_store(
         for call in (put_one(store), store.get([1]), store.list(ALL)):
             with pytest.raises(StoreUnavailable):
                 await call
-    told = [record.msg for record in caplog.records if record.name == "erelong.stores.sqlite.executor"]
-    assert told == ["store_io_error", "store_reopened", "store_io_error", "store_ended"]
+    events = [record.msg for record in caplog.records if record.name == "erelong.stores.sqlite.executor"]
+    assert events == ["store_io_error", "store_reopened", "store_io_error", "store_ended"]
 
 
-async def test_io_errors_more_than_a_minute_apart_are_each_dealt_with(disk: FaultyDisk, tmp_path: Path) -> None:
+async def test_store_recovers_from_io_errors_more_than_a_minute_apart(disk: FaultyDisk, tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         for _ in range(3):
             fail_once(disk, "sync")
@@ -147,7 +147,7 @@ async def test_io_errors_more_than_a_minute_apart_are_each_dealt_with(disk: Faul
         assert (await put_one(store)).seq > 0
 
 
-async def test_disk_that_fails_for_good_ends_the_store_at_its_first_error(disk: FaultyDisk, tmp_path: Path) -> None:
+async def test_persistent_disk_failure_ends_the_store_at_the_first_error(disk: FaultyDisk, tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         disk.fault = lambda *_: io_error()
 
@@ -158,7 +158,7 @@ async def test_disk_that_fails_for_good_ends_the_store_at_its_first_error(disk: 
         disk.fault = lambda *_: None
 
 
-async def test_read_that_meets_an_io_error_lets_the_store_be_reopened(disk: FaultyDisk, tmp_path: Path) -> None:
+async def test_read_with_an_io_error_reopens_the_store(disk: FaultyDisk, tmp_path: Path) -> None:
     async with opened(tmp_path):
         pass
     async with opened(tmp_path) as store:
@@ -174,7 +174,7 @@ async def test_read_that_meets_an_io_error_lets_the_store_be_reopened(disk: Faul
         assert await store.get([job.seq]) == {job.seq: job}
 
 
-async def test_reads_that_were_asked_for_before_the_store_was_reopened_are_answered_after_it(tmp_path: Path) -> None:
+async def test_reads_pending_before_a_reopen_are_answered_after_it(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         job = await put_one(store)
         with store._threads._quick_lock:
@@ -183,14 +183,14 @@ async def test_reads_that_were_asked_for_before_the_store_was_reopened_are_answe
                 store.get([job.seq]),
                 store.overrides(),
             ]
-            asked = [asyncio.create_task(read) for read in reads]
+            tasks = [asyncio.create_task(read) for read in reads]
             await asyncio.sleep(0.01)
             store._file.reopen()
 
-        assert await asyncio.gather(*asked) == [None, {job.seq: job}, {}]
+        assert await asyncio.gather(*tasks) == [None, {job.seq: job}, {}]
 
 
-async def test_read_that_nobody_waits_for_any_more_is_not_made(tmp_path: Path) -> None:
+async def test_abandoned_read_is_skipped(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         made: list[int] = []
         get = store._get
@@ -204,10 +204,10 @@ async def test_read_that_nobody_waits_for_any_more_is_not_made(tmp_path: Path) -
         assert made == [99]
 
 
-async def test_store_that_turns_out_to_be_gone_ends_with_the_way_back(disk: FaultyDisk, tmp_path: Path) -> None:
+async def test_missing_store_ends_with_a_remedy(disk: FaultyDisk, tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await put_one(store)
-        (tmp_path / "erelong.db").rename(tmp_path / "elsewhere")
+        (tmp_path / "erelong.db").rename(tmp_path / "moved")
         fail_once(disk, "sync")
 
         with pytest.raises(StoreUnavailable):
@@ -218,7 +218,7 @@ async def test_store_that_turns_out_to_be_gone_ends_with_the_way_back(disk: Faul
         assert "restore" in str(reason)
 
 
-async def test_slow_sync_stalls_no_read(disk: FaultyDisk, tmp_path: Path) -> None:
+async def test_slow_sync_does_not_stall_reads(disk: FaultyDisk, tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         job = await put_one(store)
         with disk.held("sync") as is_held:
@@ -232,11 +232,11 @@ async def test_slow_sync_stalls_no_read(disk: FaultyDisk, tmp_path: Path) -> Non
         assert (await adding).seq == 2
 
 
-# a disk that is full
+# a full disk
 
 
 def full_from_now(disk: FaultyDisk, folder: Path) -> Callable[[], bool]:
-    """Writes fail while the reserve is whole and the disk is not cleared; what comes back clears it."""
+    """Fail writes until the reserve is spent or the disk is cleared; return the function that clears it."""
     cleared = False
     reserve = folder / "erelong.db.reserve"
 
@@ -253,7 +253,7 @@ def full_from_now(disk: FaultyDisk, folder: Path) -> Callable[[], bool]:
     return clear
 
 
-async def test_full_disk_refuses_submits_and_lets_all_else_go_on(
+async def test_full_disk_refuses_only_submits(
     disk: FaultyDisk, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with opened(tmp_path, reserve=64 * KIB) as store:
@@ -276,7 +276,7 @@ async def test_full_disk_refuses_submits_and_lets_all_else_go_on(
     assert [record.msg for record in caplog.records] == ["storage_full"]
 
 
-async def test_outcome_that_finds_the_disk_full_is_stored_out_of_the_reserve(disk: FaultyDisk, tmp_path: Path) -> None:
+async def test_outcome_on_a_full_disk_is_stored_from_the_reserve(disk: FaultyDisk, tmp_path: Path) -> None:
     async with opened(tmp_path, reserve=64 * KIB) as store:
         job = await put_one(store)
         (running,) = (await store.claim([job.seq], now=NOW)).jobs
@@ -287,7 +287,7 @@ async def test_outcome_that_finds_the_disk_full_is_stored_out_of_the_reserve(dis
             await put_one(store)
 
 
-async def test_store_takes_submits_again_when_there_is_room(disk: FaultyDisk, tmp_path: Path) -> None:
+async def test_store_accepts_submits_again_when_there_is_room(disk: FaultyDisk, tmp_path: Path) -> None:
     async with opened(tmp_path, reserve=64 * KIB) as store:
         clear = full_from_now(disk, tmp_path)
         with pytest.raises(StorageFull):
@@ -305,7 +305,7 @@ async def test_store_takes_submits_again_when_there_is_room(disk: FaultyDisk, tm
         assert (tmp_path / "erelong.db.reserve").stat().st_size == 64 * KIB
 
 
-async def test_store_that_opened_on_a_full_disk_takes_its_reserve_when_there_is_room_though_nobody_asks(
+async def test_store_opened_on_a_full_disk_restores_its_reserve_without_a_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite_upkeep, "CHECK_ROOM_EVERY", 0.0)
@@ -323,7 +323,7 @@ async def test_store_that_opened_on_a_full_disk_takes_its_reserve_when_there_is_
         assert store.status() is None
 
 
-async def test_full_disk_without_a_reserve_refuses_what_does_not_fit(disk: FaultyDisk, tmp_path: Path) -> None:
+async def test_full_disk_without_a_reserve_refuses_writes_that_do_not_fit(disk: FaultyDisk, tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await put_one(store)
         disk.fault = lambda kind, *_: apsw.FullError("full") if kind == "write" else None
@@ -336,7 +336,7 @@ async def test_full_disk_without_a_reserve_refuses_what_does_not_fit(disk: Fault
         await put_one(store)
 
 
-async def test_store_opens_on_a_full_disk_out_of_its_reserve(disk: FaultyDisk, tmp_path: Path) -> None:
+async def test_store_opens_on_a_full_disk_from_its_reserve(disk: FaultyDisk, tmp_path: Path) -> None:
     async with opened(tmp_path, reserve=64 * KIB) as store:
         job = await put_one(store)
     full_from_now(disk, tmp_path)
@@ -347,10 +347,10 @@ async def test_store_opens_on_a_full_disk_out_of_its_reserve(disk: FaultyDisk, t
             await put_one(store)
 
 
-async def test_group_is_refused_at_once_while_another_program_keeps_the_store_locked(
+async def test_group_is_refused_at_once_while_another_program_locks_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not call by call, each of which would wait as long."""
+    """The calls are not tried one by one, since each would wait for the lock."""
     async with opened(tmp_path) as store:
         await put_one(store)
         store._file.write.set_busy_timeout(10)
@@ -375,7 +375,7 @@ async def test_group_is_refused_at_once_while_another_program_keeps_the_store_lo
         await put_one(store)
 
 
-def test_reserve_is_of_real_blocks(tmp_path: Path) -> None:
+def test_reserve_has_real_blocks(tmp_path: Path) -> None:
     reserve = DiskReserve(path=tmp_path / "reserve", size=1 << 20)
 
     assert reserve.hold()
@@ -388,7 +388,7 @@ def test_reserve_is_of_real_blocks(tmp_path: Path) -> None:
     assert not reserve.is_spent
 
 
-def test_sparse_reserve_is_made_real(tmp_path: Path) -> None:
+def test_sparse_reserve_is_allocated(tmp_path: Path) -> None:
     with (tmp_path / "reserve").open("wb") as file:
         file.truncate(1 << 20)
 
@@ -396,7 +396,7 @@ def test_sparse_reserve_is_made_real(tmp_path: Path) -> None:
     assert (tmp_path / "reserve").stat().st_blocks * 512 >= 1 << 20
 
 
-def test_reserve_that_finds_no_room_takes_none(tmp_path: Path) -> None:
+def test_reserve_without_room_allocates_nothing(tmp_path: Path) -> None:
     reserve = DiskReserve(path=tmp_path / "reserve", size=1 << 60)
 
     assert not reserve.hold()
@@ -404,7 +404,7 @@ def test_reserve_that_finds_no_room_takes_none(tmp_path: Path) -> None:
     assert (tmp_path / "reserve").stat().st_blocks == 0
 
 
-def test_no_reserve_is_never_spent(tmp_path: Path) -> None:
+def test_empty_reserve_is_never_spent(tmp_path: Path) -> None:
     reserve = DiskReserve(path=tmp_path / "reserve", size=0)
 
     assert reserve.hold()
@@ -413,16 +413,16 @@ def test_no_reserve_is_never_spent(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-# pages that are not what was written
+# damaged pages
 
 
 async def damaged(folder: Path, jobs: list[Job], victim: Job) -> SqliteStore:
-    """A store of which one page, that of a job's row, has changed on the disk."""
+    """Return a store in which the page of a job's row has changed on the disk."""
     path = folder / "erelong.db"
     with path.open("r+b") as file:
         content = file.read()
-        place = content.index(b"victim" * 20)
-        file.seek(place)
+        offset = content.index(b"victim" * 20)
+        file.seek(offset)
         file.write(b"V")
     store = SqliteStore(path=path)
     await store.open()
@@ -431,13 +431,13 @@ async def damaged(folder: Path, jobs: list[Job], victim: Job) -> SqliteStore:
 
 @pytest.fixture
 async def jobs(tmp_path: Path) -> list[Job]:
-    """Jobs of some pages each, stored; the third has a word in it by which its page is found."""
+    """Store jobs of several pages each; the third contains a word that locates its page."""
     async with opened(tmp_path) as store:
         texts = ["victim" * 1_950 if number == 2 else "x" * 11_700 for number in range(5)]
         return [await put_one(store, params={"a": text}) for text in texts]
 
 
-async def test_damaged_page_is_refused_to_whoever_asks_for_it_and_told_of(
+async def test_read_of_a_damaged_page_is_refused_and_logged(
     tmp_path: Path, jobs: list[Job], caplog: pytest.LogCaptureFixture
 ) -> None:
     store = await damaged(tmp_path, jobs, jobs[2])
@@ -450,17 +450,17 @@ async def test_damaged_page_is_refused_to_whoever_asks_for_it_and_told_of(
     assert "erelong restore FILE" in (store.status() or "")
     assert await store.get([jobs[1].seq]) == {jobs[1].seq: jobs[1]}
     await put_one(store)
-    (told,) = [record.__dict__["fields"] for record in caplog.records if record.msg == "store_corrupt"]
-    assert told["jobs"] == [jobs[2].seq]
+    (fields,) = [record.__dict__["fields"] for record in caplog.records if record.msg == "store_corrupt"]
+    assert fields["jobs"] == [jobs[2].seq]
     await store.close()
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 100])
 @pytest.mark.parametrize("order", Order)
-async def test_damaged_page_keeps_no_other_job_from_being_listed(
+async def test_damaged_page_does_not_hide_other_jobs_from_listings(
     tmp_path: Path, jobs: list[Job], order: Order, limit: int
 ) -> None:
-    """A page of the listing is as long as was asked for, or nobody would ask for the next."""
+    """A page of the listing has its full length; a shorter one would look like the last."""
     store = await damaged(tmp_path, jobs, jobs[2])
     sound = [job for job in jobs if job is not jobs[2]]
 
@@ -471,7 +471,7 @@ async def test_damaged_page_keeps_no_other_job_from_being_listed(
     await store.close()
 
 
-async def test_damaged_page_keeps_no_other_job_from_running(tmp_path: Path, jobs: list[Job]) -> None:
+async def test_damaged_page_does_not_stop_other_jobs(tmp_path: Path, jobs: list[Job]) -> None:
     store = await damaged(tmp_path, jobs, jobs[2])
     seqs, sound = [job.seq for job in jobs], [job.seq for job in jobs if job is not jobs[2]]
 
@@ -497,7 +497,7 @@ async def test_outcome_on_a_damaged_page_is_dropped_and_the_others_are_stored(tm
     await store.close()
 
 
-async def test_ending_on_a_damaged_page_is_dropped_and_told_of_by_its_number_alone(
+async def test_ending_on_a_damaged_page_is_dropped_and_logged_with_its_number(
     tmp_path: Path, jobs: list[Job], caplog: pytest.LogCaptureFixture
 ) -> None:
     store = await damaged(tmp_path, jobs, jobs[2])
@@ -507,12 +507,12 @@ async def test_ending_on_a_damaged_page_is_dropped_and_told_of_by_its_number_alo
     verdicts = await store.finish([Ending(job, Outcome(End.SUCCEEDED), NOW) for job in (jobs[2].start(NOW), *claimed)])
 
     assert [verdict.is_saved for verdict in verdicts] == [False, True, True, True, True]
-    (told,) = [record.__dict__["fields"] for record in caplog.records if record.msg == "store_corrupt"]
-    assert told["jobs"] == [jobs[2].seq]
+    (fields,) = [record.__dict__["fields"] for record in caplog.records if record.msg == "store_corrupt"]
+    assert fields["jobs"] == [jobs[2].seq]
     await store.close()
 
 
-async def test_damaged_page_keeps_no_other_call_of_its_group_from_being_done(tmp_path: Path, jobs: list[Job]) -> None:
+async def test_damaged_page_does_not_fail_other_calls_of_its_group(tmp_path: Path, jobs: list[Job]) -> None:
     store = await damaged(tmp_path, jobs, jobs[2])
 
     answers = await asyncio.gather(store.delete(jobs[2]), store.delete(jobs[1]), put_one(store), return_exceptions=True)
@@ -542,7 +542,7 @@ async def count_both_brief(store: SqliteStore) -> tuple[int, int]:
 # size
 
 
-async def test_file_stays_as_large_as_it_was_however_many_jobs_come_and_go(tmp_path: Path) -> None:
+async def test_file_does_not_grow_as_jobs_come_and_go(tmp_path: Path) -> None:
     sizes = []
     async with opened(tmp_path) as store:
         for _ in range(12):
@@ -557,7 +557,7 @@ async def test_file_stays_as_large_as_it_was_however_many_jobs_come_and_go(tmp_p
     assert sizes[-1] == sizes[2]
 
 
-async def test_log_does_not_grow_with_what_goes_through_it(tmp_path: Path) -> None:
+async def test_log_does_not_grow_with_the_number_of_writes(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         for _ in range(40):
             await store.add([make_new_job(params={"a": "x" * 2_000})] * 500, now=NOW)
@@ -566,7 +566,7 @@ async def test_log_does_not_grow_with_what_goes_through_it(tmp_path: Path) -> No
     assert not (tmp_path / "erelong.db-wal").exists()
 
 
-async def test_log_that_a_reader_made_grow_gives_back_what_it_does_not_need(tmp_path: Path) -> None:
+async def test_log_shrinks_after_a_reader_made_it_grow(tmp_path: Path) -> None:
     log, large = tmp_path / "erelong.db-wal", [make_new_job(params={"a": "x" * 4_000})] * 500
     async with opened(tmp_path) as store:
         reader = apsw.Connection(str(tmp_path / "erelong.db"))
@@ -580,4 +580,4 @@ async def test_log_that_a_reader_made_grow_gives_back_what_it_does_not_need(tmp_
             await store.add(large, now=NOW)
 
         assert grown > 14 * 2**20
-        assert log.stat().st_size < 12 * 2**20  # the 8 that are kept, and the group that came on top
+        assert log.stat().st_size < 12 * 2**20  # the 8 MiB that are kept, and the last group

@@ -1,4 +1,4 @@
-"""What the embedded store remembers of the jobs written last is what is on disk, and never much."""
+"""The cache of the embedded store: it is bounded, and its jobs are those on disk."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from erelong.stores.sqlite.store import SqliteStore
 from tests.support.builders import NOW, make_ended, make_job, make_new_job, purge, put, put_one
 
 
-def test_job_that_was_kept_is_found_as_it_was_kept_last() -> None:
+def test_cached_job_is_found_in_its_last_version() -> None:
     recent, job = Recent(), make_job()._replace(seq=7)
 
     recent.keep([job, job.start(NOW)], epoch=0)
@@ -24,14 +24,14 @@ def test_job_that_was_kept_is_found_as_it_was_kept_last() -> None:
     assert recent.find([7]) == {7: job.start(NOW)}
 
 
-def test_nothing_is_found_of_several_jobs_of_which_one_is_not_there() -> None:
+def test_jobs_are_found_only_if_all_are_cached() -> None:
     recent = Recent()
     recent.keep([make_job()._replace(seq=7)], epoch=0)
 
     assert recent.find([7, 8]) is None
 
 
-def test_job_that_has_grown_large_is_not_found_as_it_was_before() -> None:
+def test_job_that_grew_too_large_is_not_found_in_its_old_version() -> None:
     recent, job = Recent(), make_job()._replace(seq=7)
     recent.keep([job], epoch=0)
 
@@ -40,7 +40,7 @@ def test_job_that_has_grown_large_is_not_found_as_it_was_before() -> None:
     assert recent.find([7]) is None
 
 
-def test_jobs_written_many_at_once_are_not_found_nor_as_they_were_before() -> None:
+def test_jobs_of_a_large_write_are_not_found_in_any_version() -> None:
     recent, jobs = Recent(), [make_job()._replace(seq=seq) for seq in range(MAX_AT_ONCE + 1)]
     recent.keep(jobs[:1], epoch=0)
 
@@ -49,7 +49,7 @@ def test_jobs_written_many_at_once_are_not_found_nor_as_they_were_before() -> No
     assert [recent.find([job.seq]) for job in jobs] == [None] * len(jobs)
 
 
-def test_job_that_was_dropped_is_not_found_however_long_ago_it_was_kept() -> None:
+def test_dropped_job_is_not_found_in_either_half() -> None:
     recent, job = Recent(), make_job()
     for seq in range(MAX_JOBS + 1):
         recent.keep([job._replace(seq=seq)], epoch=0)
@@ -59,7 +59,7 @@ def test_job_that_was_dropped_is_not_found_however_long_ago_it_was_kept() -> Non
     assert [recent.find([seq]) is None for seq in (0, 1, MAX_JOBS)] == [True, False, True]
 
 
-def test_a_bounded_number_is_kept_and_those_written_last_are_among_them() -> None:
+def test_cache_is_bounded_and_has_the_latest_writes() -> None:
     recent, job = Recent(), make_job()
 
     for seq in range(5 * MAX_JOBS):
@@ -71,7 +71,7 @@ def test_a_bounded_number_is_kept_and_those_written_last_are_among_them() -> Non
 
 
 @pytest.mark.real_loop
-async def test_job_is_never_older_than_a_write_that_nobody_waited_for(sqlite: SqliteStore) -> None:
+async def test_cached_job_is_never_older_than_an_abandoned_write(sqlite: SqliteStore) -> None:
     job = await put_one(sqlite)
 
     saving = asyncio.ensure_future(sqlite.save([job.start(NOW)]))
@@ -84,7 +84,7 @@ async def test_job_is_never_older_than_a_write_that_nobody_waited_for(sqlite: Sq
 
 
 @pytest.mark.real_loop
-async def test_job_is_never_older_than_a_write_that_overtook_its_own_and_was_given_up(sqlite: SqliteStore) -> None:
+async def test_cached_job_is_never_older_than_an_abandoned_write_that_overtook_its_own(sqlite: SqliteStore) -> None:
     first = make_new_job(key="k")
     second = make_new_job(key="k", priority=9, on_conflict=OnConflict.REPLACE)
 
@@ -100,7 +100,7 @@ async def test_job_is_never_older_than_a_write_that_overtook_its_own_and_was_giv
 
 
 @pytest.mark.real_loop
-async def test_job_is_never_older_than_a_write_that_overtook_its_end_and_was_given_up(sqlite: SqliteStore) -> None:
+async def test_cached_job_is_never_older_than_an_abandoned_write_that_overtook_its_end(sqlite: SqliteStore) -> None:
     job = await put_one(sqlite)
     ((running,), _, _) = await sqlite.claim([job.seq], now=NOW)
     ending = Ending(running, Outcome(End.CANCELLED), NOW)
@@ -118,7 +118,7 @@ async def test_job_is_never_older_than_a_write_that_overtook_its_end_and_was_giv
 
 
 @pytest.mark.real_loop
-async def test_job_that_was_changed_while_it_ran_is_found_as_it_ended_with_many_others(sqlite: SqliteStore) -> None:
+async def test_job_changed_while_running_is_read_as_it_ended_among_many(sqlite: SqliteStore) -> None:
     jobs = [await put_one(sqlite), *await put(sqlite, *(make_job() for _ in range(MAX_AT_ONCE)))]
     claim = await sqlite.claim([job.seq for job in jobs], now=NOW)
     changed = claim.jobs[0].cancel(NOW)
@@ -130,7 +130,7 @@ async def test_job_that_was_changed_while_it_ran_is_found_as_it_ended_with_many_
 
 
 @pytest.mark.real_loop
-async def test_job_that_was_purged_is_gone_at_once(sqlite: SqliteStore) -> None:
+async def test_purged_job_is_gone_at_once(sqlite: SqliteStore) -> None:
     (job,) = await put(sqlite, make_ended(State.SUCCEEDED))
 
     await purge(sqlite, job.queue, job.state, before=NOW + 10 * SECOND, limit=10)

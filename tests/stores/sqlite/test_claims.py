@@ -1,4 +1,4 @@
-"""Jobs that were claimed from the embedded store: how they are seen while they run, and what their claims leave."""
+"""Claimed jobs of the embedded store: reads while they run, and the claim log after a crash."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def opened(folder: Path) -> AsyncIterator[SqliteStore]:
 
 
 def crash(folder: Path) -> Path:
-    """The files as a process leaves them that is killed now."""
+    """Copy the files as a process killed at this moment leaves them."""
     crashed = folder.with_name(folder.name + "-crashed")
     shutil.rmtree(crashed, ignore_errors=True)
     shutil.copytree(folder, crashed, ignore=shutil.ignore_patterns("*-shm", "*.lock"))
@@ -56,7 +56,7 @@ def crash(folder: Path) -> Path:
 
 
 async def ran_in(folder: Path) -> list[Job]:
-    """What a start finds to have been running."""
+    """Return the jobs that a start loads as running."""
     async with opened(folder) as store:
         counted, stored = await count_both(store)
         assert counted == stored
@@ -79,7 +79,7 @@ async def test_claims_outlive_the_process(tmp_path: Path) -> None:
         assert await ran_in(crash(tmp_path)) == [other, one]
 
 
-async def test_job_whose_attempt_is_over_is_not_found_running(tmp_path: Path) -> None:
+async def test_job_with_an_ended_attempt_is_not_loaded_as_running(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         jobs = await start(store, *await put(store, *[make_job() for _ in range(4)]))
         await store.finish([Ending(jobs[0], WELL, NOW), Ending(jobs[1], make_failure(), NOW)])
@@ -88,7 +88,7 @@ async def test_job_whose_attempt_is_over_is_not_found_running(tmp_path: Path) ->
         assert await ran_in(crash(tmp_path)) == [jobs[3], jobs[2].cancel(NOW)]
 
 
-async def test_job_that_was_claimed_again_is_found_in_its_last_attempt(tmp_path: Path) -> None:
+async def test_job_claimed_again_is_loaded_in_its_last_attempt(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         (job,) = await start(store, await put_one(store))
         await store.finish([Ending(job, make_failure(), NOW)])
@@ -106,7 +106,7 @@ async def test_start_after_a_start_finds_the_same(tmp_path: Path) -> None:
     assert [await ran_in(crashed) for _ in range(3)] == [jobs] * 3
 
 
-async def test_claims_are_found_however_many_there_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_claims_are_loaded_from_a_long_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claim_file, "_LONG", 64)
     async with opened(tmp_path) as store:
         (lasting,) = await start(store, await put_one(store))
@@ -121,7 +121,7 @@ async def test_claims_are_found_however_many_there_were(tmp_path: Path, monkeypa
         assert (tmp_path / CLAIMS).stat().st_size == size
 
 
-async def test_store_that_ends_well_leaves_no_claims(tmp_path: Path) -> None:
+async def test_store_closed_without_running_jobs_leaves_no_claims(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         (job,) = await start(store, await put_one(store))
         await store.finish([Ending(job, WELL, NOW)])
@@ -130,7 +130,7 @@ async def test_store_that_ends_well_leaves_no_claims(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "mark_unreadable",
+    "break_file",
     [
         lambda file: file.unlink(),
         lambda file: file.write_bytes(b""),
@@ -140,15 +140,13 @@ async def test_store_that_ends_well_leaves_no_claims(tmp_path: Path) -> None:
     ],
     ids=["deleted", "empty", "random", "ones", "torn"],
 )
-async def test_claims_that_are_gone_leave_the_job_waiting(
-    tmp_path: Path, mark_unreadable: Callable[[Path], object]
-) -> None:
+async def test_job_without_its_claims_file_is_waiting(tmp_path: Path, break_file: Callable[[Path], object]) -> None:
     async with opened(tmp_path) as store:
         job = await put_one(store)
         await start(store, job)
         crashed = crash(tmp_path)
 
-    mark_unreadable(crashed / CLAIMS)
+    break_file(crashed / CLAIMS)
 
     assert await ran_in(crashed) == []
     async with opened(crashed) as store:
@@ -156,7 +154,7 @@ async def test_claims_that_are_gone_leave_the_job_waiting(
         assert len(await start(store, job)) == 1
 
 
-async def test_claims_of_another_store_count_for_nothing(tmp_path: Path) -> None:
+async def test_claims_of_another_store_are_ignored(tmp_path: Path) -> None:
     for name in ("one", "other"):
         async with opened(tmp_path / name) as store:
             job = await put_one(store)
@@ -170,7 +168,7 @@ async def test_claims_of_another_store_count_for_nothing(tmp_path: Path) -> None
     assert await ran_in(tmp_path / "other") == []
 
 
-async def test_restore_puts_the_claims_aside_with_their_store(tmp_path: Path) -> None:
+async def test_restore_moves_the_claims_aside_with_their_store(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await start(store, await put_one(store))
         crashed = crash(tmp_path)
@@ -187,7 +185,7 @@ async def test_restore_puts_the_claims_aside_with_their_store(tmp_path: Path) ->
     assert len(await ran_in(tmp_path / "old")) == 1
 
 
-# while it ends
+# while an attempt ends
 
 
 async def test_job_runs_until_its_end_is_committed(disk: FaultyDisk, tmp_path: Path) -> None:
@@ -206,19 +204,19 @@ async def test_job_runs_until_its_end_is_committed(disk: FaultyDisk, tmp_path: P
         assert await store.list(RUNNING) == []
 
 
-async def test_job_that_waits_anew_is_not_taken_for_running(tmp_path: Path) -> None:
+async def test_rescheduled_job_is_not_read_as_running(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         (job,) = await start(store, await put_one(store))
         before = store._running.all()
         await store.finish([Ending(job, make_failure(), NOW)])
-        store._running._jobs = before  # as of a reader that looked just before
+        store._running._jobs = before  # as for a reader that read it just before
 
         assert (await store.get([job.seq]))[job.seq].state is State.SCHEDULED
         assert await store.list(RUNNING) == []
         assert [peek.seq for peek in await store.peek([job.seq])] == [job.seq]
 
 
-async def test_job_that_is_claimed_in_the_commit_of_its_end_is_to_be_looked_at_again(tmp_path: Path) -> None:
+async def test_job_claimed_in_the_transaction_of_its_end_is_early(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         (job,) = await start(store, await put_one(store))
         ending, claiming = store.finish([Ending(job, make_failure(), NOW)]), store.claim([job.seq], now=NOW + 5)
@@ -232,7 +230,7 @@ async def test_job_that_is_claimed_in_the_commit_of_its_end_is_to_be_looked_at_a
 # on bad days
 
 
-async def test_claim_that_was_undone_is_not_found_at_a_start(tmp_path: Path) -> None:
+async def test_undone_claim_is_not_loaded_at_a_start(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         job = await put_one(store)
         store._file.write.exec_trace = lambda _, statement, __: statement != "COMMIT"
@@ -245,7 +243,7 @@ async def test_claim_that_was_undone_is_not_found_at_a_start(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("error", [OSError(5, "I/O error"), OSError(28, "no space left")], ids=["EIO", "ENOSPC"])
-async def test_claim_that_cannot_be_written_down_is_refused(
+async def test_claim_that_cannot_be_logged_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
 ) -> None:
     async with opened(tmp_path) as store:
@@ -266,7 +264,7 @@ async def test_claim_that_cannot_be_written_down_is_refused(
 
 
 def let_log_keep_commits(store: SqliteStore, log: Path) -> None:
-    """A commit that failed takes effect all the same, when everything is opened anew."""
+    """Make a failed commit take effect when the store is reopened."""
 
     def reopen() -> None:
         content = log.read_bytes()
@@ -278,7 +276,7 @@ def let_log_keep_commits(store: SqliteStore, log: Path) -> None:
 
 
 @pytest.mark.parametrize("has_taken_effect", [False, True])
-async def test_disk_that_fails_leaves_what_runs_running(
+async def test_disk_failure_leaves_running_jobs_running(
     disk: FaultyDisk, tmp_path: Path, has_taken_effect: bool
 ) -> None:
     async with opened(tmp_path) as store:
@@ -313,7 +311,7 @@ async def test_claim_in_a_commit_that_only_seemed_to_fail_holds(disk: FaultyDisk
         assert await ran_in(crash(tmp_path)) == [started]
 
 
-async def test_damaged_page_of_a_job_that_runs_keeps_no_other_from_being_listed(tmp_path: Path) -> None:
+async def test_damaged_page_of_a_running_job_does_not_hide_others_from_listings(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         jobs = await put(store, *[make_job(params={"a": f"job{number:03}" * 40}) for number in range(100)])
     async with opened(tmp_path) as store:
@@ -327,7 +325,7 @@ async def test_damaged_page_of_a_job_that_runs_keeps_no_other_from_being_listed(
             await store.list(RUNNING)
 
 
-async def test_damaged_page_keeps_nobody_from_a_start(tmp_path: Path) -> None:
+async def test_damaged_page_does_not_prevent_a_start(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         long = [make_job(params={"a": f"job{number:03}" * 2_000}) for number in range(3)]
         jobs = await put(store, *long, *[make_job(params={"a": f"job{number:03}" * 40}) for number in range(3, 99)])
@@ -336,20 +334,20 @@ async def test_damaged_page_keeps_nobody_from_a_start(tmp_path: Path) -> None:
     crashed = crash(tmp_path)
     with (crashed / "erelong.db").open("r+b") as file:
         content = file.read()
-        for place in (content.index(b"job001" * 100), content.index(b"job050" * 40)):
-            file.seek(place)
+        for offset in (content.index(b"job001" * 100), content.index(b"job050" * 40)):
+            file.seek(offset)
             file.write(b"J")
 
     async with opened(crashed) as store:
         assert await store.list(RUNNING) == [*reversed([started[0], *started[2:20]])]
 
 
-async def test_claim_of_a_job_that_was_lost_does_not_hold_for_another_of_its_number(tmp_path: Path) -> None:
+async def test_claim_of_a_lost_job_does_not_apply_to_a_new_job_of_its_number(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         (running,) = await start(store, await put_one(store))
         await store.finish([Ending(running, WELL, NOW)])
         await store.delete((await store.get([running.seq]))[running.seq])
-        store._counters.last_seq = 0  # as after a loss of the commits that knew of it
+        store._counters.last_seq = 0  # as if the commits that assigned it were lost
         other = await put_one(store, delay=60)
         crashed = crash(tmp_path)
 
@@ -370,7 +368,7 @@ async def test_start_on_a_full_disk_writes_no_claims(tmp_path: Path, monkeypatch
     assert await ran_in(crashed) == jobs
 
 
-def test_claims_that_are_torn_anywhere_are_read_as_far_as_they_go(tmp_path: Path) -> None:
+def test_torn_claims_are_read_up_to_the_tear(tmp_path: Path) -> None:
     claims = ClaimFile(path=tmp_path / CLAIMS)
     claims.open("ab" * 16)
     claims.read()
@@ -378,7 +376,7 @@ def test_claims_that_are_torn_anywhere_are_read_as_far_as_they_go(tmp_path: Path
     claims.add([7, 8, 9], [2, 2, 4], NOW + 1)
     written = claims.read()
     content = claims.path.read_bytes()
-    first = content.index(NOW.to_bytes(8, "little")) - 32  # of the half that is in use
+    first = content.index(NOW.to_bytes(8, "little")) - 32  # in the current half
 
     for end in reversed(range(200)):
         os.truncate(claims.path, first + end)
@@ -388,7 +386,7 @@ def test_claims_that_are_torn_anywhere_are_read_as_far_as_they_go(tmp_path: Path
     claims.close()
 
 
-def test_claims_that_are_torn_over_older_ones_are_not_mixed_with_them(tmp_path: Path) -> None:
+def test_torn_claims_are_not_mixed_with_older_ones(tmp_path: Path) -> None:
     claims = ClaimFile(path=tmp_path / CLAIMS)
     claims.open("ab" * 16)
     claims.read()

@@ -1,4 +1,4 @@
-"""Rows of the embedded store that have been damaged: they are put aside, told of, and keep nobody else from running."""
+"""Damaged rows of the embedded store: their jobs are failed and logged, and all other jobs run."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ DAMAGES: dict[str, Any] = {
 TEXTS = ["kind", "queue", "key", "token"]
 WHAT_RUNS = ["params", "labels", "extras", "spec"]
 FIELDS = {"spec": {"priority", "timeout", "retry", "expires_after"}, "progress": {"ended_leases"}}
-"""What is not known any more with a column, where that is not the field of its name."""
+"""The fields lost with a damaged column, where they do not have its name."""
 
 
 @pytest.fixture(params=[*DAMAGES, *TEXTS])
 def field(request: pytest.FixtureRequest) -> str:
-    """Each stored part that can be damaged."""
+    """Return each stored part that can be damaged."""
     return str(request.param)
 
 
@@ -72,7 +72,7 @@ def field(request: pytest.FixtureRequest) -> str:
         ("spec", b'{"kind":"echo","queue":"default","timeout":60.0}'),
     ],
 )
-async def test_job_with_json_of_another_shape_is_failed_when_its_time_comes(
+async def test_job_with_json_of_another_shape_is_failed_when_due(
     sqlite: SqliteStore, tmp_path: Path, field: str, text: bytes
 ) -> None:
     job = await put_one(sqlite)
@@ -84,7 +84,7 @@ async def test_job_with_json_of_another_shape_is_failed_when_its_time_comes(
 
 
 @pytest.mark.parametrize("field", sorted({*DAMAGES, *TEXTS} - {"result", "kind", "queue"}))
-async def test_damaged_job_is_failed_when_its_time_comes_and_the_others_run(
+async def test_damaged_job_is_failed_when_due_and_the_others_run(
     sqlite: SqliteStore, tmp_path: Path, field: str
 ) -> None:
     before, damaged, after = await put(sqlite, *(make_job(key=key, labels={"a": "b"}) for key in ("1", "2", "3")))
@@ -110,7 +110,7 @@ async def test_damaged_job_is_failed_when_its_time_comes_and_the_others_run(
 
 
 @pytest.mark.parametrize("end", [End.SUCCEEDED, End.ERROR])
-async def test_result_that_a_waiting_job_cannot_have_is_written_over_by_its_attempt(
+async def test_result_of_a_waiting_job_is_overwritten_by_its_attempt(
     sqlite: SqliteStore, tmp_path: Path, end: End
 ) -> None:
     job = await put_one(sqlite)
@@ -123,7 +123,7 @@ async def test_result_that_a_waiting_job_cannot_have_is_written_over_by_its_atte
     assert select(tmp_path, "SELECT result FROM jobs") == [(None,)]
 
 
-async def test_glance_at_labels_that_cannot_be_read_shows_none(sqlite: SqliteStore, tmp_path: Path) -> None:
+async def test_peek_at_unreadable_labels_returns_none(sqlite: SqliteStore, tmp_path: Path) -> None:
     job = await put_one(sqlite, labels={"a": "b"})
     damage(tmp_path, job, "labels")
 
@@ -133,9 +133,7 @@ async def test_glance_at_labels_that_cannot_be_read_shows_none(sqlite: SqliteSto
 
 
 @pytest.mark.parametrize("field", ["kind", "queue"])
-async def test_name_that_only_indexes_need_keeps_no_job_from_running(
-    sqlite: SqliteStore, tmp_path: Path, field: str
-) -> None:
+async def test_damaged_index_column_does_not_stop_a_job(sqlite: SqliteStore, tmp_path: Path, field: str) -> None:
     job = await put_one(sqlite)
     damage(tmp_path, job, field)
 
@@ -144,9 +142,7 @@ async def test_name_that_only_indexes_need_keeps_no_job_from_running(
     assert claim.jobs == [job.start(NOW)]
 
 
-async def test_glance_at_a_job_of_which_it_cannot_be_read_what_was_asked_shows_its_queue(
-    sqlite: SqliteStore, tmp_path: Path
-) -> None:
+async def test_peek_at_a_job_with_an_unreadable_spec_returns_its_queue(sqlite: SqliteStore, tmp_path: Path) -> None:
     job, other = await put(sqlite, make_job(queue="q"), make_job())
     damage(tmp_path, job, "spec")
 
@@ -155,9 +151,7 @@ async def test_glance_at_a_job_of_which_it_cannot_be_read_what_was_asked_shows_i
     assert (shown.spec.kind, shown.spec.queue, sound) == ("echo", "q", peek_at(other))
 
 
-async def test_damaged_job_is_told_of_in_the_log(
-    sqlite: SqliteStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_damaged_job_is_logged(sqlite: SqliteStore, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     job = await put_one(sqlite)
     damage(tmp_path, job, "params")
 
@@ -169,7 +163,7 @@ async def test_damaged_job_is_told_of_in_the_log(
     assert record.__dict__["fields"] == {"job": job.id, "field": "params"}
 
 
-async def test_damaged_job_that_waits_is_shown_with_what_can_be_read(
+async def test_damaged_waiting_job_is_read_with_its_readable_parts(
     sqlite: SqliteStore, tmp_path: Path, field: str
 ) -> None:
     job, other = await put(sqlite, make_job(key="k", labels={"a": "b"}), make_job())
@@ -186,7 +180,7 @@ async def test_damaged_job_that_waits_is_shown_with_what_can_be_read(
     assert all(orjson.loads(text) in ({}, []) for text in texts)
 
 
-async def test_counts_stay_right_when_a_damaged_job_is_put_aside(sqlite: SqliteStore, tmp_path: Path) -> None:
+async def test_counts_stay_right_when_a_damaged_job_is_failed(sqlite: SqliteStore, tmp_path: Path) -> None:
     job, _ = await put(sqlite, make_job(), make_job())
     damage(tmp_path, job, "params")
 
@@ -206,7 +200,7 @@ async def test_unknown_state_shows_as_failed(sqlite: SqliteStore, tmp_path: Path
     assert error_of(shown)["type"] == "unreadable"
 
 
-async def test_job_of_unknown_state_is_failed_when_its_time_comes(sqlite: SqliteStore, tmp_path: Path) -> None:
+async def test_job_of_unknown_state_is_failed_when_due(sqlite: SqliteStore, tmp_path: Path) -> None:
     job, other = await put(sqlite, make_job(), make_job())
     execute(tmp_path, f"UPDATE jobs SET state = 6 WHERE seq = {job.seq}")
 
@@ -221,9 +215,7 @@ async def test_job_of_unknown_state_is_failed_when_its_time_comes(sqlite: Sqlite
 
 
 @pytest.mark.parametrize("field", WHAT_RUNS)
-async def test_damage_to_what_is_run_is_not_healed_by_moving_the_job(
-    sqlite: SqliteStore, tmp_path: Path, field: str
-) -> None:
+async def test_damaged_content_is_not_healed_by_moving_the_job(sqlite: SqliteStore, tmp_path: Path, field: str) -> None:
     job = await put_one(sqlite, params={"a": 1}, labels={"a": "b"})
     await damage_unread(sqlite, tmp_path, job, field)
     shown = (await sqlite.get([job.seq]))[job.seq]
@@ -237,9 +229,7 @@ async def test_damage_to_what_is_run_is_not_healed_by_moving_the_job(
 
 
 @pytest.mark.parametrize("field", WHAT_RUNS)
-async def test_damage_to_what_is_run_is_not_healed_by_a_reschedule(
-    sqlite: SqliteStore, tmp_path: Path, field: str
-) -> None:
+async def test_damaged_content_is_not_healed_by_a_reschedule(sqlite: SqliteStore, tmp_path: Path, field: str) -> None:
     job = await put_one(sqlite, key="k", params={"a": 1}, labels={"a": "b"})
     damage(tmp_path, job, field)
 
@@ -249,7 +239,7 @@ async def test_damage_to_what_is_run_is_not_healed_by_a_reschedule(
 
 
 @pytest.mark.parametrize("field", WHAT_RUNS)
-async def test_damage_to_what_is_run_is_not_healed_by_a_restart_while_it_ran(
+async def test_damaged_content_is_not_healed_by_a_restart_while_running(
     sqlite: SqliteStore, tmp_path: Path, field: str
 ) -> None:
     (job,) = await put(sqlite, make_running(params={"a": 1}, labels={"a": "b"}))
@@ -270,7 +260,7 @@ async def test_damage_is_healed_by_new_content(sqlite: SqliteStore, tmp_path: Pa
     assert [claimed.params for claimed in (await sqlite.claim([job.seq], now=NOW)).jobs] == [b'{"b":2}']
 
 
-async def test_job_damaged_while_it_runs_keeps_no_other_outcome_from_being_stored(
+async def test_job_damaged_while_running_does_not_block_other_outcomes(
     sqlite: SqliteStore, tmp_path: Path, field: str
 ) -> None:
     jobs = await put(sqlite, *(make_job(key=key, labels={"a": "b"}) for key in ("1", "2", "3")))
@@ -300,7 +290,7 @@ async def test_damaged_job_is_purged(sqlite: SqliteStore, tmp_path: Path, field:
 
 
 async def damage_unread(store: SqliteStore, folder: Path, job: Job, field: str) -> None:
-    """Damage what is on disk while nobody remembers it."""
+    """Damage a row on disk and drop the cache."""
     await store.close()
     damage(folder, job, field)
     await store.open()

@@ -1,4 +1,4 @@
-"""Databases of earlier schema versions: what opens them, and what is left when that is killed."""
+"""Databases of earlier schema versions: their migration, and a migration that is killed."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ JOBS = sized(2_000, 1_000_000)
 CLAIMED = 300
 BATCH = 10_000
 WITHIN = (1, 7, sized(20, 20_000))
-"""Thousands of steps after which a migration is killed."""
+"""Kill a migration after this many thousand steps."""
 
 pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(sized(60, 3_000))]
 
 
 @pytest_asyncio.fixture
 async def left(tmp_path: Path) -> tuple[Path, list[Job]]:
-    """A database of this version with jobs, some of them running, and the jobs that run."""
+    """Return a database of this version with waiting and running jobs, and the running ones."""
     path = tmp_path / "before" / "erelong.db"
     store = SqliteStore(path=path)
     await store.open()
@@ -55,7 +55,7 @@ async def left(tmp_path: Path) -> tuple[Path, list[Job]]:
 
 @pytest.fixture
 def next_schema(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let this process have the schema of the next version."""
+    """Give this process the schema of the next version."""
     for name in ("SCHEMA_VERSION", "SCHEMA"):
         monkeypatch.setattr(sql, name, getattr(sql, name))
     monkeypatch.setattr(migrations, "MIGRATIONS", migrations.MIGRATIONS)
@@ -73,20 +73,20 @@ async def opened(path: Path) -> AsyncIterator[SqliteStore]:
 
 
 def copied(before: Path, folder: Path) -> Path:
-    """A copy of a database with all that lies beside it."""
+    """Copy a database with the files beside it."""
     shutil.copytree(before.parent, folder)
     return folder / before.name
 
 
 def migrate(path: Path, **environment: int) -> int:
-    """Let the next version open a database in a process of its own; return how that ended."""
+    """Let the next version open a database in its own process; return the exit code."""
     named = {name: str(value) for name, value in environment.items()}
     command = [sys.executable, "-m", "tests.support.next_version", "open", str(path)]
     return subprocess.run(command, cwd=ROOT, env=os.environ | named, check=False).returncode
 
 
 async def must_be_migrated(path: Path, running: list[Job]) -> None:
-    """Check that all jobs are there, that each has been migrated once, and that those claimed are still claimed."""
+    """Check that no job is missing, that each is migrated once, and that claimed jobs are still claimed."""
     async with opened(path) as store:
         assert sum(store.counts().values()) == JOBS
         assert store.counts()["default", "echo", State.RUNNING] == len(running)
@@ -98,7 +98,7 @@ async def must_be_migrated(path: Path, running: list[Job]) -> None:
     assert (notes, version) == (JOBS, next_version.VERSION)
 
 
-async def test_database_of_the_version_before_is_migrated(
+async def test_database_of_the_previous_version_is_migrated(
     left: tuple[Path, list[Job]], next_schema: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, running = left
@@ -112,7 +112,7 @@ async def test_database_of_the_version_before_is_migrated(
     assert vars(finished)["fields"]["seconds"] >= 0
 
 
-async def test_migration_that_is_killed_at_any_statement_is_made_at_the_next_start(
+async def test_migration_killed_at_any_statement_is_done_at_the_next_start(
     left: tuple[Path, list[Job]], tmp_path: Path, next_schema: None
 ) -> None:
     before, running = left
@@ -129,7 +129,7 @@ async def test_migration_that_is_killed_at_any_statement_is_made_at_the_next_sta
 
 
 @pytest.mark.parametrize("thousands", WITHIN)
-async def test_migration_that_is_killed_within_a_statement_is_made_at_the_next_start(
+async def test_migration_killed_within_a_statement_is_done_at_the_next_start(
     left: tuple[Path, list[Job]], next_schema: None, thousands: int
 ) -> None:
     path, running = left
@@ -139,7 +139,7 @@ async def test_migration_that_is_killed_within_a_statement_is_made_at_the_next_s
     await must_be_migrated(path, running)
 
 
-async def test_migration_that_fails_leaves_the_database_as_it_was(
+async def test_failed_migration_leaves_the_database_unchanged(
     left: tuple[Path, list[Job]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, running = left
@@ -151,12 +151,12 @@ async def test_migration_that_fails_leaves_the_database_as_it_was(
             async with opened(path):
                 pass
 
-    async with opened(path) as store:  # as the version before
+    async with opened(path) as store:  # as the previous version
         assert store.counts()["default", "echo", State.RUNNING] == len(running)
         assert sum(store.counts().values()) == JOBS
 
 
-async def test_version_before_refuses_a_migrated_database(left: tuple[Path, list[Job]]) -> None:
+async def test_previous_version_refuses_a_migrated_database(left: tuple[Path, list[Job]]) -> None:
     path, _ = left
     assert migrate(path) == 0
 
@@ -174,7 +174,7 @@ async def test_new_database_has_the_newest_schema_at_once(tmp_path: Path, next_s
     connection.close()
 
 
-async def test_backup_of_the_version_before_is_sound_for_the_next(
+async def test_backup_of_the_previous_version_is_valid_for_the_next(
     left: tuple[Path, list[Job]], tmp_path: Path, next_schema: None
 ) -> None:
     path, _ = left
@@ -184,13 +184,13 @@ async def test_backup_of_the_version_before_is_sound_for_the_next(
     assert verify(tmp_path / "copy.db").jobs == JOBS
 
 
-def test_newest_migration_leads_to_the_version_that_is_written() -> None:
+def test_newest_migration_leads_to_the_current_version() -> None:
     versions = [migration.version for migration in migrations.MIGRATIONS]
 
     assert versions == [*range(2, sql.SCHEMA_VERSION + 1)]
 
 
-def test_schema_says_its_version() -> None:
+def test_schema_declares_its_version() -> None:
     connection = apsw.Connection(":memory:")
     connection.execute(sql.SCHEMA)
 
@@ -210,8 +210,8 @@ async def test_stored_database_of_each_version_is_opened(tmp_path: Path, version
         overrides = await store.overrides()
         counted, stored = await count_both(store)
 
-    told = [schema_file.described(job) for job in jobs.values()]
-    assert [{name: job[name] for name in before} for job, before in zip(told, expected, strict=True)] == expected
+    records = [schema_file.described(job) for job in jobs.values()]
+    assert [{name: job[name] for name in before} for job, before in zip(records, expected, strict=True)] == expected
     assert {job.state for job in jobs.values()} == {*State}
     assert replay is not None
     assert (document, overrides) == (schema_file.DOCUMENT, {"mail": schema_file.OVERRIDE})

@@ -1,4 +1,4 @@
-"""How the embedded store finds its rows: along the index meant for it, never through the whole table."""
+"""Query plans of the embedded store: each statement uses the intended index and never scans the whole table."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ ALONG_DUE = "jobs USING COVERING INDEX due (due_at>?)"
         ),
     ],
 )
-async def test_listing_goes_along_its_index(
+async def test_listing_uses_its_index(
     sqlite: SqliteStore, monkeypatch: pytest.MonkeyPatch, query: Query, few: list[str], many: list[str], is_many: bool
 ) -> None:
     await put(sqlite, make_job(queue="a"), make_running(queue="b"), make_ended(State.FAILED), make_job(queue="c"))
@@ -84,14 +84,16 @@ async def test_listing_goes_along_its_index(
     assert steps == (many if is_many else few)
 
 
-async def test_listing_of_many_groups_goes_along_the_rows(sqlite: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_listing_of_many_groups_walks_the_table(sqlite: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     await put(sqlite, make_job(queue="a"))
     monkeypatch.setattr(sqlite_listing, "MANY_GROUPS", -1)
 
     assert await plan_of_listing(sqlite, QUEUE) == [ALONG_ROWS]
 
 
-async def test_groups_that_share_a_number_are_told_apart(sqlite: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_groups_with_the_same_number_are_distinguished(
+    sqlite: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sql, "group_number", lambda _queue, _kind, state: state * sql.NUMBERS_OF_A_STATE + 1)
     jobs = await put(sqlite, make_job(queue="a"), make_job(queue="b"), make_job(queue="a", kind="other"))
     waiting = Query(states=frozenset({State.SCHEDULED}), is_full=True)
@@ -139,7 +141,7 @@ async def test_groups_that_share_a_number_are_told_apart(sqlite: SqliteStore, mo
         (sql.LAST_SEQ, ["jobs"]),
     ],
 )
-async def test_statement_goes_along_its_index(sqlite: SqliteStore, statement: str, steps: list[str]) -> None:
+async def test_statement_uses_its_index(sqlite: SqliteStore, statement: str, steps: list[str]) -> None:
     assert plan(sqlite._file.slow, statement) == steps
 
 
@@ -158,7 +160,7 @@ async def plan_of_listing(store: SqliteStore, query: Query) -> list[str]:
 
 
 def plan(connection: apsw.Connection, statement: str) -> list[str]:
-    """The steps of a statement through a table, less those that look up a label of a row already found."""
+    """Return the steps of a statement through tables, without label lookups for rows already found."""
     rows = connection.execute(f"EXPLAIN QUERY PLAN {statement}", [None] * count_values(statement)).fetchall()
     steps = [str(row[3]) for row in rows]
     assert not [

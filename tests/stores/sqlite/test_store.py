@@ -1,4 +1,4 @@
-"""The embedded store: opening and owning its file, groups of calls, and a disk that is full."""
+"""The embedded store: opening and locking its file, groups of calls, and a full disk."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_reopened_store_has_kept_everything(tmp_path: Path) -> None:
         assert (await put_one(store)).seq == jobs[0].seq + 1
 
 
-async def test_reopened_store_does_not_take_a_new_job_for_the_one_of_a_memo(tmp_path: Path) -> None:
+async def test_reopened_store_does_not_confuse_a_new_job_with_that_of_a_record(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.add([make_new_job()], now=NOW, record=RECORD)
         await store.delete((await store.get([1]))[1])
@@ -77,7 +77,7 @@ async def test_store_makes_the_folders_of_its_path(tmp_path: Path) -> None:
     assert (tmp_path / "not" / "there" / "erelong.db").exists()
 
 
-async def test_second_owner_is_told_who_is_the_first(tmp_path: Path) -> None:
+async def test_second_owner_is_refused_with_the_name_of_the_first(tmp_path: Path) -> None:
     async with opened(tmp_path):
         with pytest.raises(StoreInUse, match=rf"in use by process {os.getpid()} on .*stop it, or start with") as caught:
             await SqliteStore(path=tmp_path / "erelong.db").open()
@@ -91,13 +91,13 @@ async def test_store_is_free_again_after_close(tmp_path: Path) -> None:
             await put_one(store)
 
 
-async def test_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+async def test_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "erelong.db").write_bytes(b"Dear diary, " * 1_000)
 
     assert "cannot be read as a database" in str(await refused(tmp_path, StoreCorrupt, code=65))
 
 
-async def test_database_of_another_program_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
+async def test_database_of_another_program_is_refused_and_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "erelong.db"
     with_connection(path, "CREATE TABLE diary (entry)")
     before = path.read_bytes()
@@ -124,9 +124,9 @@ async def test_database_that_has_lost_its_tables_is_refused(tmp_path: Path) -> N
     assert "no such table: jobs" in str(await refused(tmp_path, StoreCorrupt, code=65))
 
 
-@pytest.mark.parametrize("place", ["a folder", "under a file"])
-async def test_path_that_cannot_be_opened_is_refused(tmp_path: Path, place: str) -> None:
-    if place == "a folder":
+@pytest.mark.parametrize("obstacle", ["a folder", "under a file"])
+async def test_path_that_cannot_be_opened_is_refused(tmp_path: Path, obstacle: str) -> None:
+    if obstacle == "a folder":
         (tmp_path / "erelong.db").mkdir()
     else:
         tmp_path = tmp_path / "file"
@@ -135,7 +135,7 @@ async def test_path_that_cannot_be_opened_is_refused(tmp_path: Path, place: str)
     assert "cannot be opened" in str(await refused(tmp_path, StoreFailed, code=74))
 
 
-async def test_store_that_was_refused_is_not_owned(tmp_path: Path) -> None:
+async def test_refused_store_is_not_locked(tmp_path: Path) -> None:
     path = tmp_path / "erelong.db"
     with_connection(path, "CREATE TABLE diary (entry)")
     await refused(tmp_path, StoreCorrupt, code=65)
@@ -145,7 +145,7 @@ async def test_store_that_was_refused_is_not_owned(tmp_path: Path) -> None:
         await put_one(store)
 
 
-def test_ownership_names_nobody_when_the_owner_left_no_name(tmp_path: Path) -> None:
+def test_lock_error_names_another_process_when_the_owner_left_no_name(tmp_path: Path) -> None:
     first, second = FileLock(path=tmp_path / "lock"), FileLock(path=tmp_path / "lock")
     first.take()
     (tmp_path / "lock").write_text("")
@@ -179,7 +179,7 @@ async def test_every_connection_has_its_settings(tmp_path: Path, durability: str
     assert found == [wanted] * 3
 
 
-async def test_adds_that_wait_for_each_other_share_a_commit(sqlite: SqliteStore) -> None:
+async def test_concurrent_adds_share_a_commit(sqlite: SqliteStore) -> None:
     commits = count_commits(sqlite)
 
     async with held_writer(sqlite):
@@ -192,15 +192,15 @@ async def test_adds_that_wait_for_each_other_share_a_commit(sqlite: SqliteStore)
     assert len(others) == 1
 
 
-async def test_add_on_its_own_is_committed_before_it_is_answered(sqlite: SqliteStore, tmp_path: Path) -> None:
+async def test_single_add_is_committed_before_it_is_answered(sqlite: SqliteStore, tmp_path: Path) -> None:
     for number in range(1, 4):
         await put_one(sqlite)
 
         assert with_connection(tmp_path / "erelong.db", "SELECT count(*) FROM jobs") == number
 
 
-async def test_call_that_breaks_does_not_take_its_group_with_it(sqlite: SqliteStore) -> None:
-    broken = NewJob(make_job()._replace(params="no bytes"))  # type: ignore[arg-type]  # that is what breaks it
+async def test_broken_call_does_not_fail_its_group(sqlite: SqliteStore) -> None:
+    broken = NewJob(make_job()._replace(params="no bytes"))  # type: ignore[arg-type]  # which breaks the call
     new_jobs = [broken if number in (3, 7) else make_new_job() for number in range(10)]
 
     async with held_writer(sqlite):
@@ -214,7 +214,7 @@ async def test_call_that_breaks_does_not_take_its_group_with_it(sqlite: SqliteSt
     assert counted == stored
 
 
-async def test_call_that_is_refused_does_not_cost_its_group_a_second_commit(sqlite: SqliteStore) -> None:
+async def test_refused_call_does_not_cost_its_group_a_second_commit(sqlite: SqliteStore) -> None:
     await sqlite.add([make_new_job()], now=NOW, record=RECORD)
     commits = count_commits(sqlite)
 
@@ -231,7 +231,7 @@ async def test_call_that_is_refused_does_not_cost_its_group_a_second_commit(sqli
     assert len(others) == 1
 
 
-async def test_call_that_nobody_waits_for_any_more_is_done_all_the_same(sqlite: SqliteStore) -> None:
+async def test_abandoned_call_is_still_done(sqlite: SqliteStore) -> None:
     async with held_writer(sqlite):
         adding = asyncio.ensure_future(put_one(sqlite))
         await asyncio.sleep(0)
@@ -240,7 +240,7 @@ async def test_call_that_nobody_waits_for_any_more_is_done_all_the_same(sqlite: 
     assert (await put_one(sqlite)).seq == 2
 
 
-async def test_closed_store_finishes_what_it_was_asked_and_refuses_the_rest(tmp_path: Path) -> None:
+async def test_closed_store_finishes_pending_calls_and_refuses_new_ones(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         async with held_writer(store):
             adding = asyncio.ensure_future(put_one(store))
@@ -255,7 +255,7 @@ async def test_closed_store_finishes_what_it_was_asked_and_refuses_the_rest(tmp_
         assert await store.list(ALL) == [job]
 
 
-async def test_claim_alone_is_no_commit(sqlite: SqliteStore) -> None:
+async def test_claim_alone_is_not_a_commit(sqlite: SqliteStore) -> None:
     job = await put_one(sqlite)
     commits = sqlite._counters.commits, sqlite._threads.checkpointer.log_pages
 
@@ -265,7 +265,7 @@ async def test_claim_alone_is_no_commit(sqlite: SqliteStore) -> None:
     assert (await sqlite.get([job.seq]))[job.seq].state is State.RUNNING
 
 
-async def test_claim_that_was_undone_is_not_taken_for_one(sqlite: SqliteStore) -> None:
+async def test_undone_claim_does_not_count(sqlite: SqliteStore) -> None:
     job = await put_one(sqlite)
     sqlite._file.write.exec_trace = lambda _, statement, __: statement != "COMMIT"
     with pytest.raises(StoreUnavailable):
@@ -274,13 +274,13 @@ async def test_claim_that_was_undone_is_not_taken_for_one(sqlite: SqliteStore) -
 
     cancelled = job.cancel(NOW)
     await sqlite.save([cancelled])
-    await sqlite.save([cancelled.revive(NOW)])  # of the version that the outcome of the claim would have had
+    await sqlite.save([cancelled.revive(NOW)])  # with the version that the outcome of the claim would have
 
     counted, stored = await count_both(sqlite)
     assert counted == stored
 
 
-async def test_counts_may_be_gone_over_while_new_groups_come(sqlite: SqliteStore) -> None:
+async def test_counts_may_be_iterated_while_groups_are_added(sqlite: SqliteStore) -> None:
     await put_one(sqlite)
     groups = iter(sqlite.counts())
 
@@ -339,7 +339,7 @@ async def opened(folder: Path, durability: str = "full") -> AsyncIterator[Sqlite
 
 @asynccontextmanager
 async def held_writer(store: SqliteStore) -> AsyncIterator[None]:
-    """Keep the writer busy, so that all calls made meanwhile come to it as one group."""
+    """Keep the writer busy, so that all calls made meanwhile form one group."""
     is_held, may_go = threading.Event(), threading.Event()
 
     def hold() -> None:

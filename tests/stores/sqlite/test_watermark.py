@@ -1,4 +1,4 @@
-"""What the embedded store is when it is opened: whole, or refused with what to do; never empty by itself."""
+"""Opening the embedded store: it is whole, or refused with a remedy, and never silently empty."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def flip(path: Path, offset: int) -> None:
 
 
 async def fill(path: Path, jobs: int) -> None:
-    """Store jobs one after the other and stop in good order."""
+    """Store jobs one after the other and close the store."""
     store = SqliteStore(path=path)
     await store.open()
     for _ in range(jobs):
@@ -54,7 +54,7 @@ async def fill(path: Path, jobs: int) -> None:
 
 
 async def crash_with(path: Path, jobs: int, folder: Path) -> Path:
-    """The files as they are in the middle of the work, with all of it still in the log."""
+    """Return the files of a running store, with all jobs still in the log."""
     store = SqliteStore(path=path)
     await store.open()
     for _ in range(jobs):
@@ -92,7 +92,7 @@ async def count(path: Path) -> int:
 
 
 @pytest.mark.parametrize("content", [None, b"", bytes(PAGE)], ids=["missing", "empty", "zeros"])
-async def test_store_that_is_gone_is_not_begun_anew(path: Path, content: bytes | None) -> None:
+async def test_missing_store_is_not_replaced_by_an_empty_one(path: Path, content: bytes | None) -> None:
     await fill(path, 3)
     lose(path, content)
 
@@ -102,14 +102,14 @@ async def test_store_that_is_gone_is_not_begun_anew(path: Path, content: bytes |
     assert RESTORE in str(refused)
 
 
-async def test_store_is_made_where_nothing_was_left(path: Path) -> None:
+async def test_store_is_created_in_an_empty_folder(path: Path) -> None:
     await fill(path, 0)
 
     assert mark_of(path).exists()
     assert await count(path) == 0
 
 
-async def test_older_copy_is_refused_with_both_ways_out(path: Path, tmp_path: Path) -> None:
+async def test_older_copy_is_refused_with_both_remedies(path: Path, tmp_path: Path) -> None:
     await fill(path, 3)
     shutil.copyfile(path, tmp_path / "copy")
     await fill(path, 2)
@@ -132,7 +132,7 @@ async def test_database_of_another_store_is_refused(path: Path, tmp_path: Path) 
     assert "is not the database that" in str(await refusal(path))
 
 
-async def test_byte_that_changed_in_the_log_is_noticed(path: Path, tmp_path: Path) -> None:
+async def test_changed_byte_in_the_log_is_noticed(path: Path, tmp_path: Path) -> None:
     crashed = await crash_with(path, 20, tmp_path / "crashed")
     log = crashed.with_name("erelong.db-wal")
     flip(log, log.stat().st_size // 2)
@@ -141,7 +141,7 @@ async def test_byte_that_changed_in_the_log_is_noticed(path: Path, tmp_path: Pat
     assert log.stat().st_size > 0, "the log is kept as it is, to be looked into"
 
 
-async def test_log_that_is_gone_is_noticed(path: Path, tmp_path: Path) -> None:
+async def test_missing_log_is_noticed(path: Path, tmp_path: Path) -> None:
     crashed = await crash_with(path, 20, tmp_path / "crashed")
     crashed.with_name("erelong.db-wal").unlink()
 
@@ -156,10 +156,10 @@ async def test_log_with_a_torn_end_is_repaired(path: Path, tmp_path: Path) -> No
     assert await count(crashed) == 20
 
 
-async def test_mark_has_moved_before_anybody_is_answered(path: Path) -> None:
+async def test_watermark_moves_before_calls_are_answered(path: Path) -> None:
     store = SqliteStore(path=path)
     await store.open()
-    store._threads.rest = lambda: None  # type: ignore[method-assign]  # so only the commit itself moves it
+    store._threads.rest = lambda: None  # type: ignore[method-assign]  # only the commit itself moves it
     await put_one(store)
 
     mark = WatermarkFile(path=mark_of(path)).read()
@@ -169,7 +169,7 @@ async def test_mark_has_moved_before_anybody_is_answered(path: Path) -> None:
     await store.close()
 
 
-async def test_mark_moves_only_with_the_file_when_commits_are_not_synced(path: Path) -> None:
+async def test_watermark_moves_only_with_checkpoints_when_commits_are_not_synced(path: Path) -> None:
     store = SqliteStore(path=path, durability="normal")
     await store.open()
     await put_one(store)
@@ -183,9 +183,7 @@ async def test_mark_moves_only_with_the_file_when_commits_are_not_synced(path: P
 
 
 @pytest.mark.parametrize("fault", ["missing", "unreadable"])
-async def test_mark_that_is_lost_is_made_anew_and_told_of(
-    path: Path, fault: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_lost_watermark_is_recreated_and_logged(path: Path, fault: str, caplog: pytest.LogCaptureFixture) -> None:
     await fill(path, 3)
     if fault == "missing":
         mark_of(path).unlink()
@@ -201,7 +199,7 @@ async def test_mark_that_is_lost_is_made_anew_and_told_of(
     assert WatermarkFile(path=mark_of(path)).read() is not None
 
 
-async def test_number_of_the_newest_job_is_not_given_again_when_it_is_deleted(path: Path) -> None:
+async def test_number_of_the_newest_job_is_not_reused_when_it_is_deleted(path: Path) -> None:
     store = SqliteStore(path=path)
     await store.open()
     await put_one(store)
@@ -215,7 +213,7 @@ async def test_number_of_the_newest_job_is_not_given_again_when_it_is_deleted(pa
     await store.close()
 
 
-def test_mark_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_watermark_is_read_as_it_was_written(tmp_path: Path) -> None:
     file = WatermarkFile(path=tmp_path / "mark")
     assert file.read() is None
 
@@ -227,12 +225,12 @@ def test_mark_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert file.read() == Watermark("ab", 3, 4)
 
 
-@pytest.mark.parametrize("place", range(0, 99, 7))
-def test_mark_with_a_changed_byte_is_not_believed(tmp_path: Path, place: int) -> None:
+@pytest.mark.parametrize("offset", range(0, 99, 7))
+def test_watermark_with_a_changed_byte_is_rejected(tmp_path: Path, offset: int) -> None:
     file = WatermarkFile(path=tmp_path / "mark")
     file.create(Watermark("0" * 32, 1, 2))
     file.close()
-    flip(tmp_path / "mark", place)
+    flip(tmp_path / "mark", offset)
 
     with pytest.raises(ValueError, match="damaged"):
         file.read()
@@ -255,7 +253,7 @@ async def test_every_page_has_a_checksum(path: Path) -> None:
     assert unnoticed == []
 
 
-async def test_sign_of_the_checksums_is_not_lost_unnoticed(path: Path) -> None:
+async def test_lost_declaration_of_checksums_is_noticed(path: Path) -> None:
     await fill(path, 3)
     flip(path, 20)
 
@@ -264,7 +262,7 @@ async def test_sign_of_the_checksums_is_not_lost_unnoticed(path: Path) -> None:
     assert refused.code == 65
 
 
-async def test_store_without_checksums_is_told_of_and_works(
+async def test_store_without_checksums_is_logged_and_works(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(sqlite_file, "has_checksum_vfs", lambda: False)
@@ -277,21 +275,21 @@ async def test_store_without_checksums_is_told_of_and_works(
     assert await count(path) == 3
 
 
-async def test_checksums_that_cannot_be_kept_are_not_spoilt(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unsupported_checksums_are_left_intact(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await fill(path, 3)
     monkeypatch.setattr(sqlite_file, "has_checksum_vfs", lambda: False)
 
     assert "apsw" in str(await refusal(path))
 
 
-# the place
+# the file system
 
 
 @pytest.mark.parametrize(
-    ("place", "type_"),
+    ("path", "type_"),
     [("/data/erelong", "nfs4"), ("/data", "nfs4"), ("/database", "ext4"), ("/data/local/x", "xfs"), ("/a b/c", "9p")],
 )
-def test_file_system_is_that_of_the_nearest_mount(place: str, type_: str) -> None:
+def test_file_system_is_that_of_the_nearest_mount(path: str, type_: str) -> None:
     mounts = "\n".join(
         f"36 35 98:0 / {point} rw,noatime shared:1 - {kind} source rw"
         for point, kind in [
@@ -303,7 +301,7 @@ def test_file_system_is_that_of_the_nearest_mount(place: str, type_: str) -> Non
         ]
     )
 
-    assert lock.type_at(Path(place), mounts) == type_
+    assert lock.type_at(Path(path), mounts) == type_
 
 
 async def test_network_file_system_is_refused(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,9 +315,7 @@ async def test_network_file_system_is_refused(path: Path, tmp_path: Path, monkey
     assert "is on a network file system (nfs4)" in str(refused)
 
 
-async def test_file_system_that_cannot_be_told_is_taken(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unknown_file_system_is_accepted(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "MOUNTS", tmp_path / "none")
 
     await fill(path, 1)
