@@ -18,7 +18,7 @@ from erelong.model.job import STATES
 from erelong.model.outcome import End
 from erelong.settings.section import ConfigError
 from erelong.settings.sections import Config
-from erelong.telemetry.metrics import Level, Metrics, Spread, Tally
+from erelong.telemetry.metrics import CounterMetric, GaugeMetric, HistogramMetric, Metrics
 from tests.docs.pages import EVERY, FENCE, GUIDE, README, prose, read
 from tests.support import ROOT, SOURCE
 from tests.support.served import Served
@@ -151,12 +151,14 @@ async def test_every_check_is_in_the_guide_and_no_other(clock: VirtualClock) -> 
 
 
 def test_every_metric_is_in_the_guide_with_its_labels_and_no_other() -> None:
-    declared = [item for item in vars(Metrics()).values() if isinstance(item, Tally | Spread | Level)]
+    declared = [
+        item for item in vars(Metrics()).values() if isinstance(item, CounterMetric | HistogramMetric | GaugeMetric)
+    ]
 
     assert sorted(names("docs/metrics.md", "metric")) == sorted([*map(_as_exposed, declared), "process_*"])
 
 
-def _as_exposed(metric: Tally | Spread | Level) -> str:
+def _as_exposed(metric: CounterMetric | HistogramMetric | GaugeMetric) -> str:
     total = "_total" if metric.collect().type == "counter" else ""
     return metric.name + total + (f"{{{','.join(metric.labels)}}}" if metric.labels else "")
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from erelong.telemetry.metrics import LATENESS_BOUNDS, Level, Metrics, Spread, Tally
+from erelong.telemetry.metrics import LATENESS_BOUNDS, CounterMetric, GaugeMetric, HistogramMetric, Metrics
 
 
 def samples(metrics: Metrics, family: str) -> list[Sample]:
@@ -35,7 +35,7 @@ def test_count_without_labels_is_there_from_the_start() -> None:
     assert values(Metrics(), "erelong_clock_jumps") == {(): 0}
 
 
-def test_level_is_read_with_the_page() -> None:
+def test_gauge_is_read_with_the_page() -> None:
     metrics = Metrics()
     running: dict[tuple[str, ...], float] = {(): 1.0}
     metrics.running.values = running
@@ -65,7 +65,7 @@ def test_value_counts_in_its_bucket_and_all_above(value: float, bucket: str) -> 
     assert [counts[bound] for bound in bounds] == [float(index >= bounds.index(bucket)) for index in range(len(bounds))]
 
 
-def test_spread_sums_and_counts_by_its_label() -> None:
+def test_histogram_sums_and_counts_by_its_label() -> None:
     metrics = Metrics()
     for kind, values_noted in (("a", [0.25, 0.5]), ("b", [2.0]), ("a", [0.25])):
         metrics.duration.note(kind, *values_noted)
@@ -104,7 +104,9 @@ def test_strange_label_values_do_not_break_the_page() -> None:
 
 def test_every_metric_is_on_the_page_with_its_help() -> None:
     metrics = Metrics()
-    declared = [item for item in vars(metrics).values() if isinstance(item, Tally | Spread | Level)]
+    declared = [
+        item for item in vars(metrics).values() if isinstance(item, CounterMetric | HistogramMetric | GaugeMetric)
+    ]
 
     page = metrics.page().decode()
 

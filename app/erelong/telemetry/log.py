@@ -198,9 +198,8 @@ def _time(record: logging.LogRecord) -> str:
 def _fields(record: logging.LogRecord) -> dict[str, object]:
     fields = {name: _plain(value) for name, value in getattr(record, "fields", {}).items()}
     if record.exc_info and record.exc_info[1]:
-        text = redacted(
-            "".join(traceback.format_exception(record.exc_info[1]))
-        )  # before the cut, which could hide the prefix of a key
+        # Redacted before the cut, which could hide the prefix of a key.
+        text = redacted("".join(traceback.format_exception(record.exc_info[1])))
         fields["exception"] = _plain(text[-MAX_FIELD:])
     if (request := current_request.get()) is not None:
         fields.setdefault("request", request)

@@ -32,8 +32,8 @@ LAG_BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 
 Labels = tuple[str, ...]
 
 
-class Tally:
-    """A counter for each set of label values: `tally.values[kind, state] += 1`."""
+class CounterMetric:
+    """A counter for each set of label values: `counter.values[kind, state] += 1`."""
 
     def __init__(self, name: str, help: str, *labels: str) -> None:
         self.name, self.help, self.labels = name, help, labels
@@ -46,7 +46,7 @@ class Tally:
         return family
 
 
-class Spread:
+class HistogramMetric:
     """A histogram for each value of one label; without a label, for "".
 
     One thread may note values. Without a label it may be another thread than the reader.
@@ -83,7 +83,7 @@ class Spread:
         return family
 
 
-class Level:
+class GaugeMetric:
     """A value that its owner sets when the page is requested. `only_grows`: the owner counts, so it is a counter."""
 
     def __init__(self, name: str, help: str, *labels: str, only_grows: bool = False) -> None:
@@ -93,15 +93,15 @@ class Level:
 
     def collect(self) -> Metric:
         family = self._family(self.name, self.help, labels=self.labels)
-        for values, level in self.values.items():
-            family.add_metric(values, level)
+        for values, value in self.values.items():
+            family.add_metric(values, value)
         return family
 
 
 class GroupTimer:
     """Times the groups of calls that one thread runs. Any thread may read the age of the current group."""
 
-    def __init__(self, *, seconds: Spread, calls: Spread) -> None:
+    def __init__(self, *, seconds: HistogramMetric, calls: HistogramMetric) -> None:
         self._seconds = seconds
         self._calls = calls
         self._began_at: float | None = None
@@ -135,55 +135,67 @@ class Metrics(Collector):
         ProcessCollector(registry=self._registry)
 
     def _declare_jobs(self) -> None:
-        self.submitted = Tally("erelong_jobs_submitted", "Jobs submitted.", "kind")
-        self.started = Tally("erelong_attempts_started", "Attempts started.", "kind")
-        self.ended = Tally("erelong_attempts_ended", "Attempts ended, by outcome.", "kind", "outcome")
-        self.finished = Tally("erelong_jobs_finished", "Jobs that reached a final state.", "kind", "state")
-        self.late = Spread(
+        self.submitted = CounterMetric("erelong_jobs_submitted", "Jobs submitted.", "kind")
+        self.started = CounterMetric("erelong_attempts_started", "Attempts started.", "kind")
+        self.ended = CounterMetric("erelong_attempts_ended", "Attempts ended, by outcome.", "kind", "outcome")
+        self.finished = CounterMetric("erelong_jobs_finished", "Jobs that reached a final state.", "kind", "state")
+        self.late = HistogramMetric(
             "erelong_late_seconds", "Time from due_at to the start of the attempt.", "kind", LATENESS_BOUNDS
         )
-        self.duration = Spread("erelong_attempt_seconds", "Duration of attempts.", "kind", DURATION_BOUNDS)
-        self.jobs = Level("erelong_jobs", "Jobs stored, by queue and state.", "queue", "state")
-        self.due = Level("erelong_jobs_due", "Jobs due that have not started.", "queue")
-        self.oldest_due = Level("erelong_oldest_due_age_seconds", "Time since the oldest due job became due.", "queue")
-        self.running = Level("erelong_attempts_running", "Attempts running.")
-        self.abandoned = Level("erelong_attempts_abandoned", "Ended attempts whose task or thread still runs.")
-        self.purged = Tally("erelong_jobs_purged", "Jobs deleted after their retention.")
+        self.duration = HistogramMetric("erelong_attempt_seconds", "Duration of attempts.", "kind", DURATION_BOUNDS)
+        self.jobs = GaugeMetric("erelong_jobs", "Jobs stored, by queue and state.", "queue", "state")
+        self.due = GaugeMetric("erelong_jobs_due", "Jobs due that have not started.", "queue")
+        self.oldest_due = GaugeMetric(
+            "erelong_oldest_due_age_seconds", "Time since the oldest due job became due.", "queue"
+        )
+        self.running = GaugeMetric("erelong_attempts_running", "Attempts running.")
+        self.abandoned = GaugeMetric("erelong_attempts_abandoned", "Ended attempts whose task or thread still runs.")
+        self.purged = CounterMetric("erelong_jobs_purged", "Jobs deleted after their retention.")
 
     def _declare_parts(self) -> None:
-        self.pending = Level("erelong_agenda_entries", "Entries in the agenda.")
-        self.unsaved = Level("erelong_outcomes_unsaved", "Outcomes waiting to be saved.")
-        self.outdated = Tally("erelong_outcomes_dropped", "Outcomes that arrived after their attempt had ended.")
-        self.laps_failed = Tally(
+        self.pending = GaugeMetric("erelong_agenda_entries", "Entries in the agenda.")
+        self.unsaved = GaugeMetric("erelong_outcomes_unsaved", "Outcomes waiting to be saved.")
+        self.outdated = CounterMetric(
+            "erelong_outcomes_dropped", "Outcomes that arrived after their attempt had ended."
+        )
+        self.laps_failed = CounterMetric(
             "erelong_laps_failed", "Laps of a background duty that failed and were repeated.", "duty"
         )
-        self.set_aside = Tally(
+        self.set_aside = CounterMetric(
             "erelong_items_set_aside", "Jobs that failed alone in a background duty and are tried again later.", "duty"
         )
-        self.commit_time = Spread(
+        self.commit_time = HistogramMetric(
             "erelong_store_commit_seconds", "Duration of a commit, including fsync.", "", COMMIT_BOUNDS
         )
-        self.commit_calls = Spread("erelong_store_commit_calls", "Writes in one commit.", "", GROUP_BOUNDS)
-        self.store_size = Level("erelong_store_bytes", "Sizes of the database and its write-ahead log.", "file")
-        self.requests = Tally("erelong_http_requests", "Requests answered.", "method", "route", "status")
-        self.connections = Level("erelong_http_connections", "Clients connected.")
-        self.waiting = Level(
+        self.commit_calls = HistogramMetric("erelong_store_commit_calls", "Writes in one commit.", "", GROUP_BOUNDS)
+        self.store_size = GaugeMetric("erelong_store_bytes", "Sizes of the database and its write-ahead log.", "file")
+        self.requests = CounterMetric("erelong_http_requests", "Requests answered.", "method", "route", "status")
+        self.connections = GaugeMetric("erelong_http_connections", "Clients connected.")
+        self.waiting = GaugeMetric(
             "erelong_http_waiting", "Requests held: for a job change, a lease, or room in a queue.", "for"
         )
 
     def _declare_process(self) -> None:
-        self.clock_jumps = Tally("erelong_clock_jumps", "Steps of the wall clock by more than a second.")
-        self.lag = Spread("erelong_loop_lag_seconds", "Delay of the event loop, sampled.", "", LAG_BOUNDS)
-        self.blocks = Tally(
+        self.clock_jumps = CounterMetric("erelong_clock_jumps", "Steps of the wall clock by more than a second.")
+        self.lag = HistogramMetric("erelong_loop_lag_seconds", "Delay of the event loop, sampled.", "", LAG_BOUNDS)
+        self.blocks = CounterMetric(
             "erelong_loop_blocks", "Times the event loop was blocked for longer than the watchdog allows."
         )
-        self.blocked = Tally("erelong_loop_blocked_seconds", "Total time of these blocks.")
-        self.log_lost = Level("erelong_log_lines_lost", "Log lines not written, by reason.", "reason", only_grows=True)
-        self.build = Level("erelong_build_info", "Version of the service and of Python; always 1.", "version", "python")
+        self.blocked = CounterMetric("erelong_loop_blocked_seconds", "Total time of these blocks.")
+        self.log_lost = GaugeMetric(
+            "erelong_log_lines_lost", "Log lines not written, by reason.", "reason", only_grows=True
+        )
+        self.build = GaugeMetric(
+            "erelong_build_info", "Version of the service and of Python; always 1.", "version", "python"
+        )
         self.build.values = {(VERSION, platform.python_version()): 1}
 
     def collect(self) -> Iterable[Metric]:
-        return [item.collect() for item in vars(self).values() if isinstance(item, Tally | Spread | Level)]
+        return [
+            item.collect()
+            for item in vars(self).values()
+            if isinstance(item, CounterMetric | HistogramMetric | GaugeMetric)
+        ]
 
     def page(self) -> bytes:
         return generate_latest(self._registry)
