@@ -70,7 +70,7 @@ async def test_newer_holder_is_found_and_not_the_one_that_has_ended(store: Store
 async def test_holder_with_an_unreadable_state_is_returned_as_failed(sqlite: SqliteStore) -> None:
     job = await put_one(sqlite, key="k")
     sqlite._file.write.execute("UPDATE jobs SET state = -1 WHERE seq = ?", (job.seq,))
-    sqlite._recent.drop_all()
+    sqlite._cache.drop_all()
 
     holder = await sqlite.holder("default", "k")
 

@@ -110,7 +110,7 @@ async def test_groups_with_the_same_number_are_distinguished(
         (sql.SELECT_UNCLAIMED, ["jobs USING INTEGER PRIMARY KEY (rowid=?)"]),
         (sql.SELECT_PEEK, ["jobs USING INTEGER PRIMARY KEY (rowid=?)"]),
         (sql.SELECT, ["jobs USING INTEGER PRIMARY KEY (rowid=?)"]),
-        (sql.SELECT_STANDING, ["jobs USING INTEGER PRIMARY KEY (rowid=?)"]),
+        (sql.SELECT_STORED, ["jobs USING INTEGER PRIMARY KEY (rowid=?)"]),
         (sql.SELECT_PURGEABLE, ["jobs USING INTEGER PRIMARY KEY (rowid=?)"]),
         (sql.SELECT_WAITING, ["jobs USING INTEGER PRIMARY KEY (rowid=?)"]),
         (sql.update(1), ["jobs USING INTEGER PRIMARY KEY (rowid=?)"]),

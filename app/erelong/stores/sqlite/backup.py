@@ -148,9 +148,8 @@ def _put_in_place(copy: Copy, source: Path, path: Path) -> Path | None:
         mark = WatermarkFile(path=path.with_name(path.name + ".mark"))
         old = _read(mark)
         if old is None:
-            mark.create(
-                Watermark(identity, commits + 1, last_seq)
-            )  # a commit ahead: a start refuses until the restore is complete
+            # One commit ahead, so that a start refuses until the restore is complete.
+            mark.create(Watermark(identity, commits + 1, last_seq))
         aside = _put_aside(path, mark.path)
         fresh.replace(path)
         sync_folder(path.parent)

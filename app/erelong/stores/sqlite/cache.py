@@ -14,7 +14,7 @@ MAX_AT_ONCE = 64
 MAX_BYTES = 4_096  # of params, attempts and result; a larger job is not cached
 
 
-class Recent:
+class JobCache:
     """Keeps durable writes, in their order, in two halves. When the younger half is full, the older one is dropped."""
 
     def __init__(self) -> None:

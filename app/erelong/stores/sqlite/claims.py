@@ -42,9 +42,9 @@ class ClaimedJobs:
     def __init__(self, *, file: ClaimFile) -> None:
         self._file = file
         self._jobs: dict[int, Job] = {}
-        self._begin_at = 0
-        self._begun: dict[int, Job] = {}
-        self._over: set[int] = set()
+        self._rewind_to = 0
+        self._added: dict[int, Job] = {}
+        self._overwritten: set[int] = set()
 
     # reads
 
@@ -67,51 +67,51 @@ class ClaimedJobs:
     # a transaction
 
     def begin(self) -> None:
-        self._begin_at = self._file.end
-        self._begun, self._over = {}, set()
+        self._rewind_to = self._file.end
+        self._added, self._overwritten = {}, set()
 
-    def standing(self, seqs: Collection[int]) -> dict[int, Job]:
+    def unchanged(self, seqs: Collection[int]) -> dict[int, Job]:
         """Return those of these jobs that nothing has overwritten, also in this transaction."""
-        found = self.find(seqs)
-        return found if self._over.isdisjoint(found) else {seq: found[seq] for seq in found if seq not in self._over}
+        jobs, overwritten = self.find(seqs), self._overwritten
+        return jobs if overwritten.isdisjoint(jobs) else {seq: jobs[seq] for seq in jobs if seq not in overwritten}
 
     def add(self, jobs: Sequence[Job], now: Instant) -> None:
         """Add jobs that are being claimed."""
         started = {job.seq: job for job in jobs}
         self._file.add(started, map(_version_of, jobs), now)
         self._jobs |= started
-        self._begun |= started
+        self._added |= started
 
     def end(self, seqs: Collection[int]) -> Collection[Job]:
         """Note that rows are overwritten or deleted; return the claimed jobs among them."""
-        ended = self.standing(seqs)
-        self._over.update(ended)
+        ended = self.unchanged(seqs)
+        self._overwritten.update(ended)
         return ended.values()
 
     @property
-    def over(self) -> frozenset[int]:
+    def overwritten(self) -> frozenset[int]:
         """The jobs overwritten so far in this transaction."""
-        return frozenset(self._over)
+        return frozenset(self._overwritten)
 
-    def roll_back(self, over: frozenset[int]) -> None:
+    def roll_back(self, overwritten: frozenset[int]) -> None:
         """Return to an earlier set of overwritten jobs."""
-        self._over = {*over}
+        self._overwritten = {*overwritten}
 
     def undo(self) -> None:
         """Undo the claims of a failed transaction."""
-        for seq in self._begun:
+        for seq in self._added:
             self._jobs.pop(seq, None)
         with suppress(OSError):  # then the next start may report an attempt as lost that never began
-            self._file.rewind(self._begin_at)
+            self._file.rewind(self._rewind_to)
 
     def redo(self) -> None:
         """Apply the transaction after all: it only seemed to fail."""
-        self._jobs |= self._begun
+        self._jobs |= self._added
         self.settle()
 
     def settle(self) -> None:
         """Remove the overwritten jobs of a committed transaction."""
-        for seq in self._over:
+        for seq in self._overwritten:
             self._jobs.pop(seq, None)
 
     # the file

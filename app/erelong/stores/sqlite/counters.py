@@ -24,7 +24,7 @@ class Savepoint(NamedTuple):
 
     deltas: Counter[Group]
     moves: Counter[Group]
-    over: frozenset[int]
+    overwritten: frozenset[int]
 
 
 class Counters:
@@ -82,12 +82,12 @@ class Counters:
 
     def savepoint(self) -> Savepoint:
         """Return a savepoint of the transaction."""
-        return Savepoint(self.deltas.copy(), self.moves.copy(), self.running.over)
+        return Savepoint(self.deltas.copy(), self.moves.copy(), self.running.overwritten)
 
     def roll_back(self, savepoint: Savepoint) -> None:
         """Return to a savepoint after the writes since then have been undone."""
         self.deltas, self.moves = savepoint.deltas, savepoint.moves
-        self.running.roll_back(savepoint.over)
+        self.running.roll_back(savepoint.overwritten)
 
     def undo(self) -> None:
         """Undo the transaction after it has failed or seems to have."""

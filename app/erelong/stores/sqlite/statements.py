@@ -156,7 +156,7 @@ SELECT key FROM jobs INDEXED BY held
 WHERE queue = ?1 AND key IN (SELECT value FROM carray(?2)) AND key IS NOT NULL AND state < 2
 """
 SELECT_HOLDER = "SELECT seq FROM jobs WHERE queue = ? AND key = ? AND state < 2"
-SELECT_STANDING = f"SELECT seq, queue, kind, state, labels, token, version {_LISTED}"
+SELECT_STORED = f"SELECT seq, queue, kind, state, labels, token, version {_LISTED}"
 SELECT_PEEK = f"SELECT seq, due_at, expires_at, labels, spec {_LISTED} WHERE state = 0"
 SELECT_WAITING = f"SELECT seq, version {_LISTED} WHERE state = 0"
 SELECT_CLAIMABLE = f"""

@@ -13,7 +13,7 @@ from erelong.model.submission import AddStatus, IdempotencyRecord, NewJob, Recei
 from erelong.stores.base import FINISHED, Claim, Override, Peek, Peeks, Saved, peek_at
 from erelong.stores.group_thread import Split
 from erelong.stores.sqlite import statements as sql
-from erelong.stores.sqlite.cache import MAX_AT_ONCE, Recent
+from erelong.stores.sqlite.cache import MAX_AT_ONCE, JobCache
 from erelong.stores.sqlite.claims import ClaimedJobs
 from erelong.stores.sqlite.counters import Counters
 from erelong.stores.sqlite.database import DatabaseFile
@@ -63,7 +63,7 @@ class SqliteStore:
         self._file = DatabaseFile(path=path, durability=durability, reserve=reserve)
         self._running = ClaimedJobs(file=self._file.claims)
         self._counters = Counters(running=self._running)
-        self._recent = Recent()
+        self._cache = JobCache()
         self._writes = Writes(file=self._file, counters=self._counters)
         self._threads = SqliteThreads(
             file=self._file, counters=self._counters, writes=self._writes, timer=timer, timeout=timeout
@@ -83,7 +83,7 @@ class SqliteStore:
 
     async def close(self) -> None:
         await self._threads.stop()
-        self._recent.drop_all()
+        self._cache.drop_all()
         self._file.close()
 
     def status(self) -> str | None:
@@ -104,7 +104,7 @@ class SqliteStore:
         beside: Sequence[Document] = (),
         also: Also = (),
     ) -> Receipt:
-        epoch = self._recent.epoch
+        epoch = self._cache.epoch
         receipt = await self._change(self._writes.add, new_jobs, now, is_whole, record, beside, also)
         entries = [entry for entry in receipt.entries if entry is not None]
         # With `is_whole` a conflict has undone the whole add.
@@ -113,15 +113,15 @@ class SqliteStore:
             for _, _, superseded in entries:
                 if superseded is not None:
                     written.append(superseded)
-            self._recent.keep(written, epoch=epoch)
+            self._cache.keep(written, epoch=epoch)
         return receipt
 
     async def find_replay(self, record: IdempotencyRecord, *, now: Instant) -> Receipt | None:
         return await self._reader.call(self._find_replay, record, now)
 
     async def get(self, seqs: Sequence[int]) -> dict[int, Job]:
-        if (recent := self._recent.find(seqs)) is not None:
-            return recent
+        if (cached := self._cache.find(seqs)) is not None:
+            return cached
         fallback: dict[int, Job] | None = {} if len(seqs) > 1 else None
         return await self._reader.call(self._get, seqs, split=Split(or_, fallback))
 
@@ -139,32 +139,32 @@ class SqliteStore:
 
     async def claim(self, seqs: Sequence[int], *, now: Instant) -> Claim:
         claim = await self._change(self._writes.claim, seqs, now, split=_CLAIMS)
-        self._recent.drop(seqs)
+        self._cache.drop(seqs)
         return claim
 
     async def save(self, jobs: Sequence[Job], *, beside: Sequence[Document] = (), also: Also = ()) -> Verdicts:
-        epoch = self._recent.epoch
+        epoch = self._cache.epoch
         split = None if beside or also else _VERDICTS
         verdicts = await self._change(self._writes.save, jobs, beside, also, split=split)
-        self._recent.keep([job for job, verdict in zip(jobs, verdicts, strict=True) if verdict.is_saved], epoch=epoch)
+        self._cache.keep([job for job, verdict in zip(jobs, verdicts, strict=True) if verdict.is_saved], epoch=epoch)
         return verdicts
 
     async def finish(self, endings: Sequence[Ending], *, beside: Sequence[Document] = (), also: Also = ()) -> Verdicts:
-        epoch = self._recent.epoch
+        epoch = self._cache.epoch
         split = None if beside or also else _VERDICTS
         verdicts = await self._change(self._writes.finish, endings, beside, also, split=split)
         if len(endings) > MAX_AT_ONCE:
             # A job that has not changed since its claim is not cached, since the claim dropped it.
             pairs = zip(endings, verdicts, strict=True)
-            self._recent.drop([ending.job.seq for ending, verdict in pairs if verdict is not FINISHED])
+            self._cache.drop([ending.job.seq for ending, verdict in pairs if verdict is not FINISHED])
         else:
             ended = [ending for ending, verdict in zip(endings, verdicts, strict=True) if verdict.is_saved]
-            self._recent.keep([ending.after for ending in ended], epoch=epoch)
+            self._cache.keep([ending.after for ending in ended], epoch=epoch)
         return verdicts
 
     async def delete(self, job: Job, *, beside: Sequence[Document] = (), also: Also = ()) -> Saved:
         saved = await self._change(self._writes.delete, job, beside, also)
-        self._recent.drop([job.seq])
+        self._cache.drop([job.seq])
         return saved
 
     async def ended(
@@ -175,7 +175,7 @@ class SqliteStore:
     async def purge(self, seqs: Sequence[int], *, before: Instant) -> int:
         purged = await self._change(self._writes.purge, seqs, before, split=_PURGED)
         if purged:
-            self._recent.drop_all()
+            self._cache.drop_all()
         return purged
 
     async def _change(self, function: Callable[..., T], *arguments: Any, **options: Any) -> T:
@@ -185,7 +185,7 @@ class SqliteStore:
         except (IdempotencyMismatch, DocumentChanged):  # raised before any write
             raise
         except BaseException:
-            self._recent.drop_all()
+            self._cache.drop_all()
             raise
 
     async def forget_records(self, *, now: Instant, limit: int) -> int:

@@ -157,8 +157,8 @@ class Writes:
         if len(rows) < len(free):
             self._add_unclaimed(free, claim, now)
         if running:
-            standing = self._running.standing(running)
-            claim.early.extend((now, seq) for seq in running if seq not in standing)  # they end in this transaction
+            unchanged = self._running.unchanged(running)
+            claim.early.extend((now, seq) for seq in running if seq not in unchanged)  # they end in this transaction
         return claim
 
     def _add_unclaimed(self, seqs: Iterable[int], claim: Claim, now: Instant) -> None:
@@ -180,13 +180,13 @@ class Writes:
         """End running jobs. Nearly all succeed unchanged since their claim: these write few columns and read no row."""
         if beside:
             must_follow(self._write, beside)
-        standing = self._running.standing([ending.job.seq for ending in endings])
+        unchanged = self._running.unchanged([ending.job.seq for ending in endings])
         plain, others = [], []
         last, is_plain = None, False
         for index, (job, outcome, at, _) in enumerate(endings):
             if outcome is not last:  # successes without a result share one object
                 last, is_plain = outcome, outcome.is_plain
-            if standing.pop(job.seq, None) is job and is_plain and job.attempts == NO_ATTEMPTS and job.extras is None:
+            if unchanged.pop(job.seq, None) is job and is_plain and job.attempts == NO_ATTEMPTS and job.extras is None:
                 plain.append((job.seq, job.started_at, at, outcome.result))
             else:
                 others.append(index)
@@ -210,11 +210,11 @@ class Writes:
 
     def _save(self, jobs: Sequence[Job]) -> Verdicts:
         """Write jobs in order: runs of plain updates with few statements, the others one by one."""
-        standing = self._standing([job.seq for job in jobs])
+        stored = self._read_stored([job.seq for job in jobs])
         plain: list[tuple[Job, Row]] = []
         verdicts = []
         for job in jobs:
-            row = standing.pop(job.seq, None)
+            row = stored.pop(job.seq, None)
             if row is not None and _is_plain(job, row):
                 plain.append((job, row))
                 verdicts.append(Saved(True, job))
@@ -232,7 +232,7 @@ class Writes:
         self._counters.deltas.subtract(Counter([row[1:4] for _, row in plain]))
 
     def _save_one(self, job: Job) -> Saved:
-        row = self._standing([job.seq]).get(job.seq)
+        row = self._read_stored([job.seq]).get(job.seq)
         if row is None or row[5:] != (job.token, job.version - 1):
             return Saved(False, self._read([job.seq]).get(job.seq))
         if job.key is not None and row[3] >= State.SUCCEEDED and not job.is_final:
@@ -243,13 +243,13 @@ class Writes:
         self._update(job, (queue, kind, State(state)), labels)
         return Saved(True, job)
 
-    def _standing(self, seqs: Sequence[int]) -> dict[int, Row]:
+    def _read_stored(self, seqs: Sequence[int]) -> dict[int, Row]:
         """Return the stored columns that a save compares, with the claimed version for a running job."""
-        standing = {row[0]: row for row in self._write.execute(sql.SELECT_STANDING, (listed(seqs),))}
-        for seq, job in self._running.standing(seqs).items():
-            if seq in standing:
-                standing[seq] = (*standing[seq][:-1], job.version)
-        return standing
+        stored = {row[0]: row for row in self._write.execute(sql.SELECT_STORED, (listed(seqs),))}
+        for seq, job in self._running.unchanged(seqs).items():
+            if seq in stored:
+                stored[seq] = (*stored[seq][:-1], job.version)
+        return stored
 
     def _update(self, job: Job, group: Group, labels: bytes | None) -> None:
         """Overwrite a row that has this group and these labels."""
@@ -365,7 +365,7 @@ def find_replay(
     return Receipt([AddResult(AddStatus.EXISTS, job) if job else None for job in current], replayed=True)
 
 
-def _is_plain(job: Job, standing: Row) -> bool:
+def _is_plain(job: Job, stored: Row) -> bool:
     """Return whether a job is the next version of the stored one, needs no check of its key, and keeps its labels."""
-    is_next = standing[5:] == (job.token, job.version - 1)
-    return is_next and standing[4] == job.labels and (job.key is None or job.is_final)
+    is_next = stored[5:] == (job.token, job.version - 1)
+    return is_next and stored[4] == job.labels and (job.key is None or job.is_final)
