@@ -290,7 +290,7 @@ def test_memory_store_has_no_backup(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("ERELONG_STORE__KIND", "memory")
 
     assert run([command, str(tmp_path / "x")]) == 78
-    assert "nothing to copy" in capsys.readouterr().err
+    assert "nothing to back up or restore" in capsys.readouterr().err
 
 
 def _raise_at(failing: int) -> Callable[[Path], None]:
