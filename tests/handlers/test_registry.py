@@ -105,7 +105,7 @@ def test_function_of_a_package_that_takes_the_place_of_another_is_a_warning(
     ((event, fields),) = [(record.getMessage(), record.__dict__["fields"]) for record in caplog.records]
     other = shadowed.parent / "library" / "mail" / "tasks.py"
     assert (event, fields["kind"]) == ("kind_shadowed", "mail")
-    assert fields["reason"].startswith(f"imported from {other}, which takes the place of {shadowed / 'mail/tasks.py'}")
+    assert fields["reason"].startswith(f"imported from {other}, which shadows {shadowed / 'mail/tasks.py'}")
 
 
 @pytest.mark.parametrize(
@@ -123,14 +123,14 @@ def test_function_that_another_package_hides_is_a_problem_that_says_so(
     expected = shadowed / f"{path.partition(':')[0].replace('.', '/')}.py"
     told = str(caught.value)
     assert problem in told
-    assert f"imported from {shadowed.parent}/library/mail/{imported}, which takes the place of {expected}" in told
+    assert f"imported from {shadowed.parent}/library/mail/{imported}, which shadows {expected}" in told
 
 
 def test_module_named_like_one_of_the_library_is_told_apart(folder: Path) -> None:
     for name in ("time", "queue"):
         (folder / f"{name}.py").write_text("def send() -> None: ...\n")
 
-        with pytest.raises(ConfigError, match=f"which takes the place of {folder}/{name}.py: rename one of them"):
+        with pytest.raises(ConfigError, match=f"which shadows {folder}/{name}.py: rename one of them"):
             make_kinds(Config(kinds={"mail": KindSettings(python=f"{name}:send")}), folders=[folder])
 
 
@@ -156,7 +156,7 @@ def test_module_of_the_folder_itself_takes_nobodys_place(
         ("generator", '"generator" is a generator'),
         ("takes_lock", "its annotations cannot become a schema: .*lock"),
         ("returns_lock", "its annotations cannot become a schema: .*lock"),
-        ("takes_stars", r"\*numbers cannot be given by params"),
+        ("takes_stars", r"params, which have names, cannot fill \*numbers"),
         ("takes_unknown", "its annotations cannot be read: .*Unknown.*TYPE_CHECKING"),
         ("takes_field", "the default of x is a Field: write Annotated"),
     ],

@@ -141,7 +141,7 @@ def test_table_that_stands_there_twice_is_told_with_the_remedy(write: Write, tex
     (problem,) = problems(write(text))
 
     assert problem.startswith("config.toml:3: is not TOML: Cannot ")
-    assert "a table may stand there only once, and each name in it: put what you add under the one" in problem
+    assert "each table and each name in it may appear only once: add your lines to the existing table" in problem
 
 
 def test_file_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
@@ -209,20 +209,20 @@ retry.factor = 0.5
             "[queues.a]\nrate.per_second = inf\n",
             "config.toml:2: queues.a.rate.per_second = Infinity: should be a finite",
         ),
-        ("[queues.a]\nrate = {}\n", "config.toml:2: queues.a.rate.per_second: is needed and not given"),
+        ("[queues.a]\nrate = {}\n", "config.toml:2: queues.a.rate.per_second: is required"),
         (
             "[queues.a]\nretention.done = 1\n",
             "config.toml:2: queues.a.retention.done: no such setting; known here: suc",
         ),
         ("[queues.a.label_concurrency]\nlimit = 1\nlabel = 'a b'\n", "config.toml:3: queues.a.label_concurrency.label"),
-        ("[kinds.a]\n", 'config.toml:1: kinds.a: does not say what runs: give python = "module:function"'),
+        ("[kinds.a]\n", 'config.toml:1: kinds.a: has nothing to run: give python = "module:function"'),
         ("[kinds.a]\npython = 'os.system'\n", 'config.toml:2: kinds.a.python = "os.system": should name a module'),
         ("[kinds.a]\npython = 'm:f'\nisolation = 'vm'\n", 'config.toml:3: kinds.a.isolation = "vm": should be'),
         ("[kinds.a]\ncommand = []\n", "config.toml:2: kinds.a.command = []: List should have at least 1 item"),
         ("[kinds.a]\ncommand = ['']\n", "config.toml:2: kinds.a.command.0"),
         (
             "[kinds.a]\npython = 'm:f'\ncommand = ['true']\n",
-            'config.toml:3: kinds.a.command = ["true"]: says what runs twice: give python or command, not both',
+            'config.toml:3: kinds.a.command = ["true"]: is one of two ways to run: give python or command, not both',
         ),
         (
             "[kinds.a]\ncommand = ['true']\nisolation = 'process'\n",

@@ -101,7 +101,7 @@ def test_wrong_value_from_a_file_is_not_shown(tmp_path: Path) -> None:
         ({"ERELONG___PORT": "1"}, "ERELONG___PORT: is not the name of a setting: write ERELONG_SECTION__KEY"),
         (
             {"ERELONG_SERVER__PORT__X": "1"},
-            "ERELONG_SERVER__PORT__X: server.port is a value, not a table: nothing can be set inside it",
+            "ERELONG_SERVER__PORT__X: server.port is a value, not a table: remove one of the two",
         ),
         (
             {"ERELONG_SERVER__PORT_FILE": "/missing/file"},
@@ -144,7 +144,7 @@ def test_value_given_twice_in_the_environment_is_refused(tmp_path: Path) -> None
     path.write_text("9000")
 
     assert problems(SHIPPED, {"ERELONG_SERVER__PORT": "1", "ERELONG_SERVER__PORT_FILE": str(path)}) == [
-        f"ERELONG_SERVER__PORT_FILE ({path}): server.port is given by ERELONG_SERVER__PORT too: keep one of them"
+        f"ERELONG_SERVER__PORT_FILE ({path}): server.port is also set by ERELONG_SERVER__PORT: remove one of them"
     ]
 
 

@@ -85,7 +85,7 @@ async def test_key_is_read_again_from_the_file_that_a_variable_names(
 @pytest.mark.parametrize(
     ("after", "reason"),
     [
-        ("[auth.keys.b]\nsha256 = 'x'\n", "auth.keys.b.scopes: is needed and not given"),
+        ("[auth.keys.b]\nsha256 = 'x'\n", "auth.keys.b.scopes: is required"),
         ("[auth\n", "is not TOML"),
         ("[server]\nport = 'x'\n", "server.port"),
         ("", "auth.keys is empty"),

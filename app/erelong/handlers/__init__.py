@@ -1,1 +1,1 @@
-"""The kinds of work."""
+"""The kinds of jobs and the code that runs them."""

@@ -1,4 +1,4 @@
-"""What a kind of work is to the rest of the service: check params, run one attempt, say how it ended."""
+"""The contract of a kind: check params, run one attempt, report how it ended."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class Stop(StrEnum):
-    """What a timeout or a cancel can do to an attempt of this kind.
+    """How a timeout or a cancel stops an attempt of this kind.
 
-    A runner that kills is sure to end what it runs, and keeps the time of its attempts itself: the workers leave to it
-    when an attempt has begun, when it is over its timeout, and how long it may take to end then or after a cancel.
+    A runner of `KILL` always ends its attempts, and times them itself. It decides when an attempt begins, when it
+    exceeds its timeout, and how long it may take to end after that or after a cancel.
     """
 
     KILL = "kill"
@@ -26,18 +26,18 @@ current_traceparent: ContextVar[str | None] = ContextVar("current_traceparent", 
 
 
 class Result(NamedTuple):
-    """What an attempt returns that has more to show than JSON: also what it wrote, for people to read."""
+    """The JSON that an attempt returns, together with its text output."""
 
     json: bytes | None
     output: str = ""
 
 
 class AttemptFailed(Exception):
-    """Raised by a handler that knows more than an exception says: an error type, whether to retry, and when.
+    """Raised by a handler to set the error type of an attempt, whether to retry it, and when.
 
-    The types "timeout" and "crashed" (what ran the attempt died of it) are also how the attempt ended. `delay` is the
-    least wait before the next attempt, `backoff` a wait in place of the retry policy's, both in seconds. `output` is
-    what it wrote until then.
+    The types "timeout" and "crashed" (its process died) are outcomes of the attempt too. `delay` is the minimum wait
+    before the next attempt and `backoff` replaces the wait of the retry policy, both in seconds. `output` is the text
+    that the attempt wrote before it failed.
     """
 
     def __init__(
@@ -60,23 +60,22 @@ class AttemptFailed(Exception):
 
 
 class Params(Protocol):
-    """Knows which params a kind takes."""
+    """Checks the params of a kind."""
 
     def check(self, params: bytes) -> None:
-        """Refuse what cannot run: raise `errors.Invalid` with faults relative to the params."""
+        """Raise `errors.Invalid`, with pointers relative to the params, when a job with them could not run."""
         ...
 
 
 class Runner(Protocol):
-    """Runs attempts. `run` is cancelled at its timeout and may be given up on if it does not end then.
+    """Runs attempts. `run` is cancelled at its timeout and abandoned if it does not end then.
 
-    If its kind can be killed, it is cancelled only for other reasons, and never given up on but at the end of the
-    service.
+    If its kind can be killed, it is cancelled only for other reasons, and abandoned only when the service stops.
     """
 
     @property
     def abandoned(self) -> int:
-        """Attempts that still run although they were given up on, beside those the workers know of."""
+        """Return the number of abandoned attempts that still run and that the workers do not count."""
         ...
 
     async def open(self) -> None: ...
@@ -84,17 +83,17 @@ class Runner(Protocol):
     async def close(self) -> None: ...
 
     async def run(self, job: Job) -> bytes | Result | None:
-        """Do the work of a running job; return the JSON text of its result, or None. Any exception is a failure."""
+        """Run one attempt of a job; return its result as JSON text, or None. Any exception is a failure."""
         ...
 
 
 class PlainRunner:
-    """What a runner is that has nothing to open and abandons nothing."""
+    """A runner that opens nothing and abandons no attempts."""
 
     abandoned = 0
 
     async def open(self) -> None:
-        """There is nothing to open."""
+        """Do nothing."""
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing."""

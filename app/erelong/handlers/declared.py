@@ -1,4 +1,4 @@
-"""The kinds that the settings declare: what each says becomes a kind that runs."""
+"""Makes the kinds that the settings declare."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class DeclaredKinds:
-    """Makes kinds. All processes have one keeper, and kinds with the same surroundings one pool of processes."""
+    """Makes kinds. All processes share one supervisor; kinds with equal environments share one process pool."""
 
     def __init__(self, *, config: Config) -> None:
         self._config = config
@@ -29,13 +29,13 @@ class DeclaredKinds:
         self._pools: dict[tuple[object, ...], ProcessPool] = {}
 
     def make(self, name: str, kind: KindSettings) -> Kind:
-        """Make one kind; raise Unfit when it cannot be."""
+        """Make one kind; raise Unfit when its declaration cannot run."""
         if kind.pull:
             return make_pull_kind(name=name, schema=kind.params_schema)
         if kind.python is not None and kind.isolation != "process":
             return make_python_kind(name=name, path=kind.python, isolation=kind.isolation)
         if not IS_POSSIBLE:
-            raise Unfit(f"processes are kept by means of Linux, and this is {sys.platform}: use another isolation")
+            raise Unfit(f"processes need Linux, and this is {sys.platform}: use another isolation")
         process_environment = ProcessEnvironment(
             environment=kind.environment or {},
             directory=None if kind.directory is None else str(kind.directory.resolve()),

@@ -1,4 +1,4 @@
-"""The echo kind: gives its params back, after a sleep or as a failure if they say so. For trying things out."""
+"""The echo kind: returns its params, for trials. Params can ask for a sleep or a failure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PARAMS_SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {
-        "sleep": {"type": ["number", "null"], "minimum": 0, "description": "Seconds to take."},
+        "sleep": {"type": ["number", "null"], "minimum": 0, "description": "Seconds to sleep."},
         "fail": {"type": ["string", "null"], "description": "Fail with this message."},
     },
 }
@@ -41,25 +41,25 @@ class Echo(PlainRunner):
             raise invalid("echo", faults)
 
     async def run(self, job: Job) -> bytes:
-        wishes = orjson.loads(job.params)
-        if wishes.get("sleep"):
-            await asyncio.sleep(wishes["sleep"])
-        if wishes.get("fail") is not None:
-            raise AttemptFailed("exception", wishes["fail"])
+        params = orjson.loads(job.params)
+        if params.get("sleep"):
+            await asyncio.sleep(params["sleep"])
+        if params.get("fail") is not None:
+            raise AttemptFailed("exception", params["fail"])
         return job.params
 
 
-def _faults(sent: object) -> list[Fault]:
-    if not isinstance(sent, dict):
-        return [Fault("", f"should be an object, not {shown(sent)}")]
+def _faults(params: object) -> list[Fault]:
+    if not isinstance(params, dict):
+        return [Fault("", f"should be an object, not {shown(params)}")]
     faults = []
-    sleep, fail = sent.get("sleep"), sent.get("fail")
-    if sleep is not None and not _is_length(sleep):
+    sleep, fail = params.get("sleep"), params.get("fail")
+    if sleep is not None and not _is_duration(sleep):
         faults.append(Fault("/sleep", f"should be a number of seconds, 0 or more, not {shown(sleep)}"))
     if fail is not None and not isinstance(fail, str):
         faults.append(Fault("/fail", f"should be a message, a string, not {shown(fail)}"))
     return faults
 
 
-def _is_length(value: object) -> bool:
+def _is_duration(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf

@@ -1,4 +1,4 @@
-"""The kinds of work by name: what is declared of each, and what runs it."""
+"""The kinds by name: the declaration and the runner of each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from erelong.handlers.base import Params, Runner, Stop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """One kind of work. Without a runner its jobs are leased by workers outside: a pull kind."""
+    """One kind. Without a runner it is a pull kind, whose jobs external workers lease."""
 
     name: str
     type: str
@@ -28,21 +28,21 @@ class Kind:
 
 
 class AnyParams:
-    """Takes any params: there is nothing to check them against."""
+    """Accepts any params."""
 
     def check(self, params: bytes) -> None: ...
 
 
-# Its jobs wait, as those of a pull kind that no worker asks for, until the kind is declared again.
+# Its jobs wait until the kind is declared again, as jobs of a pull kind wait for a worker.
 UNDECLARED: Final = Kind(
     name="", type="undeclared", stop=Stop.COOPERATIVE, params_schema={}, params=AnyParams(), runner=None
 )
 
 
 class Kinds(dict[str, Kind]):
-    """All kinds in the order of their names; it may change while the service runs.
+    """All kinds, sorted by name. It may change while the service runs.
 
-    `kinds[name]` of a name that is not declared is `UNDECLARED`; `name in kinds` and `get` know only declared ones.
+    `kinds[name]` is `UNDECLARED` for an undeclared name. `name in kinds` and `get` know only declared kinds.
     """
 
     def __init__(self, *kinds: Kind) -> None:
@@ -54,11 +54,11 @@ class Kinds(dict[str, Kind]):
 
     @property
     def abandoned(self) -> int:
-        """Attempts that were given up on and still run, as the runners know of them."""
+        """Return the number of abandoned attempts that the runners count."""
         return sum(kind.runner.abandoned for kind in self.values() if kind.runner is not None)
 
     async def open(self) -> None:
-        """Open every runner; one that fails closes those that were opened."""
+        """Open every runner; if one fails, close those already open."""
         async with AsyncExitStack() as opened:
             for kind in self.values():
                 if kind.runner is not None:

@@ -1,4 +1,4 @@
-"""What pydantic found wrong with params, as faults: where, which value, and what to send instead."""
+"""Turns pydantic's errors about params into faults: pointer, value and remedy."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
 MAX_FAULTS: Final = 20
 
-# Texts of these say what would be right but not what was sent; those of validators are left as they are.
+# The texts of these do not quote the value that was sent. Texts of validators already do.
 _BUILT_IN: Final = frozenset(get_args(ErrorType)) - {"value_error", "assertion_error"}
 
 
 def refusal(reason: str) -> PydanticCustomError:
-    """Make the error of a validator, for whose text `reason` is all that the sender needs to read."""
+    """Make a validator's error whose whole text is `reason`."""
     return PydanticCustomError("refused", "{reason}", {"reason": reason})
 
 
 def invalid(kind: str, faults: Sequence[Fault]) -> Invalid:
-    """Make the refusal of params."""
+    """Make the error for params with faults."""
     return Invalid(f'the params do not fit kind "{kind}"', faults=faults)
 
 
 def find_faults(error: ValidationError, params: bytes, known: Iterable[str]) -> list[Fault]:
-    """List what is wrong, at most 20 of it, by JSON pointers into the params; `known` are their possible names."""
+    """List up to `MAX_FAULTS` faults with JSON pointers into the params; `known` are the accepted names."""
     try:
         sent = orjson.loads(params)
     except orjson.JSONDecodeError as not_json:
@@ -42,28 +42,28 @@ def find_faults(error: ValidationError, params: bytes, known: Iterable[str]) -> 
 
 
 def _fault(details: ErrorDetails, sent: Any, known: Iterable[str]) -> Fault:
-    place = _place(details, sent)
+    path = _path(details, sent)
     match details["type"]:
         case "missing":
-            return Fault.at(place, REQUIRED)
+            return Fault.at(path, REQUIRED)
         case "extra_forbidden":
-            return Fault.at(place, unknown(known if len(details["loc"]) == 1 else None))
+            return Fault.at(path, unknown(known if len(details["loc"]) == 1 else None))
         case "value_error" | "assertion_error":
-            return Fault.at(place, str(details["ctx"]["error"]) or details["msg"])
+            return Fault.at(path, str(details["ctx"]["error"]) or details["msg"])
         case built_in if built_in in _BUILT_IN:
-            return Fault.at(place, unfit(details["input"], details["msg"]))
+            return Fault.at(path, unfit(details["input"], details["msg"]))
         case _:
-            return Fault.at(place, details["msg"])
+            return Fault.at(path, details["msg"])
 
 
-def _place(details: ErrorDetails, sent: Any) -> list[str | int]:
-    """Follow a location through what was sent; its parts that are no names there, such as a union's choice, go."""
-    place: list[str | int] = []
+def _path(details: ErrorDetails, sent: Any) -> list[str | int]:
+    """Return the part of a location that exists in the params; a union's choice, for example, does not."""
+    path: list[str | int] = []
     for part in details["loc"]:
         try:
             sent = sent[part]
         except (IndexError, KeyError, TypeError):
             if details["type"] != "missing" or part != details["loc"][-1]:
                 continue
-        place.append(part)
-    return place
+        path.append(part)
+    return path

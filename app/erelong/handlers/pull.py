@@ -1,4 +1,4 @@
-"""The pull kinds: run by workers outside, which lease their jobs; here only their params are checked."""
+"""The pull kinds: external workers lease and run their jobs; the service only checks params."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ ANY_OBJECT: dict[str, Any] = {"type": "object"}
 
 
 class SchemaParams:
-    """Holds params to a JSON schema."""
+    """Checks params against a JSON schema."""
 
     def __init__(self, *, name: str, schema: dict[str, Any]) -> None:
         self._name = name
         self._validator = Draft202012Validator(schema)
 
     def check(self, params: bytes) -> None:
-        found = sorted(self._validator.iter_errors(orjson.loads(params)), key=lambda error: list(map(str, error.path)))
-        if found:
-            faults = [Fault.at(error.absolute_path, error.message) for error in found[:MAX_FAULTS]]
+        errors = sorted(self._validator.iter_errors(orjson.loads(params)), key=lambda error: list(map(str, error.path)))
+        if errors:
+            faults = [Fault.at(error.absolute_path, error.message) for error in errors[:MAX_FAULTS]]
             raise invalid(self._name, faults)
 
 
 def make_pull_kind(*, name: str, schema: dict[str, Any] | Path | None = None) -> Kind:
-    """Read the schema of a pull kind, a table or the name of a file; raise Unfit when it is none."""
+    """Make a pull kind; raise Unfit when `schema`, a table or a file, is not a JSON schema."""
     table = _read(schema) if isinstance(schema, Path) else schema or ANY_OBJECT
     try:
         Draft202012Validator.check_schema(table)
     except SchemaError as error:
         raise Unfit(f"params_schema is not a JSON schema: {error.message}") from None
-    # A worker outside stops when it asks and learns of a cancel.
+    # A worker learns of a cancel when it extends its lease.
     params = SchemaParams(name=name, schema=table)
     return Kind(name=name, type="pull", stop=Stop.COOPERATIVE, params_schema=table, params=params, runner=None)
 

@@ -1,4 +1,4 @@
-"""Makes the kinds: those built in, and one for each that the settings declare."""
+"""Makes all kinds: those built in and those that the settings declare."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from erelong.settings.sections import Config
 
 
-SHADOWED = "imported from {0}, which takes the place of {1}: rename one of them"
+SHADOWED = "imported from {0}, which shadows {1}: rename one of them"
 
 log = get_logger(__name__)
 
 
 def make_kinds(config: Config, *, folders: Sequence[Path] = (), now: Now = instants.now) -> Kinds:
-    """Make every kind; functions are found in `folders` too.
+    """Make every kind; import functions from `folders` too.
 
-    Raise ConfigError with a line for each kind that cannot be made.
+    Raise ConfigError with one line for each kind that cannot be made.
     """
     _search_in(folders)
     kinds: dict[str, Kind] = {"echo": make_echo(), "http": make_http(config=config.webhooks, now=now)}
@@ -60,7 +60,7 @@ def _shadow_of(kind: KindSettings, folders: Sequence[Path]) -> tuple[str, str] |
 
 
 def _search_in(folders: Sequence[Path]) -> None:
-    """Let modules be imported from here; last, so that a file named like a library does not take its place."""
+    """Add folders to the end of the import path, so that no file in them shadows a library."""
     for folder in map(str, (folder.resolve() for folder in folders)):
         if folder not in sys.path:
             sys.path.append(folder)

@@ -1,1 +1,1 @@
-"""The settings: what there is, what each may be, where it was given."""
+"""The settings: names, types, bounds, defaults and sources."""

@@ -1,4 +1,4 @@
-"""API keys: how they look, what is kept of them, and whom each of them stands for."""
+"""API keys: their format, their fingerprints, and the callers that they authenticate."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NO_DIGEST = bytes(32)
 
 
 class Keyring:
-    """The keys that are known, by their fingerprints: finds whom a key stands for in constant time."""
+    """The known keys by fingerprint; it compares a key in constant time."""
 
     def __init__(self, *, callers: Mapping[str, Caller]) -> None:
         parts = {fingerprint.partition(":")[::2]: caller for fingerprint, caller in callers.items()}
@@ -33,7 +33,7 @@ class Keyring:
         return len(self._known)
 
     def find(self, key: str) -> Caller | None:
-        """The caller of a key; None for any text that is not a known key, however it is wrong."""
+        """Return the caller of a key; None for any text that is not a known key."""
         if len(key) != _LENGTH:
             return None
         digest, caller = self._known.get(key[_ID], (_NO_DIGEST, None))
@@ -41,18 +41,18 @@ class Keyring:
         return caller if is_known else None
 
     def name_of(self, key: str) -> str | None:
-        """The name under which the id of a key is known, be the rest of it right or wrong."""
+        """Return the name of the known key with the same id, even if the rest of `key` is wrong."""
         _, caller = self._known.get(key[_ID], (_NO_DIGEST, None))
         return caller.name if caller is not None else None
 
 
 def new_key() -> str:
-    """A key that nobody has: `erl_`, an id, and 256 random bits."""
+    """Return a new key: `erl_`, an id, and 256 random bits."""
     return f"{KEY_PREFIX}{secrets.token_hex(6)}_{secrets.token_urlsafe(_SECRET_BYTES)}"
 
 
 def fingerprint_of(key: str) -> str:
-    """What is kept of a key: its id and its SHA-256."""
+    """Return the stored form of a key: its id and its SHA-256."""
     return f"{key[_ID]}:{sha256(key.encode()).hexdigest()}"
 
 

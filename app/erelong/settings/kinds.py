@@ -1,4 +1,4 @@
-"""The kinds that the settings declare, and whether each says clearly what runs."""
+"""The settings of kinds, and checks that each declares exactly one way to run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BUILT_IN_KINDS: Final = frozenset({"echo", "http"})
 
 
 class KindSettings(Section):
-    """How jobs of one kind are run; which key is given says by what."""
+    """How jobs of one kind run: by `python`, by `command` or by `pull`."""
 
     python: str | None = Field(None, pattern=FUNCTION)
     isolation: Literal["async", "thread", "process"] | None = None
@@ -35,36 +35,35 @@ class KindSettings(Section):
 
 def kind_faults(kinds: Mapping[str, KindSettings]) -> Iterator[InitErrorDetails]:
     for name, kind in kinds.items():
-        given = {key for key in kind.model_fields_set if getattr(kind, key) is not None}
-        for key, reason in _reserved(name, given) if name in BUILT_IN_KINDS else _unclear(kind, given):
+        keys = {key for key in kind.model_fields_set if getattr(kind, key) is not None}
+        for key, reason in _built_in_faults(name, keys) if name in BUILT_IN_KINDS else _declared_faults(kind, keys):
             yield setting_fault(reason, "kinds", name, *([key] if key else []))
 
 
-def _reserved(name: str, given: set[str]) -> Iterator[tuple[str, str]]:
-    for key in sorted(given - {"timeout", "retry"}):
+def _built_in_faults(name: str, keys: set[str]) -> Iterator[tuple[str, str]]:
+    for key in sorted(keys - {"timeout", "retry"}):
         yield key, f"{name} is built in and takes only timeout and retry"
 
 
-def _unclear(kind: KindSettings, given: set[str]) -> Iterator[tuple[str, str]]:
-    runs = [key for key in ("python", "command", "pull") if key in given]
+def _declared_faults(kind: KindSettings, keys: set[str]) -> Iterator[tuple[str, str]]:
+    runs = [key for key in ("python", "command", "pull") if key in keys]
     if not runs:
-        what = 'python = "module:function", command = ["/path/to/program"] or pull = true'
-        yield "", f"does not say what runs: give {what}"
+        yield "", 'has nothing to run: give python = "module:function", command = ["/path/to/program"] or pull = true'
     elif len(runs) > 1:
-        yield runs[1], f"says what runs twice: give {runs[0]} or {runs[1]}, not both"
+        yield runs[1], f"is one of two ways to run: give {runs[0]} or {runs[1]}, not both"
     else:
-        yield from _misplaced(kind, given)
+        yield from _misplaced(kind, keys)
 
 
-def _misplaced(kind: KindSettings, given: set[str]) -> Iterator[tuple[str, str]]:
+def _misplaced(kind: KindSettings, keys: set[str]) -> Iterator[tuple[str, str]]:
     if kind.pull is False:
-        yield "pull", "false is what a kind is without it: leave it out"
-    for key in sorted(given & {"params_schema"} if kind.pull is None else ()):
-        yield key, "is for kinds with pull = true; those of a function are its annotations, of a command its params"
-    for key in sorted(given & {"params", "directory"} if kind.command is None else ()):
+        yield "pull", "false is the default: remove it"
+    for key in sorted(keys & {"params_schema"} if kind.pull is None else ()):
+        yield key, "is for kinds with pull = true; a function uses its annotations, a command its params"
+    for key in sorted(keys & {"params", "directory"} if kind.command is None else ()):
         yield key, "is for kinds with a command"
-    for key in sorted(given & {"isolation"} if kind.python is None else ()):
-        yield key, "is for kinds with a python function; a command always is a process"
+    for key in sorted(keys & {"isolation"} if kind.python is None else ()):
+        yield key, "is for kinds with a python function; a command always runs in a process"
     has_process = kind.command is not None or kind.isolation == "process"
-    for key in sorted(given & {"environment", "memory"} if not has_process else ()):
+    for key in sorted(keys & {"environment", "memory"} if not has_process else ()):
         yield key, 'is for kinds with a command, or with isolation = "process"'

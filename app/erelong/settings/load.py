@@ -1,4 +1,4 @@
-"""Reads the settings: defaults, then config.toml, then the environment; says what is wrong and where."""
+"""Reads the settings from defaults, config.toml and the environment, and reports every problem with its source."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ DEFAULT_FILE: Final = Path("config.toml")
 PORT_ADDRESSES: Final = ("tcp://", "udp://", "sctp://")
 SECRETS: Final = (("webhooks", "proxy"), ("webhooks", "secrets"), ("webhooks", "signing_secrets"))
 RENAMED: Final = {("http",): "[webhooks]"} | {("server", name): f"limits.{name}" for name in LimitsSection.model_fields}
-"""Names that settings have had."""
+"""Former names of settings."""
 
 
 def load(path: Path | None, env: Mapping[str, str], *, data: Path | None = None) -> Config:
-    """Read the settings: defaults, then the file, then ERELONG_ names of the environment, then `data`.
+    """Read the settings: defaults, then the file, then ERELONG_ variables, then `data`.
 
-    Without a path, config.toml of the working directory is read if it is there. `data` is the directory for all that
-    the service writes. Raise ConfigError with everything that is wrong.
+    Without a path, read config.toml in the working directory if it exists. `data` is the directory for all files that
+    the service writes. Raise ConfigError with all problems.
     """
     sources = Sources()
     sources.read_file(path or DEFAULT_FILE, is_needed=path is not None)
@@ -45,11 +45,11 @@ def load(path: Path | None, env: Mapping[str, str], *, data: Path | None = None)
 
 
 def find_near_misses(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that would name a setting with two underscores in place of one, each with that name.
+    """Return the variables that have one underscore where a setting has two, each with the setting's variable.
 
-    Kubernetes makes such variables for services: their values are the addresses of ports, and they are left out.
+    Leave out those with the address of a port as value, since Kubernetes makes them for services.
     """
-    settings = {"_".join(place).upper(): "__".join(place).upper() for place in _settings(Config) if len(place) > 1}
+    settings = {"_".join(path).upper(): "__".join(path).upper() for path in _settings(Config) if len(path) > 1}
     misses = {}
     for variable, value in env.items():
         name = variable.upper().removeprefix(PREFIX)
@@ -60,44 +60,44 @@ def find_near_misses(env: Mapping[str, str]) -> dict[str, str]:
     return misses
 
 
-def _settings(shape: type[BaseModel], place: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """List the places of all settings and sections that have names of their own."""
-    for name, field in shape.model_fields.items():
-        yield (*place, name)
+def _settings(model: type[BaseModel], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the paths of all settings and sections with fixed names."""
+    for name, field in model.model_fields.items():
+        yield (*path, name)
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from _settings(field.annotation, (*place, name))
+            yield from _settings(field.annotation, (*path, name))
 
 
 def _checked(sources: Sources) -> Config:
     try:
         return Config.model_validate(sources.tree)
     except ValidationError as error:
-        wants_text = {fault["loc"] for fault in error.errors() if fault["type"] in ("string_type", "path_type")}
-        if not sources.take_as_text(wants_text):
+        text_paths = {fault["loc"] for fault in error.errors() if fault["type"] in ("string_type", "path_type")}
+        if not sources.use_texts(text_paths):
             raise
     return Config.model_validate(sources.tree)
 
 
 def _problem(fault: ErrorDetails, sources: Sources) -> str:
-    place = tuple(str(part) for part in fault["loc"] if part != "[key]")
-    where = f"{sources.place(place)}: {_dotted(place)}"
+    path = tuple(str(part) for part in fault["loc"] if part != "[key]")
+    where = f"{sources.source_of(path)}: {_dotted(path)}"
     if fault["type"] == "extra_forbidden":
-        return f"{where}: no such setting; {_advice(place)}"
+        return f"{where}: no such setting; {_advice(path)}"
     if fault["type"] == "missing":
-        return f"{where}: is needed and not given"
-    value = sources.value(place)
-    is_secret = sources.is_secret(place) or place[-1:] == ("sha256",) or _is_secret(place)
-    is_told = fault["type"] == "duration"  # by the clock itself
-    given = "" if is_secret or is_told or value is None or isinstance(value, dict) else f" = {_shown(value)}"
-    return f"{where}{given}: {_wish(fault, place, value)}"
+        return f"{where}: is required"
+    value = sources.value(path)
+    is_secret = sources.is_secret(path) or path[-1:] == ("sha256",) or _is_secret(path)
+    has_value = fault["type"] == "duration"  # its text quotes the value
+    assigned = "" if is_secret or has_value or value is None or isinstance(value, dict) else f" = {_shown(value)}"
+    return f"{where}{assigned}: {_remedy(fault, path, value)}"
 
 
-def _wish(fault: ErrorDetails, place: tuple[str, ...], value: object) -> str:
-    """Say what a value should be."""
+def _remedy(fault: ErrorDetails, path: tuple[str, ...], value: object) -> str:
+    """Describe the values that the setting accepts."""
     match fault["type"]:
         case "string_pattern_mismatch" if words := in_words(fault["ctx"]["pattern"]):
             return words
-        case "model_type" if place[-1] == "rate" and type(value) in (int, float):
+        case "model_type" if path[-1] == "rate" and type(value) in (int, float):
             return f"should be a table: write rate = {{ per_second = {value} }}"
         case "model_type" | "dict_type":
             return "should be a table"
@@ -105,20 +105,20 @@ def _wish(fault: ErrorDetails, place: tuple[str, ...], value: object) -> str:
             return fault["msg"].removeprefix("Input ")
 
 
-def _is_secret(place: tuple[str, ...]) -> bool:
-    """Whether a value at this place is a secret, or holds one."""
-    return any(place[: len(secret)] == secret[: len(place)] for secret in SECRETS)
+def _is_secret(path: tuple[str, ...]) -> bool:
+    """Whether the value at this path is a secret, or contains one."""
+    return any(path[: len(secret)] == secret[: len(path)] for secret in SECRETS)
 
 
-def _dotted(place: tuple[str, ...]) -> str:
-    return ".".join(part if part.replace("_", "").replace("-", "").isalnum() else json.dumps(part) for part in place)
+def _dotted(path: tuple[str, ...]) -> str:
+    return ".".join(part if part.replace("_", "").replace("-", "").isalnum() else json.dumps(part) for part in path)
 
 
-def _advice(place: tuple[str, ...]) -> str:
-    if place in RENAMED:
-        return f"its name is {RENAMED[place]}"
-    known = names_at(Config, place[:-1])
-    close = difflib.get_close_matches(place[-1], known, n=2)
+def _advice(path: tuple[str, ...]) -> str:
+    if path in RENAMED:
+        return f"its name is {RENAMED[path]}"
+    known = names_at(Config, path[:-1])
+    close = difflib.get_close_matches(path[-1], known, n=2)
     return (f"did you mean {' or '.join(close)}? " if close else "") + f"known here: {', '.join(known)}"
 
 

@@ -1,4 +1,4 @@
-"""What a shape knows, be it a model or a typed dictionary: the names at its places, and its patterns in words."""
+"""The names in a model or typed dictionary, and the patterns of names with their descriptions."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ NAME_CHARACTERS: Final = "1 to 100 of A-Z a-z 0-9 . _ -"
 _WORDS: Final = {
     NAME: f"should be {NAME_CHARACTERS}",
     KEY: "should be 1 to 255 printable ASCII characters",
-    VARIABLE: "should be letters, digits and _, and no digit first",
-    TEXT: "should have no NUL in it",
-    FUNCTION: 'should name a module and a function of it, as in "my_jobs:remind"',
+    VARIABLE: "should be letters, digits and _, without a leading digit",
+    TEXT: "should have no NUL character",
+    FUNCTION: 'should name a module and a function in it, such as "my_jobs:remind"',
 }
 
 
-def names_at(shape: Any, place: Sequence[str | int]) -> list[str]:
-    """The names that may stand at a place, which has to lead through what the shape knows."""
-    for part in place:
-        shape = get_args(shape)[1] if get_origin(shape) is dict else _without_none(_parts(shape)[str(part)])
-    return list(_parts(shape))
+def names_at(model: Any, path: Sequence[str | int]) -> list[str]:
+    """Return the names that a path in a model accepts; the path must exist."""
+    for part in path:
+        model = get_args(model)[1] if get_origin(model) is dict else _without_none(_fields(model)[str(part)])
+    return list(_fields(model))
 
 
 def in_words(pattern: str) -> str | None:
-    """What a text of this pattern is made of; None for a pattern that is nowhere said in words."""
+    """Return the description of a pattern; None if it has none."""
     return _WORDS.get(pattern)
 
 
-@lru_cache(maxsize=100)  # there are few; to read the annotations of a dictionary takes 100 µs
-def _parts(shape: Any) -> dict[str, Any]:
-    if issubclass(shape, BaseModel):
-        return {name: field.annotation for name, field in shape.model_fields.items()}
-    return get_type_hints(shape)
+@lru_cache(maxsize=100)  # get_type_hints is slow
+def _fields(model: Any) -> dict[str, Any]:
+    if issubclass(model, BaseModel):
+        return {name: field.annotation for name, field in model.model_fields.items()}
+    return get_type_hints(model)
 
 
 def _without_none(annotation: Any) -> Any:

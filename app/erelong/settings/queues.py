@@ -1,4 +1,4 @@
-"""The settings of a queue: limits, rate, retry policy, retention; and how layers of them are merged."""
+"""The settings of a queue: limits, rate limit, retry policy and retention, and the merging of layers."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from erelong.settings.types import Duration, PositiveDuration
 
 
 class Rate(Section):
-    """How many jobs of a queue may start, or requests of a key come, in a second."""
+    """A rate limit: the jobs of a queue that may start per second, or the requests of an API key."""
 
-    per_second: float = Field(gt=0, description="Jobs started a second, on average; 0.1 is one in ten seconds.")
+    per_second: float = Field(gt=0, description="Average jobs started per second; 0.1 is one every ten seconds.")
     burst: float = Field(
-        default_factory=lambda: 1.0,  # never called, as below fills it in; but so it is optional, of no fixed default
+        default_factory=lambda: 1.0,  # never called: it makes the field optional without a default in the schema
         ge=1,
-        description="Jobs that may start at once after a quiet time; default max(1, per_second).",
+        description="Jobs that may start at once after an idle period; default max(1, per_second).",
     )
 
     @model_validator(mode="before")
     @classmethod
-    def _burst_by_rate(cls, given: Any) -> Any:
-        if not isinstance(given, dict) or "burst" in given:
-            return given
-        rate = given.get("per_second")
-        return given | {"burst": rate if isinstance(rate, (int, float)) and 1 < rate < math.inf else 1.0}
+    def _default_burst(cls, fields: Any) -> Any:
+        if not isinstance(fields, dict) or "burst" in fields:
+            return fields
+        rate = fields.get("per_second")
+        return fields | {"burst": rate if isinstance(rate, (int, float)) and 1 < rate < math.inf else 1.0}
 
 
 MaxAttempts = Annotated[int, Field(ge=1, le=1_000)]
 Factor = Annotated[float, Field(ge=1)]
 Jitter = Annotated[float, Field(ge=0, le=1)]
 
-_ATTEMPTS: Final = "Attempts in all, the first included: 1 is without retries."
+_ATTEMPTS: Final = "Total attempts, including the first; 1 means no retries."
 _DELAY: Final = "Seconds between the first attempt and the second."
-_FACTOR: Final = "What the delay is multiplied by after each attempt; 1 leaves it as it is."
-_MAX_DELAY: Final = "Seconds the delay does not grow beyond."
-_JITTER: Final = "Share by which each delay is varied at random: 0.2 is ± 20 %, 0 is none."
+_FACTOR: Final = "Factor by which the delay grows after each attempt; 1 keeps it constant."
+_MAX_DELAY: Final = "Maximum delay in seconds."
+_JITTER: Final = "Random variation of each delay, as a share of it: 0.2 means ± 20 %, 0 none."
 
 
 class Retry(Section):
-    """What follows a failed attempt: after the n-th a wait of delay × factor^(n-1), at most max_delay, ± jitter."""
+    """A retry policy: the wait after attempt n is delay × factor^(n-1), at most max_delay, ± jitter."""
 
     max_attempts: MaxAttempts = Field(5, description=_ATTEMPTS)
     delay: Duration = Field(5.0, description=_DELAY)
@@ -57,7 +57,7 @@ class Retry(Section):
 
 
 class RetryPatch(Section):
-    """Any part of a retry policy; what is not given, or null, comes from the kind, the queue or the defaults."""
+    """Part of a retry policy. Missing and null fields come from the kind, the queue or the defaults."""
 
     max_attempts: MaxAttempts | None = Field(None, description=_ATTEMPTS)
     delay: Duration | None = Field(None, description=_DELAY)
@@ -67,42 +67,42 @@ class RetryPatch(Section):
 
 
 class LabelConcurrency(Section):
-    """How many jobs with the same value of a label may run at once."""
+    """A limit on running jobs with the same value of a label."""
 
-    label: Name = Field(description="The name of the label, such as tenant.")
-    limit: Count = Field(description="Running jobs for each value of it.")
+    label: Name = Field(description="Name of the label, such as tenant.")
+    limit: Count = Field(description="Maximum running jobs per value of the label.")
 
 
 class Retention(Section):
-    """How long jobs that are over are kept."""
+    """How long finished jobs are kept."""
 
-    succeeded: Duration = Field(604_800.0, description="Seconds a succeeded job is kept.")
-    other: Duration = Field(2_592_000.0, description="Seconds a failed, cancelled or expired job is kept.")
+    succeeded: Duration = Field(604_800.0, description="Seconds to keep a succeeded job.")
+    other: Duration = Field(2_592_000.0, description="Seconds to keep a failed, cancelled or expired job.")
 
 
 class QueueSettings(Section):
-    """What one queue allows; what is not given falls back to the configuration and the defaults."""
+    """The settings of one queue. A missing field falls back to the configuration, then to the defaults."""
 
-    concurrency: int = Field(100, ge=1, le=100_000, description="Jobs of the queue that run at once.")
-    rate: Rate | None = Field(None, description="Jobs that start a second; null: as many as can.")
-    label_concurrency: LabelConcurrency | None = Field(None, description="Running jobs per value of a label.")
-    max_backlog: int = Field(10_000_000, ge=0, description="Jobs that may wait; 0: any number.")
+    concurrency: int = Field(100, ge=1, le=100_000, description="Maximum running jobs of the queue.")
+    rate: Rate | None = Field(None, description="Jobs started per second; null: no limit.")
+    label_concurrency: LabelConcurrency | None = Field(None, description="Maximum running jobs per value of a label.")
+    max_backlog: int = Field(10_000_000, ge=0, description="Maximum waiting jobs; 0: no limit.")
     overflow: Literal["reject", "drop_oldest", "wait"] = Field(
-        "reject", description="What a submit meets when max_backlog jobs wait: 429, room made by force, or a wait."
+        "reject", description="At max_backlog, reject a submit with 429, drop the job due first, or wait for room."
     )
-    timeout: PositiveDuration | None = Field(None, description="Seconds of one attempt, for jobs that give none.")
-    retry: RetryPatch | None = Field(None, description="Retry policy of jobs that give none.")
-    retention: Retention = Field(Retention(), description="How long jobs that are over are kept.")
+    timeout: PositiveDuration | None = Field(None, description="Timeout of an attempt, for jobs without their own.")
+    retry: RetryPatch | None = Field(None, description="Retry policy, for jobs without their own.")
+    retention: Retention = Field(Retention(), description="How long finished jobs are kept.")
 
 
 def layered(config: QueueSettings | None, override: QueueSettings | None) -> QueueSettings:
-    """Lay what the override gives over what the config gives, over the defaults, field by field."""
+    """Merge the settings of a queue by field: the override wins over the config, the config over the defaults."""
     layers = [layer for layer in (config, override) if layer is not None]
-    given = {name: getattr(layer, name) for layer in layers for name in layer.model_fields_set}
-    return QueueSettings().model_copy(update=given)
+    fields = {name: getattr(layer, name) for layer in layers for name in layer.model_fields_set}
+    return QueueSettings().model_copy(update=fields)
 
 
 def merged(base: RetryPolicy, *patches: RetryPatch | None) -> RetryPolicy:
-    """Lay patches over a policy; the later wins, and null leaves a field as it is."""
+    """Apply patches to a policy in order; null leaves a field unchanged."""
     present = [patch for patch in patches if patch is not None]
     return base._replace(**{name: value for patch in present for name, value in patch if value is not None})

@@ -1,4 +1,4 @@
-"""What the sections of the settings have in common: strict, frozen models, and errors that name a setting."""
+"""The base of all sections: strict, frozen models, and errors that name a setting."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Variable = Annotated[str, Field(pattern=VARIABLE)]
 
 
 class ConfigError(Exit):
-    """The settings cannot be used; the text has a line for each thing wrong with them."""
+    """The settings are invalid; the text has one line per problem."""
 
     code: ClassVar[int] = 78
 
@@ -29,5 +29,5 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-def setting_fault(reason: str, *place: str) -> InitErrorDetails:
-    return InitErrorDetails(type=PydanticCustomError("config", "{reason}", {"reason": reason}), loc=place, input=None)
+def setting_fault(reason: str, *path: str) -> InitErrorDetails:
+    return InitErrorDetails(type=PydanticCustomError("config", "{reason}", {"reason": reason}), loc=path, input=None)

@@ -34,7 +34,7 @@ class LimitsSection(Section):
     max_batch_body: Count = 16_777_216
     max_batch_jobs: Count = 10_000
     max_params: Count = 65_536
-    max_depth: int = Field(32, ge=1, le=200)  # above, pydantic's parser gives up by itself
+    max_depth: int = Field(32, ge=1, le=200)  # pydantic's own parser fails on deeper JSON
     max_result: Count = 65_536
     max_wait: Duration = 60.0
     max_waiters: int = Field(800, ge=0)
@@ -51,13 +51,13 @@ class StoreSection(Section):
 
 def _fingerprint(text: str) -> str:
     if not is_fingerprint(text):
-        reason = "should be <id>:<SHA-256 in hex>, as new-key prints it; the key itself must not stand here"
+        reason = "should be <id>:<SHA-256 in hex>, as new-key prints it, not the key itself"
         raise PydanticCustomError("config", "{reason}", {"reason": reason})
     return text
 
 
 class ApiKey(Section):
-    """What a key may do. The key itself is not here, only its id and SHA-256, as `new-key` prints them."""
+    """An API key: its permissions, and its id and SHA-256 as `new-key` prints them."""
 
     sha256: Annotated[str, AfterValidator(_fingerprint)] = Field(repr=False)
     scopes: list[Annotated[Scope, Field(strict=False)]] = Field(min_length=1)
@@ -92,7 +92,7 @@ class WorkersSection(Section):
 
 
 class WebhookSecret(Section):
-    """What headers may name by {secret:name}, and where it may be sent to."""
+    """A secret that headers name by {secret:name}, and the origins that may receive it."""
 
     value: SecretText
     origins: list[Origin] = Field(min_length=1)
@@ -129,7 +129,7 @@ class Config(Section):
     queues: dict[Name, QueueSettings] = Field({})
 
     @model_validator(mode="after")
-    def _parts_fit(self) -> Self:
+    def _check_sections(self) -> Self:
         faults = [*kind_faults(self.kinds), *_timeout_faults(self), *_key_faults(self.auth.keys)]
         if faults:
             raise ValidationError.from_exception_data("Config", faults)
@@ -137,13 +137,13 @@ class Config(Section):
 
 
 def _timeout_faults(config: Config) -> Iterator[InitErrorDetails]:
-    most = config.jobs.max_timeout
-    reason = f"should be at most jobs.max_timeout, {most:g}"
-    if config.jobs.timeout > most:
+    limit = config.jobs.max_timeout
+    reason = f"should be at most jobs.max_timeout, {limit:g}"
+    if config.jobs.timeout > limit:
         yield setting_fault(reason, "jobs", "timeout")
     for table, parts in (("kinds", config.kinds), ("queues", config.queues)):
         for name, part in parts.items():
-            if part.timeout is not None and part.timeout > most:
+            if part.timeout is not None and part.timeout > limit:
                 yield setting_fault(reason, table, name, "timeout")
 
 
@@ -153,5 +153,5 @@ def _key_faults(keys: Mapping[str, ApiKey]) -> Iterator[InitErrorDetails]:
         id = key.sha256.partition(":")[0]
         other = names.setdefault(id, name)
         if other != name:
-            reason = f"has the id of auth.keys.{other}: make another with new-key"
+            reason = f"has the same id as auth.keys.{other}: make a new key with new-key"
             yield setting_fault(reason, "auth", "keys", name, "sha256")

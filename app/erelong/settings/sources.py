@@ -1,4 +1,4 @@
-"""Where settings come from: a TOML file and the environment, and the place at which each value was given."""
+"""The sources of settings, a TOML file and the environment, with the source of each value."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _ASSIGNMENT = re.compile(rf"\s*({_DOTTED})\s*=")
 
 
 class Sources:
-    """What has been given so far: a tree of values, and what was wrong in reading it."""
+    """The values read so far, as a tree, and the problems met."""
 
     def __init__(self) -> None:
         self.tree: dict[str, Any] = {}
         self.problems: list[str] = []
-        self._places: dict[Key, str] = {}
+        self._sources: dict[Key, str] = {}
         self._texts: dict[Key, str] = {}
         self._secrets: set[Key] = set()
 
     def read_file(self, path: Path, *, is_needed: bool = True) -> None:
-        """Read a file of settings. One that is not needed may be missing; it may not be there and unreadable."""
+        """Read a file of settings. If it is not needed it may be missing, but not unreadable."""
         try:
             text = path.read_text(encoding="utf-8-sig")
         except OSError as error:
@@ -44,33 +44,34 @@ class Sources:
         except tomllib.TOMLDecodeError as error:
             self.problems.append(f"{path}:{_line_of(error, text)}: is not TOML: {error}{_remedy(error)}")
             return
-        self._places = {(): str(path)} | {key: f"{path}:{line}" for key, line in _lines(text)}
+        self._sources = {(): str(path)} | {key: f"{path}:{line}" for key, line in _lines(text)}
 
     def read_environment(self, env: Mapping[str, str]) -> None:
-        """Lay ERELONG_SECTION__KEY over the file; ERELONG_SECTION__KEY_FILE names a file with the value."""
+        """Override the file with ERELONG_SECTION__KEY; ERELONG_SECTION__KEY_FILE names a file with the value."""
         names = [name for name in env if name.upper().startswith(PREFIX) and "__" in name]
         for name in sorted(names, key=lambda name: (name.count("__"), name)):
             key = tuple(name[len(PREFIX) :].lower().split("__"))
             if not all(key):
                 self.problems.append(f"{name}: is not the name of a setting: write {PREFIX}SECTION__KEY")
             elif key[-1].endswith("_file"):
-                self._take_file(name, (*key[:-1], key[-1].removesuffix("_file")), Path(env[name]))
+                self._set_from_file(name, (*key[:-1], key[-1].removesuffix("_file")), Path(env[name]))
             else:
-                self._take(name, key, env[name])
+                self._set(name, key, env[name])
 
-    def take_as_text(self, keys: Iterable[tuple[str | int, ...]]) -> bool:
-        """Give those of the keys that the environment set the text that stands there; tell whether any was."""
+    def use_texts(self, keys: Iterable[tuple[str | int, ...]]) -> bool:
+        """Replace the parsed values of variables with their texts; return whether there was any among `keys`."""
         texts = {key: self._texts.pop(key) for key in self._texts.keys() & set(keys)}
         for key, text in texts.items():
             self._put(key, text)
         return bool(texts)
 
-    def place(self, key: Key) -> str:
-        """The variable, or the file and line, that gave a setting or the nearest table around it."""
-        return next((self._places[key[:end]] for end in range(len(key), -1, -1) if key[:end] in self._places), "config")
+    def source_of(self, key: Key) -> str:
+        """Return the variable, or the file and line, that set a setting or the nearest table around it."""
+        ends = range(len(key), -1, -1)
+        return next((self._sources[key[:end]] for end in ends if key[:end] in self._sources), "config")
 
     def value(self, key: Key) -> object:
-        """What was given for a setting, as it was given; None when nothing was."""
+        """Return the value of a setting as it was read; None if it was not set."""
         value: object = self.tree
         for part in key:
             value = value.get(part) if isinstance(value, dict) else None
@@ -79,39 +80,39 @@ class Sources:
     def is_secret(self, key: Key) -> bool:
         return any(key[: len(secret)] == secret for secret in self._secrets)
 
-    def _take_file(self, name: str, key: Key, path: Path) -> None:
+    def _set_from_file(self, name: str, key: Key, path: Path) -> None:
         try:
             text = path.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             self.problems.append(f"{name}: {path} cannot be read: {getattr(error, 'strerror', None) or error}")
             return
-        taken = self._take(f"{name} ({path})", key, text)
-        if taken is not None:
-            self._secrets.add(taken)
+        spelled = self._set(f"{name} ({path})", key, text)
+        if spelled is not None:
+            self._secrets.add(spelled)
 
-    def _take(self, place: str, key: Key, text: str) -> Key | None:
+    def _set(self, source: str, key: Key, text: str) -> Key | None:
         key = self._as_spelled(key)
         if key in self._texts:
-            self.problems.append(f"{place}: {'.'.join(key)} is given by {self._places[key]} too: keep one of them")
+            self.problems.append(f"{source}: {'.'.join(key)} is also set by {self._sources[key]}: remove one of them")
             return None
         if not self._put(key, _value(text)):
-            self.problems.append(f"{place}: {'.'.join(key[:-1])} is a value, not a table: nothing can be set inside it")
+            self.problems.append(f"{source}: {'.'.join(key[:-1])} is a value, not a table: remove one of the two")
             return None
-        self._places = {known: where for known, where in self._places.items() if known[: len(key)] != key}
-        self._places[key] = place
+        self._sources = {known: where for known, where in self._sources.items() if known[: len(key)] != key}
+        self._sources[key] = source
         for end in range(1, len(key)):
-            self._places.setdefault(key[:end], place)
+            self._sources.setdefault(key[:end], source)
         self._texts[key] = text
         return key
 
     def _as_spelled(self, key: Key) -> Key:
-        """Spell a key as the tree does; variables have one case, and names of queues and kinds two."""
+        """Spell a key as the tree does: names of queues and kinds are case-sensitive, variables are not."""
         spelled: Key = ()
         table: object = self.tree
         for part in key:
-            same = [name for name in table if name.lower() == part] if isinstance(table, dict) else []
-            spelled = (*spelled, same[0] if same else part)
-            table = table[same[0]] if same and isinstance(table, dict) else None
+            matches = [name for name in table if name.lower() == part] if isinstance(table, dict) else []
+            spelled = (*spelled, matches[0] if matches else part)
+            table = table[matches[0]] if matches and isinstance(table, dict) else None
         return spelled
 
     def _put(self, key: Key, value: object) -> bool:
@@ -133,7 +134,7 @@ def _value(text: str) -> object:
 
 
 def _lines(text: str) -> Iterator[tuple[Key, int]]:
-    """Find the line of each key and table; tomllib keeps none. The first that mentions a table counts for it."""
+    """Yield the line of each key and of the first mention of each table, which tomllib does not report."""
     table: Key = ()
     seen: set[Key] = set()
     open_quote = ""
@@ -161,7 +162,7 @@ def _parts(dotted: str) -> Key:
 def _remedy(error: tomllib.TOMLDecodeError) -> str:
     if not str(error).startswith(("Cannot declare", "Cannot overwrite")):
         return ""
-    return "; a table may stand there only once, and each name in it: put what you add under the one that is there"
+    return "; each table and each name in it may appear only once: add your lines to the existing table"
 
 
 def _line_of(error: tomllib.TOMLDecodeError, text: str) -> int:

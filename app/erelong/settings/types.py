@@ -1,4 +1,4 @@
-"""Types of settings: durations, networks, origins, and secrets that are never shown."""
+"""Types of settings: durations, networks, origins, and secrets that no output reveals."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from yarl import URL
 from erelong.clock.instants import parse_duration
 
 MIN_SIGNING_KEY: Final = 24  # bytes
-MIN_SECRET: Final = 8  # characters: a shorter one could not be taken out of answers without harm to their text
+MIN_SECRET: Final = 8  # characters: masking a shorter one would damage ordinary text in responses
 
 _PREFIX: Final = "whsec_"
 _HEADER_TEXT: Final = re.compile(r"[\x20-\x7e]+")
 
 
 def read_duration(value: object) -> float:
-    """`parse_duration` for pydantic."""
+    """Adapt `parse_duration` to pydantic."""
     try:
         return parse_duration(value)
-    except ValueError as error:  # pydantic would put "Value error, " before the text of a plain one
+    except ValueError as error:  # pydantic prefixes a plain ValueError with "Value error, "
         raise PydanticCustomError("duration", "{reason}", {"reason": str(error)}) from None
 
 
@@ -46,7 +46,7 @@ PositiveDuration = Annotated[float, Field(gt=0), BeforeValidator(read_duration),
 
 
 def signing_key(secret: SecretStr) -> bytes:
-    """Read the key of a Standard Webhooks secret; ValueError without the secret in it."""
+    """Return the key in a Standard Webhooks secret; raise a ValueError that does not quote the secret."""
     text = secret.get_secret_value()
     try:
         return base64.b64decode(text.removeprefix(_PREFIX), validate=True)
@@ -76,7 +76,7 @@ def _origin(value: str) -> str:
 
 
 def _signing_secret(secret: SecretStr) -> SecretStr:
-    advice = f"one is made by: echo {_PREFIX}$(openssl rand -base64 32)"
+    advice = f"make one with: echo {_PREFIX}$(openssl rand -base64 32)"
     if not secret.get_secret_value().startswith(_PREFIX):
         raise _refusal(f"should begin with {_PREFIX}; {advice}")
     try:
@@ -84,23 +84,21 @@ def _signing_secret(secret: SecretStr) -> SecretStr:
     except ValueError as error:
         raise _refusal(f"{error} after {_PREFIX}; {advice}") from None
     if size < MIN_SIGNING_KEY:
-        raise _refusal(f"has {size} random bytes, and {MIN_SIGNING_KEY} are needed; {advice}")
+        raise _refusal(f"has {size} random bytes, but needs {MIN_SIGNING_KEY}; {advice}")
     return secret
 
 
-def _in_words(value: Any) -> Any:
-    """Take a text for a list of its words, so that a variable or a file needs no brackets."""
+def _split(value: Any) -> Any:
+    """Split a text into its words, so that a variable or a file needs no brackets."""
     return value.split() if isinstance(value, str) else value
 
 
 def _secret_text(secret: SecretStr) -> SecretStr:
     text = secret.get_secret_value()
     if len(text) < MIN_SECRET:
-        raise _refusal(
-            f"has {len(text)} characters, and {MIN_SECRET} are needed to take it out of answers that repeat it"
-        )
+        raise _refusal(f"has {len(text)} characters, but needs {MIN_SECRET} so that it can be masked in responses")
     if not _HEADER_TEXT.fullmatch(text):
-        raise _refusal("has a character that no header can carry: keep to printable ASCII")
+        raise _refusal("has a character that no header can carry: use printable ASCII only")
     return secret
 
 
@@ -123,6 +121,6 @@ Network: TypeAlias = IPv4Network | IPv6Network
 
 NetworkSetting = Annotated[Network, PlainValidator(_network), PlainSerializer(str)]
 Origin = Annotated[str, AfterValidator(_origin)]
-SigningSecrets = Annotated[list[Annotated[SecretStr, AfterValidator(_signing_secret)]], BeforeValidator(_in_words)]
+SigningSecrets = Annotated[list[Annotated[SecretStr, AfterValidator(_signing_secret)]], BeforeValidator(_split)]
 SecretText = Annotated[SecretStr, AfterValidator(_secret_text)]
 Proxy = Annotated[SecretStr, AfterValidator(_proxy)]

@@ -155,7 +155,7 @@ async def test_program_that_has_gone_fails_the_attempt(open_command: OpenKind, t
     failed = await failure(handler)
 
     assert failed.type == "exception"
-    assert failed.message == f"{program} could not be started: {program}: No such file or directory"
+    assert failed.message == f"cannot start {program}: {program}: No such file or directory"
 
 
 async def test_arguments_that_are_too_long_fail_the_attempt(open_command: OpenKind) -> None:
@@ -163,7 +163,7 @@ async def test_arguments_that_are_too_long_fail_the_attempt(open_command: OpenKi
 
     for size in (200_000, 1_000_000):  # more than the kernel takes, more than a packet takes
         failed = await failure(handler, x="x" * size)
-        assert failed.message.startswith("echo could not be started: ")
+        assert failed.message.startswith("cannot start echo: ")
     assert (await run(handler, x="short")).output == "short\n"
 
 
@@ -277,6 +277,6 @@ def test_command_that_cannot_be_run_stops_the_start() -> None:
         make_kinds(Config(kinds=kinds))
 
     assert refused.value.problems == (
-        'kinds.a.command: "/no/such" is not there, or not a program that may be run',
-        'kinds.b.command: its directory "/no/such" is not there: make it, or name another',
+        'kinds.a.command: "/no/such" is missing, or not executable',
+        'kinds.b.command: its directory "/no/such" does not exist: create it, or name another',
     )

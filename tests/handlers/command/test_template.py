@@ -52,20 +52,23 @@ def test_program_is_found_on_its_path() -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (("{database}",), '"{database}" is the program and cannot be filled by params: name it outright'),
+        (("{database}",), '"{database}" is the program, which params cannot fill: name a program'),
         (("/opt/{n}/run",), '"/opt/{n}/run" is the program and cannot be filled'),
         (("true", "{other}"), '"{other}" has no pattern: add other = "[a-z0-9]{1,20}" to its params; a place is'),
-        (("true", "{print $1}"), '"{print $1}" has a place that is not a name; a place is written "{name}", a brace'),
-        (("true", "{}"), '"{}" has a place that is not a name'),
-        (("true", "{n:>3}"), '"{n:>3}" has a place that is not a name'),
-        (("true", "{n!r}"), '"{n!r}" has a place that is not a name'),
-        (("true", "{n.real}"), '"{n.real}" has a place that is not a name'),
+        (
+            ("true", "{print $1}"),
+            '"{print $1}" has a placeholder that is not a name; write a placeholder as "{name}", a brace',
+        ),
+        (("true", "{}"), '"{}" has a placeholder that is not a name'),
+        (("true", "{n:>3}"), '"{n:>3}" has a placeholder that is not a name'),
+        (("true", "{n!r}"), '"{n!r}" has a placeholder that is not a name'),
+        (("true", "{n.real}"), '"{n.real}" has a placeholder that is not a name'),
         (("true", "a}"), "\"a}\" cannot be read: Single '}' encountered"),
         (("true", "{n"), "\"{n\" cannot be read: expected '}'"),
-        (("true", "a\0b"), "a word of it has a NUL character"),
-        (("no-such-program",), '"no-such-program" is not there on the PATH, /usr/bin:/bin, or not a program'),
-        (("/no/such/program",), '"/no/such/program" is not there, or not a program that may be run'),
-        (("./run.sh",), '"./run.sh" is a relative path: write it from / on'),
+        (("true", "a\0b"), "one of its words has a NUL character"),
+        (("no-such-program",), '"no-such-program" is missing on the PATH, /usr/bin:/bin, or not executable'),
+        (("/no/such/program",), '"/no/such/program" is missing, or not executable'),
+        (("./run.sh",), '"./run.sh" is a relative path: write an absolute one'),
     ],
 )
 def test_command_that_cannot_be_run_is_refused(command: tuple[str, ...], message: str) -> None:
@@ -86,7 +89,7 @@ def test_file_that_may_not_be_run_is_no_program(tmp_path: Path) -> None:
     told = refusal(str(program))
     program.chmod(stat.S_IRWXU)
 
-    assert told.endswith("is not there, or not a program that may be run")
+    assert told.endswith("is missing, or not executable")
     assert read(str(program)).path == os.fspath(program)
 
 

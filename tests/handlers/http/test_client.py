@@ -267,7 +267,7 @@ async def test_call_that_may_not_be_repeated_fails_when_its_kept_connection_is_d
     methods: list[str] = []
     async with serving(answering_once(methods)) as server, opened() as http:
         await call(http, server.url, method=method)
-        with pytest.raises(AttemptFailed, match="before it had answered") as failure:
+        with pytest.raises(AttemptFailed, match="before it answered") as failure:
             await call(http, server.url, method=method)
 
     assert (failure.value.type, failure.value.retryable) == ("connection", True)
@@ -279,7 +279,7 @@ async def test_call_is_repeated_once() -> None:
         await read_request(reader)
 
     async with serving(hang_up) as server, opened() as http:
-        with pytest.raises(AttemptFailed, match="before it had answered"):
+        with pytest.raises(AttemptFailed, match="before it answered"):
             await call(http, server.url, method="GET")
 
     assert server.connections == 2

@@ -252,7 +252,7 @@ async def test_name_that_gets_no_turn_fails_the_attempt_and_waits_no_longer(monk
         await asyncio.gather(*silent)
 
     assert (failure.type, failure.retryable) == ("connection", True)
-    assert "2 other names are being asked for" in failure.message
+    assert "2 other DNS lookups are waiting" in failure.message
 
 
 # What may be shown

@@ -17,10 +17,10 @@ from tests.handlers.http.test_client import opened, serving
 from tests.handlers.receiver import raw_server
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
-HUNG_UP = "it closed the connection before it had answered"
+HUNG_UP = "it closed the connection before it answered"
 BROKE_OFF = "it closed the connection in the middle of its answer"
-NOT_HTTP = "what it sent is not HTTP; are scheme and port of the URL the right ones?"
-TOO_LONG = "a line of its headers is too long"
+NOT_HTTP = "its response is not HTTP: check the scheme and port of the URL"
+TOO_LONG = "one of its header lines is too long"
 MALFORMED = "its headers, or the chunks of its body, are malformed or too many"
 
 
@@ -91,4 +91,4 @@ async def test_name_that_nobody_knows_is_told_so(monkeypatch: pytest.MonkeyPatch
     async with opened() as http:
         message = await message_of(http, "http://nobody.example/canary-path")
 
-    assert message == ("no answer from nobody.example:80: its name could not be looked up: Name or service not known")
+    assert message == ("no answer from nobody.example:80: its name could not be resolved: Name or service not known")

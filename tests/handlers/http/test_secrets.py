@@ -123,7 +123,7 @@ async def test_secret_is_refused_at_submit_and_at_the_call_where_it_does_not_bel
 
 
 async def test_refusal_names_the_secrets_for_that_origin_only(http: Webhooks) -> None:
-    with pytest.raises(Invalid, match=r"those for it: crm$"):
+    with pytest.raises(Invalid, match=r"secrets for it: crm$"):
         http.check(b'{"url": "https://crm.example/", "headers": {"A": "{secret:x}"}}')
     with pytest.raises(Invalid, match=r"an operator can declare one in \[webhooks.secrets\] with this origin$"):
         http.check(b'{"url": "https://other.example/", "headers": {"A": "{secret:x}"}}')

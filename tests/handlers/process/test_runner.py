@@ -149,7 +149,7 @@ async def test_function_that_wants_to_leave_fails_and_its_process_stays(open_fun
 async def test_result_that_is_no_json_fails_for_good(open_function: OpenKind) -> None:
     failed = await failure(await open_function("unserialisable"))
 
-    assert failed.message.startswith("the function returned what is not JSON")
+    assert failed.message.startswith("the function returned a value that is not JSON")
     assert not failed.retryable
 
 
@@ -307,7 +307,7 @@ async def test_attempt_fails_when_there_are_no_descriptors_for_its_process(
     failed = await failure(handler)
     monkeypatch.undo()
 
-    assert failed.message == "no process could be started for it: [Errno 24] Too many open files"
+    assert failed.message == "cannot start a process for it: [Errno 24] Too many open files"
     assert len(os.listdir("/proc/self/fd")) < before
     assert (await failure(handler)).type == "crashed"
 
@@ -326,5 +326,5 @@ async def test_process_that_can_be_started_no_more_fails_attempts_one_by_one(
     await handler.close()
 
     assert types[-1] == "exception"
-    assert failed.message.startswith("no process could be started for it: kinds.call.python")
+    assert failed.message.startswith("cannot start a process for it: kinds.call.python")
     assert "LookupError: it was here" in failed.message

@@ -100,7 +100,7 @@ async def test_lost_keeper_takes_its_processes_along_and_another_takes_its_place
     again = await start(processes, "exit 7", pids)
 
     assert ended == Ended(None)
-    assert str(ended) == "was lost together with the process that keeps all processes of jobs"
+    assert str(ended) == "was lost with the process supervisor"
     assert await process.stop(1.0) == ended
     assert (await asyncio.wait_for(again.ended, 10)).code == 7
 

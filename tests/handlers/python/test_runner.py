@@ -153,8 +153,8 @@ async def test_params_that_no_longer_fit_fail_for_good() -> None:
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        ("unserialisable", "the function returned what is not JSON: .*return plain data"),
-        ("nan_by_choice", "the function returned what is not JSON"),
+        ("unserialisable", "the function returned a value that is not JSON: .*return plain data"),
+        ("nan_by_choice", "the function returned a value that is not JSON"),
         ("forgotten_await", "the function returned a coroutine.*async def"),
     ],
 )

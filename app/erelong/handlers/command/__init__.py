@@ -1,1 +1,1 @@
-"""Kinds that are programs."""
+"""Kinds that run programs."""

@@ -1,4 +1,4 @@
-"""The kinds that are commands: a program with its arguments, no shell, params on its stdin."""
+"""Runs the kinds that are commands: a program with arguments, params on stdin, no shell."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from erelong.handlers.process.supervisor_client import Ended, Process, ProcessEnvironment, SupervisorClient
     from erelong.model.job import Job
 
-GIVE_UP_CODE: Final = 100  # what qmail's programs, and others since, say for "it is of no use to try again"
+GIVE_UP_CODE: Final = 100  # the exit code by which qmail's programs report a permanent failure
 SHOWN_LINES: Final = 3
 SHOWN_CHARACTERS: Final = 500
 
@@ -36,18 +36,20 @@ def make_command_kind(
     process_environment: ProcessEnvironment,
     grace: float,
 ) -> Kind:
-    """Read the command and see that it can be run; raise Unfit when it cannot."""
-    line = read_command_line(command, patterns, process_environment.whole_environment)
+    """Make a command kind; raise Unfit when the command cannot run."""
+    command_line = read_command_line(command, patterns, process_environment.whole_environment)
     if process_environment.directory is not None and not os.path.isdir(process_environment.directory):
-        raise Unfit(f'its directory "{process_environment.directory}" is not there: make it, or name another')
+        raise Unfit(f'its directory "{process_environment.directory}" does not exist: create it, or name another')
     runner = CommandRunner(
-        name=name, line=line, processes=processes, process_environment=process_environment, grace=grace
+        name=name, command_line=command_line, processes=processes, process_environment=process_environment, grace=grace
     )
-    return Kind(name=name, type="command", stop=Stop.KILL, params_schema=line.schema, params=runner, runner=runner)
+    return Kind(
+        name=name, type="command", stop=Stop.KILL, params_schema=command_line.schema, params=runner, runner=runner
+    )
 
 
 class CommandRunner:
-    """A program that is started for each attempt; what it leaves running ends with it."""
+    """Starts a program for each attempt; the processes that it leaves running end with it."""
 
     abandoned = 0
 
@@ -55,19 +57,19 @@ class CommandRunner:
         self,
         *,
         name: str,
-        line: CommandLine,
+        command_line: CommandLine,
         processes: SupervisorClient,
         process_environment: ProcessEnvironment,
         grace: float,
     ) -> None:
         self._name = name
-        self._line = line
+        self._command_line = command_line
         self._processes = processes
-        self._surroundings = process_environment
+        self._process_environment = process_environment
         self._grace = grace
 
     def check(self, params: bytes) -> None:
-        faults = self._line.find_faults(orjson.loads(params))
+        faults = self._command_line.find_faults(orjson.loads(params))
         if faults:
             raise invalid(self._name, faults)
 
@@ -78,12 +80,12 @@ class CommandRunner:
         await self._processes.close()
 
     async def run(self, job: Job) -> Result:
-        values = orjson.loads(job.params)
-        faults = self._line.find_faults(values)
-        if faults:  # accepted when its patterns were others
+        params = orjson.loads(job.params)
+        faults = self._command_line.find_faults(params)
+        if faults:  # the patterns changed after the submit
             raise AttemptFailed("exception", invalid(self._name, faults).detail, retryable=False)
         with Tail() as stdout, Tail() as stderr:
-            process = await self._start(self._line.fill(values), job, stdout, stderr)
+            process = await self._start(self._command_line.fill(params), job, stdout, stderr)
             try:
                 await asyncio.wait((process.ended,), timeout=job.timeout)
             except asyncio.CancelledError:
@@ -101,20 +103,20 @@ class CommandRunner:
             os.lseek(stdin, 0, os.SEEK_SET)
             return await self._processes.start(
                 words,
-                path=self._line.path,
-                process_environment=self._surroundings,
+                path=self._command_line.path,
+                process_environment=self._process_environment,
                 descriptors=[stdin, stdout.writer, stderr.writer],
                 extra={"ERELONG_JOB_ID": job.id, "ERELONG_ATTEMPT": str(job.attempt)},
             )
         except OSError as error:
-            raise AttemptFailed("exception", f"{words[0]} could not be started: {error}") from error
+            raise AttemptFailed("exception", f"cannot start {words[0]}: {error}") from error
         finally:
             os.close(stdin)
             stdout.let_go()
             stderr.let_go()
 
     def _judge(self, ended: Ended, stdout: Tail, stderr: Tail) -> Result:
-        name = os.path.basename(self._line.path)
+        name = os.path.basename(self._command_line.path)
         if ended.code is None or ended.code < 0:
             raise crashed(name, ended, _joined(stdout, stderr))
         if ended.code > 0:
@@ -130,7 +132,7 @@ class CommandRunner:
 
 
 def _json(stdout: Tail) -> bytes | None:
-    """What was written if that is JSON, as a whole and as strictly as params are; else it is just output."""
+    """Return the whole stdout if it is strict JSON; otherwise None, and it is only output."""
     if stdout.is_cut:
         return None
     text = stdout.take().strip()
@@ -142,7 +144,7 @@ def _json(stdout: Tail) -> bytes | None:
 
 
 def _joined(stdout: Tail, stderr: Tail) -> str:
-    """One after the other: in which order they were written, nobody knows."""
+    """Return stdout, then stderr: the order in which they were written is unknown."""
     first, second = stdout.text(), stderr.text()
     return f"{first}\n{second}" if first and second and not first.endswith("\n") else first + second
 

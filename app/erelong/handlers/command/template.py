@@ -1,4 +1,4 @@
-"""The command that a kind declares: its words, the places in them that params fill, and what may stand there."""
+"""The command of a kind: words with placeholders, and patterns for the params that fill them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 Word: TypeAlias = tuple[tuple[str, str | None], ...]
 
-_ADVICE: Final = 'a place is written "{name}", a brace "{{" or "}}"'
+_ADVICE: Final = 'write a placeholder as "{name}", a brace as "{{" or "}}"'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandLine:
-    """A program and its arguments. Without patterns any object is taken as params, which then go by stdin alone."""
+    """A program and its arguments. Without patterns it accepts any object as params, and passes them by stdin only."""
 
     path: str
     words: tuple[Word, ...]
@@ -40,11 +40,11 @@ class CommandLine:
         return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
     def fill(self, params: Mapping[str, str]) -> list[str]:
-        """The words as they are run; the params must have been found without faults."""
-        return ["".join(text + ("" if place is None else params[place]) for text, place in word) for word in self.words]
+        """Return the words with params in their placeholders; the params must have no faults."""
+        return ["".join(text + ("" if name is None else params[name]) for text, name in word) for word in self.words]
 
     def find_faults(self, params: object) -> list[Fault]:
-        """List what is wrong with params, at most 20 of it."""
+        """List up to `MAX_FAULTS` faults of params."""
         if not isinstance(params, dict):
             return [Fault("", f"should be an object, not {shown(params)}")]
         return list(self._faults(params))[:MAX_FAULTS]
@@ -67,29 +67,29 @@ class CommandLine:
 def read_command_line(
     command: Sequence[str], patterns: Mapping[str, str] | None, environment: Mapping[str, str]
 ) -> CommandLine:
-    """Read a declared command; raise Unfit when it cannot be run. Its program is looked for on its own PATH."""
+    """Read a declared command; find its program on the PATH in `environment`. Raise Unfit when it cannot run."""
     program, *_ = words = [_read_word(text) for text in command]
-    if any(place is not None for _, place in program):
-        raise Unfit(f'"{command[0]}" is the program and cannot be filled by params: name it outright')
+    if any(placeholder is not None for _, placeholder in program):
+        raise Unfit(f'"{command[0]}" is the program, which params cannot fill: name a program')
     compiled = None if patterns is None else {name: _compiled(name, pattern) for name, pattern in patterns.items()}
-    for place in [place for word in words for _, place in word if place is not None]:
-        if place not in (compiled or {}):
-            raise Unfit(f'"{{{place}}}" has no pattern: add {place} = "[a-z0-9]{{1,20}}" to its params; {_ADVICE}')
-    name = "".join(text for text, _ in program)
-    return CommandLine(path=_found(name, environment.get("PATH")), words=tuple(words), patterns=compiled)
+    for name in [name for word in words for _, name in word if name is not None]:
+        if name not in (compiled or {}):
+            raise Unfit(f'"{{{name}}}" has no pattern: add {name} = "[a-z0-9]{{1,20}}" to its params; {_ADVICE}')
+    path = _find_program("".join(text for text, _ in program), environment.get("PATH"))
+    return CommandLine(path=path, words=tuple(words), patterns=compiled)
 
 
 def _read_word(text: str) -> Word:
     if "\0" in text:
-        raise Unfit("a word of it has a NUL character, which no program can be given: leave it out")
+        raise Unfit("one of its words has a NUL character, which no argument can hold: remove it")
     try:
         parts = tuple(Formatter().parse(text))
     except ValueError as error:
         raise Unfit(f'"{text}" cannot be read: {error}; {_ADVICE}') from error
-    for _, place, form, conversion in parts:
-        if place is not None and (form or conversion or not place.isidentifier()):
-            raise Unfit(f'"{text}" has a place that is not a name; {_ADVICE}')
-    return tuple((literal, place) for literal, place, _, _ in parts)
+    for _, name, form, conversion in parts:
+        if name is not None and (form or conversion or not name.isidentifier()):
+            raise Unfit(f'"{text}" has a placeholder that is not a name; {_ADVICE}')
+    return tuple((literal, name) for literal, name, _, _ in parts)
 
 
 def _compiled(name: str, pattern: str) -> re.Pattern[str]:
@@ -99,11 +99,11 @@ def _compiled(name: str, pattern: str) -> re.Pattern[str]:
         raise Unfit(f'params.{name} = "{pattern}" is not a regular expression: {error}') from error
 
 
-def _found(name: str, path: str | None) -> str:
+def _find_program(name: str, path: str | None) -> str:
     if os.path.dirname(name) and not os.path.isabs(name):
-        raise Unfit(f'"{name}" is a relative path: write it from / on, or give a name that is found on the PATH')
-    found = shutil.which(name, path=path)
-    if found is None:
+        raise Unfit(f'"{name}" is a relative path: write an absolute one, or the name of a program on the PATH')
+    program = shutil.which(name, path=path)
+    if program is None:
         where = "" if os.path.isabs(name) else f" on the PATH, {path or os.defpath}"
-        raise Unfit(f'"{name}" is not there{where}, or not a program that may be run')
-    return found
+        raise Unfit(f'"{name}" is missing{where}, or not executable')
+    return program

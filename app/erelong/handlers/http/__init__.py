@@ -1,1 +1,1 @@
-"""The kind http: webhooks."""
+"""The http kind: webhooks."""

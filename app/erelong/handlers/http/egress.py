@@ -1,4 +1,4 @@
-"""The way out for calls: connections to addresses that may be called, or to the proxy that decides in our place."""
+"""Outgoing connections: to permitted addresses only, or to a proxy that decides instead."""
 
 from __future__ import annotations
 
@@ -22,23 +22,22 @@ if TYPE_CHECKING:
 
     from erelong.settings.sections import WebhooksSection
 
-MAX_LOOKUPS: Final = 100  # names asked for at once
+MAX_LOOKUPS: Final = 100  # concurrent DNS lookups
 REMEDY: Final = "an operator can open its network with [webhooks] allow_networks"
 
 
 class BlockedAddressError(OSError):
-    """What would be connected to is not public and not opened.
+    """The address is neither public nor opened by the settings.
 
-    An OSError: of others, the library that tries the addresses of a name loses track.
+    An OSError, since aiohttp tries the next address of a name only after an OSError.
     """
 
 
 class Egress:
-    """Says what may be called, and makes the connector that calls nothing else.
+    """Decides which hosts may be called, and makes the connector that enforces it.
 
-    The connector checks the address of each socket before it connects, so it does not matter how a URL writes it, what
-    a name meant when it was asked before, or who asks: a connection that is open was checked, and is used again only
-    for the same host and port.
+    The connector checks the address of each socket before it connects. The notation of the URL and earlier answers of
+    the resolver therefore do not matter. Pooled connections were checked, and serve the same host and port only.
     """
 
     def __init__(self, *, config: WebhooksSection) -> None:
@@ -51,23 +50,23 @@ class Egress:
     def connector(self) -> TCPConnector:
         config = self._config
         limits: dict[str, Any] = {"limit": config.max_connections, "limit_per_host": config.per_host}
-        if self.proxy is not None:  # an address of its own, set by the operator; where it goes on to is not seen here
+        if self.proxy is not None:  # set by the operator; the proxy checks the addresses behind it
             return TCPConnector(**limits)
         self._resolver = _Resolver(self._addresses, patience=config.connect_timeout)
         return TCPConnector(**limits, resolver=self._resolver, socket_factory=self._open_socket)
 
     async def close(self) -> None:
-        """After the connector was closed."""
+        """Close the resolver; call it after the connector is closed."""
         if self._resolver is not None:
             await self._resolver.close()
 
     def find_faults(self, url: URL) -> Iterator[str]:
-        """Say what is wrong with a host before anything is called."""
+        """Yield the reasons why a host may not be called, without a connection."""
         host = url.raw_host or ""
         try:
             address = literal(host)
         except ValueError:
-            yield f"has no possible host: {host}"
+            yield f"has an invalid host: {host}"
             return
         if address is None:
             if _is_localhost(host) and not self._addresses.has_loopback():
@@ -75,10 +74,10 @@ class Egress:
         elif not self._addresses.may_call(address):
             yield f"{address} is not public: {REMEDY}"
         elif isinstance(address, IPv4Address) and host != str(address):
-            yield f"has an address that not everybody reads alike: write {host} as {address}"
+            yield f"has an ambiguous address: write {host} as {address}"
 
-    def _open_socket(self, found: tuple[Any, ...]) -> socket.socket:
-        family, kind, protocol, _, address = found
+    def _open_socket(self, info: tuple[Any, ...]) -> socket.socket:
+        family, kind, protocol, _, address = info
         if not self._addresses.has(address[0]):
             raise BlockedAddressError(f"it is not public: {REMEDY}")
         return socket.socket(family=family, type=kind, proto=protocol)
@@ -89,15 +88,15 @@ _PUBLIC: Final = Addresses(opened=())
 
 
 def may_show(peer: object) -> bool:
-    """Whether what a socket names as its other end is public, so that what it says to strangers may be shown."""
+    """Whether a peer is public, so that its response holds nothing private and may be shown."""
     return isinstance(peer, tuple) and _PUBLIC.has(peer[0])
 
 
 class _Resolver(AbstractResolver):
-    """Asks the system what names mean, and leaves out what may not be called; fails when that is all.
+    """Resolves names by the system's resolver, and drops addresses that may not be called.
 
-    In threads of its own: names whose servers never answer would soon hold the few that the loop has, and with them the
-    calls of everybody. They are daemons, so that no name holds up the end of the service either.
+    It has its own threads, since names whose servers never answer would soon occupy the few threads of the loop and
+    block all other calls. The threads are daemons, so that no lookup delays the end of the service.
     """
 
     def __init__(self, addresses: Addresses, *, patience: float) -> None:
@@ -109,12 +108,12 @@ class _Resolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        ask = partial(socket.getaddrinfo, host, port, family, socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
-        async with self._turn():
-            found = await self._threads.run(ask)
+        lookup = partial(socket.getaddrinfo, host, port, family, socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+        async with self._slot():
+            infos = await self._threads.run(lookup)
         results = [
             ResolveResult(hostname=host, host=str(address[0]), port=port, family=family, proto=protocol, flags=_NUMERIC)
-            for family, _, protocol, _, address in found
+            for family, _, protocol, _, address in infos
             if self._addresses.has(str(address[0]))
         ]
         if not results:
@@ -122,13 +121,13 @@ class _Resolver(AbstractResolver):
         return results
 
     @asynccontextmanager
-    async def _turn(self) -> AsyncIterator[None]:
-        """Wait for one of the lookups to end, but not for ever: who asks stays here even when its attempt is over."""
+    async def _slot(self) -> AsyncIterator[None]:
+        """Hold one of the lookup slots. The wait has a limit, since aiohttp goes on with it after the attempt ends."""
         try:
             async with asyncio.timeout(self._patience):
                 await self._free.acquire()
         except TimeoutError:
-            raise OSError(errno.EAGAIN, f"{MAX_LOOKUPS} other names are being asked for, and no answers come") from None
+            raise OSError(errno.EAGAIN, f"{MAX_LOOKUPS} other DNS lookups are waiting for an answer") from None
         try:
             yield
         finally:

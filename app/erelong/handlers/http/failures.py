@@ -1,4 +1,4 @@
-"""Why no answer came to a call, in words: those of the library name its classes, and repeat what came."""
+"""Why a call got no response, in words: aiohttp's own texts name its classes and repeat received data."""
 
 from __future__ import annotations
 
@@ -21,49 +21,49 @@ from aiohttp.http_exceptions import BadStatusLine, LineTooLong
 
 
 def reason_of(error: Exception) -> str:
-    """One line that says what the receiver did, or what stood between; it repeats nothing that was sent."""
+    """Return one line about the failure that quotes nothing from the request."""
     match error:
         case ClientHttpProxyError():
             return f"the proxy answered {error.status} {error.message}"
-        case ClientProxyConnectionError():  # its text says where the proxy is
+        case ClientProxyConnectionError():  # its own text names the proxy's address
             return "the proxy does not answer"
         case ConnectionTimeoutError():
             return str(error)
         case ClientConnectorCertificateError():
-            return f"its certificate is not accepted: {_told(error.certificate_error)}"
+            return f"its certificate is not accepted: {_text_of(error.certificate_error)}"
         case ClientConnectorDNSError():
-            return f"its name could not be looked up: {error.os_error.strerror or error.os_error}"
+            return f"its name could not be resolved: {error.os_error.strerror or error.os_error}"
         case ClientConnectorError():
-            return f"no connection: {_told(error.os_error)}"
+            return f"no connection: {_text_of(error.os_error)}"
         case ServerDisconnectedError():
-            return "it closed the connection before it had answered"
+            return "it closed the connection before it answered"
         case ClientPayloadError():
             return "it closed the connection in the middle of its answer"
         case OSError():
-            return f"the connection broke: {_told(error)}"
+            return f"the connection broke: {_text_of(error)}"
         case ClientResponseError() | HttpProcessingError():
-            return _nonsense(error.__cause__)
+            return _malformed(error.__cause__)
         case _:
             return str(error) or type(error).__name__
 
 
-def _told(error: BaseException) -> str:
+def _text_of(error: BaseException) -> str:
     match error:
         case ssl.SSLCertVerificationError():
             return error.verify_message.rstrip(".")
         case ssl.SSLError() if error.reason:
             return f"TLS failed: {error.reason.replace('_', ' ').lower()}"
-        case OSError(errno=int(number)):  # its own text names the address that was tried
+        case OSError(errno=int(number)):  # its own text names the address
             return os.strerror(number)
         case _:
             return str(error) or type(error).__name__
 
 
-def _nonsense(cause: BaseException | None) -> str:
+def _malformed(cause: BaseException | None) -> str:
     match cause:
         case BadStatusLine():
-            return "what it sent is not HTTP; are scheme and port of the URL the right ones?"
+            return "its response is not HTTP: check the scheme and port of the URL"
         case LineTooLong():
-            return "a line of its headers is too long"
+            return "one of its header lines is too long"
         case _:
             return "its headers, or the chunks of its body, are malformed or too many"

@@ -1,4 +1,4 @@
-"""Which addresses may be called: public ones, and those in networks that the settings open."""
+"""Which addresses may be called: public addresses, and networks that the settings open."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 Address: TypeAlias = IPv4Address | IPv6Address
 
-# By the registries of special addresses, not `is_global`: that differs between versions of Python and lets through
-# multicast, relays, and addresses at which clouds keep their metadata.
+# From the IANA registries, not `is_global`, which differs between versions of Python and permits multicast, relays and
+# the metadata addresses of clouds.
 _SPECIAL_V4: Final = tuple(
     IPv4Network(network)
     for network in (
@@ -51,16 +51,16 @@ _NAT64: Final = IPv6Network("64:ff9b::/96")
 _LOCAL_NAT64: Final = IPv6Network("64:ff9b:1::/48")
 _COMPATIBLE: Final = IPv6Network("::/96")
 _UNSPECIFIED, _LOOPBACK = IPv6Address("::"), IPv6Address("::1")
-_ISATAP: Final = (0x0000_5EFE, 0x0200_5EFE)  # the upper half of the interface's part
+_ISATAP: Final = (0x0000_5EFE, 0x0200_5EFE)  # the upper half of the interface identifier
 
-# What ends in a number is an address or nothing; libc reads 127.1, 0x7f.1, 2130706433 and 0177.0.0.1 as one.
+# A host that ends in a number is an address or invalid; libc reads 127.1, 0x7f.1 and 2130706433 as 127.0.0.1.
 _NUMBER_AT_THE_END: Final = re.compile(r"(.*\.)?([0-9]+|0x[0-9a-f]*)\.?", re.IGNORECASE | re.DOTALL)
 
 
 def literal(host: str) -> Address | None:
-    """Read the address that stands in a URL, in whatever notation; None for a name.
+    """Return the address that a host of a URL is, in any notation; None for a name.
 
-    Raise ValueError for what is neither.
+    Raise ValueError for a host that is neither.
     """
     if ":" in host:
         return IPv6Address(host.replace("%25", "%"))
@@ -69,33 +69,33 @@ def literal(host: str) -> Address | None:
     try:
         return IPv4Address(socket.inet_aton(host.removesuffix(".")))
     except OSError:
-        raise ValueError(f"{host!r} is no IPv4 address") from None
+        raise ValueError(f"{host!r} is not an IPv4 address") from None
 
 
 class Addresses:
-    """Those that may be called."""
+    """The set of addresses that may be called."""
 
     def __init__(self, *, opened: Sequence[Network]) -> None:
         self._opened = tuple(opened)
 
     def has(self, text: str) -> bool:
-        """Tell by an address as the resolver or a socket gives it; what is none may not be called."""
+        """Whether an address from the resolver or a socket may be called; False for any other text."""
         try:
             return self.may_call(ip_address(text))
         except ValueError:
             return False
 
     def may_call(self, address: Address) -> bool:
-        if isinstance(address, IPv6Address) and address.scope_id is not None:  # of one link, so never public
+        if isinstance(address, IPv6Address) and address.scope_id is not None:  # link-local, so never public
             return False
-        return all(_is_public(face) or _is_within(face, self._opened) for face in _faces(address))
+        return all(_is_public(target) or _is_within(target, self._opened) for target in _targets(address))
 
     def has_loopback(self) -> bool:
         return any(_is_within(address, self._opened) for address in (IPv4Address("127.0.0.1"), _LOOPBACK))
 
 
-def _faces(address: Address) -> Iterator[Address]:
-    """What a packet to this address may reach: itself, and the IPv4 addresses inside that a translator takes out."""
+def _targets(address: Address) -> Iterator[Address]:
+    """Yield the addresses that a packet may reach: this one, and embedded IPv4 addresses that a translator extracts."""
     if isinstance(address, IPv4Address):
         yield address
         return

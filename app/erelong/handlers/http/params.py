@@ -1,4 +1,4 @@
-"""The params of an http job: what may be called and with what, refused at submit if it can never be sent."""
+"""The params of an http job; those that can never be sent are refused at submit."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from erelong.model.faults import shown
 
 MAX_URL: Final = 2_048
 MAX_HEADERS: Final = 64
-MAX_HEADER_BYTES: Final = 8_192  # names and values together; servers take no more in one line, many none in all
+MAX_HEADER_BYTES: Final = 8_192  # names and values together; many servers accept no more
 METHODS: Final = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 
-# What frames the message or concerns the connection alone, and what says who calls. A compressed answer could not be
-# read for secrets that it repeats.
+# Headers of the message framing, of the connection and of the caller's identity. Accept-Encoding is among them since
+# secrets could not be masked in a compressed response.
 _FRAMES: Final = {"host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade"}
 _OURS: Final = frozenset({*_FRAMES, "expect", "accept-encoding"})
 _OUR_PREFIXES: Final = ("proxy-", "webhook-", "x-erelong-")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _NO_URL_CHARACTER: Final = re.compile(r"[\x00-\x20\x7f]")
-# Longer or empty labels get as far as the resolver and are a UnicodeError there.
+# Longer or empty labels would raise UnicodeError in the resolver.
 _HOST: Final = re.compile(r"([a-z0-9_-]{1,63}\.)*[a-z0-9_-]{1,63}\.?|.*:.*")
 
 
@@ -41,7 +41,7 @@ def _checked_url(value: object) -> URL:
     return _read_url(value)
 
 
-@lru_cache(maxsize=1_000)  # many calls have few URLs and fewer names of headers
+@lru_cache(maxsize=1_000)  # most calls share a few URLs and header names
 def _read_url(value: str) -> URL:
     if len(value) > MAX_URL:
         raise refusal(f"has {len(value)} characters: send at most {MAX_URL}")
@@ -54,9 +54,9 @@ def _read_url(value: str) -> URL:
     if url.scheme not in ("http", "https") or not url.raw_host:
         raise refusal(f"should start with http:// or https:// and a host, not {shown(value)}")
     if url.raw_user is not None or url.raw_password is not None:
-        raise refusal("has a user name or password in it: send an Authorization header instead")
+        raise refusal("contains a user name or password: send an Authorization header instead")
     if not _HOST.fullmatch(url.raw_host):
-        raise refusal(f"has no possible host: {shown(url.raw_host)}")
+        raise refusal(f"has an invalid host: {shown(url.raw_host)}")
     return url
 
 
@@ -119,9 +119,9 @@ _Base64 = Annotated[
 
 @with_config(ConfigDict(extra="forbid", title="http"))
 class HttpParams(TypedDict, total=False):
-    """A call to make; at most one of json, body and body_base64."""
+    """A request to send; at most one of json, body and body_base64."""
 
-    url: Required[Annotated[_Url, Field(description="Where to; http or https, without user name and password.")]]
+    url: Required[Annotated[_Url, Field(description="An http or https URL without user name and password.")]]
     method: Annotated[_Method, Field(json_schema_extra={"default": "POST"})]
     headers: Annotated[
         _Headers,
@@ -129,13 +129,13 @@ class HttpParams(TypedDict, total=False):
             description=(
                 "Not Host, Content-Length, Transfer-Encoding, Connection, Keep-Alive, TE, Trailer, Upgrade, Expect, "
                 "Accept-Encoding, Proxy-*, webhook-*, X-Erelong-*. "
-                "{secret:name} in a value is replaced when the call is made."
+                "{secret:name} in a value is replaced when the request is sent."
             )
         ),
     ]
     json: Annotated[Any, Field(description="Any JSON, null included; sent as application/json.")]
     body: Annotated[str | None, Field(description="Text; sent as UTF-8.")]
-    body_base64: Annotated[_Base64, Field(description="Bytes; sent as they are.")]
+    body_base64: Annotated[_Base64, Field(description="Bytes in base64; sent decoded.")]
 
 
 def _with_one_body(params: HttpParams) -> HttpParams:
@@ -147,12 +147,12 @@ def _with_one_body(params: HttpParams) -> HttpParams:
 _ADAPTER: Final = TypeAdapter(Annotated[HttpParams, AfterValidator(_with_one_body)])
 PARAMS_SCHEMA: Final = _ADAPTER.json_schema()
 
-# A dictionary, not a model: it is read at each submit and at each attempt, and what is absent costs nothing.
+# A dictionary, not a model, since absent fields then cost nothing. hot: drain
 read_params: Final[Callable[[bytes], HttpParams]] = _ADAPTER.validator.validate_json
 
 
 def content_of(params: HttpParams) -> tuple[bytes, str] | None:
-    """Make the body and its content type, which yields to one among the headers; None without a body."""
+    """Return the body and its default content type, or None; a Content-Type header of the job overrides the type."""
     if "json" in params:
         return _json(params["json"]), "application/json"
     if (text := params.get("body")) is not None:
@@ -165,5 +165,5 @@ def content_of(params: HttpParams) -> tuple[bytes, str] | None:
 def _json(value: object) -> bytes:
     try:
         return orjson.dumps(value)
-    except TypeError:  # an integer beyond 64 bits, which pydantic has read exactly and writes so
+    except TypeError:  # an integer beyond 64 bits, which pydantic reads and writes exactly
         return pydantic_core.to_json(value)

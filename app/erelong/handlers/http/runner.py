@@ -1,4 +1,4 @@
-"""The http kind: what is called and with what, and what the answer means for the job."""
+"""The http kind: sends a job's request and turns the response into a result or a failure."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def make_http(*, config: WebhooksSection, now: Now) -> Kind:
 
 
 class Webhooks:
-    """Calls URLs on one tuned client."""
+    """Sends the requests of http jobs."""
 
     abandoned = 0
 
@@ -105,7 +105,7 @@ class Webhooks:
         except LookupError as error:
             raise AttemptFailed("exception", f"a header {error}", retryable=False) from None
         content = content_of(call)
-        lines = self._lines_of(job, headers, content[0] if content else b"")
+        lines = self._header_lines(job, headers, content[0] if content else b"")
         answer = await self._send(Call(call.get("method", "POST"), url, headers, lines, content), mask)
         body = mask.body(answer.body, is_whole=answer.is_whole)
         if 200 <= answer.status < 300:
@@ -114,27 +114,27 @@ class Webhooks:
 
     async def _send(self, call: Call, mask: Mask) -> Answer:
         if self._client is None:
-            raise RuntimeError("the http handler is not open")
+            raise RuntimeError("the http handler is not open: call open() first")
         try:
             return await self._client.send(call)
         # UnicodeError: a host that the resolver cannot encode.
         except (ClientError, HttpProcessingError, OSError, UnicodeError) as error:
-            raise _no_answer(call.url, error, mask) from None  # it holds the request, and so the secrets
+            raise _no_answer(call.url, error, mask) from None  # `error` holds the request with its secrets
 
     def _read_call(self, params: bytes) -> HttpParams:
-        """Read what was checked at submit, perhaps by an earlier version or under other settings."""
+        """Read the params again: an earlier version or other settings may have checked them at submit."""
         try:
             call = read_params(params)
         except ValidationError as error:
             problem = invalid("http", find_faults(error, params, PARAMS_SCHEMA["properties"]))
             raise AttemptFailed("exception", problem.detail, retryable=False) from None
-        if self._egress.proxy is not None:  # which would not be asked what it connects to
+        if self._egress.proxy is not None:  # the connector checks only the address of the proxy
             for reason in self._egress.find_faults(call["url"]):
                 raise AttemptFailed("blocked_address", reason, retryable=False)
         return call
 
-    def _lines_of(self, job: Job, given: dict[str, str], body: bytes) -> str:
-        """The headers that the service sets, as they are written: no job can ask for one of them."""
+    def _header_lines(self, job: Job, headers: dict[str, str], body: bytes) -> str:
+        """Return the lines of the headers that only the service may set."""
         id, due_at, started_at, traceparent = job.id, job.due_at or 0, job.started_at or 0, current_traceparent.get()
         timestamp = str(started_at // SECOND)
         lines = (
@@ -143,25 +143,25 @@ class Webhooks:
         )
         if signature := self._signer.sign(id, timestamp, body):
             lines += f"webhook-signature: {signature}\r\n"
-        # The receiver may go on with the trace of the attempt, unless the job names one itself.
-        if traceparent is not None and not any(name.lower() == "traceparent" for name in given):
+        # The receiver may continue the trace of the attempt, unless the job names a trace itself.
+        if traceparent is not None and not any(name.lower() == "traceparent" for name in headers):
             lines += f"traceparent: {traceparent}\r\n"
         return lines
 
     def _result(self, answer: Answer, body: bytes, mask: Mask) -> bytes:
         kept = body[: self._config.keep_response]
-        is_cut = not answer.is_whole or len(kept) < len(body)
+        is_truncated = not answer.is_whole or len(kept) < len(body)
         headers: dict[str, str] = {}
         for name, value in answer.headers.items():
             name = name.lower()
             headers[name] = f"{headers[name]}, {value}" if name in headers else value
         if mask:
             headers = {mask.text(name): mask.text(value) for name, value in headers.items()}
-        text = codecs.utf_8_decode(kept, "replace", not is_cut)[0]  # without half a character where it is cut
-        result = {"status": answer.status, "headers": headers, "body": text, "truncated": is_cut}
+        text = codecs.utf_8_decode(kept, "replace", not is_truncated)[0]  # drops a partial last character
+        result = {"status": answer.status, "headers": headers, "body": text, "truncated": is_truncated}
         try:
             return orjson.dumps(result)
-        except TypeError:  # headers that are not UTF-8 come with surrogates for their bytes
+        except TypeError:  # bytes of headers that are not UTF-8 become surrogates
             result["headers"] = {_readable(name): _readable(value) for name, value in headers.items()}
             return orjson.dumps(result)
 
@@ -175,22 +175,22 @@ def _no_answer(url: URL, error: Exception, mask: Mask) -> AttemptFailed:
 def _failure(url: URL, answer: Answer, body: bytes, mask: Mask, now: Now) -> AttemptFailed:
     status, host = answer.status, url.authority
     text = " ".join(body[: SHOWN_BODY * 4].decode("utf-8", "replace").split())
-    about = f": {text[:SHOWN_BODY]}" if text else ""
+    suffix = f": {text[:SHOWN_BODY]}" if text else ""
     match status:
         case 410:
-            return AttemptFailed("give_up", f"{host} answered 410 Gone{about}", retryable=False)
+            return AttemptFailed("give_up", f"{host} answered 410 Gone{suffix}", retryable=False)
         case 429 | 503:
             delay = _seconds_until(answer.headers.get("Retry-After", ""), now)
-            return AttemptFailed("http_status", f"{host} answered {status}{about}", delay=delay)
+            return AttemptFailed("http_status", f"{host} answered {status}{suffix}", delay=delay)
         case _ if 300 <= status < 400 and "Location" in answer.headers:
-            about = (
+            suffix = (
                 f" to {mask.text(_readable(answer.headers['Location']))[:SHOWN_BODY]}, and redirects are not followed"
             )
-    return AttemptFailed("http_status", f"{host} answered {status}{about}")
+    return AttemptFailed("http_status", f"{host} answered {status}{suffix}")
 
 
 def _seconds_until(retry_after: str, now: Now) -> float:
-    """Read a Retry-After header: seconds or a date; 0 if it is neither."""
+    """Return the seconds that a Retry-After header asks for, as a number or a date; 0 if it is neither."""
     if retry_after.isascii() and retry_after.isdigit():
         return min(float(retry_after), MAX_RETRY_AFTER)
     try:

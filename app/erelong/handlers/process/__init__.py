@@ -1,1 +1,1 @@
-"""Kinds that run in worker processes."""
+"""Kinds that run in worker processes, and the supervisor of all processes."""

@@ -1,4 +1,4 @@
-"""Messages between the service and a worker process: JSON, each with its length before it."""
+"""Messages between the service and a worker process, each preceded by its length."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LENGTH: Final = struct.Struct(">I")
 
 
 class Frames:
-    """Cuts a stream into messages."""
+    """Splits a stream into messages."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -21,7 +21,7 @@ class Frames:
         self._buffer += data
 
     def take(self) -> bytes | None:
-        """The next message, None as long as it is not whole."""
+        """Return the next message; None until it is complete."""
         if len(self._buffer) < _LENGTH.size:
             return None
         end = _LENGTH.size + _LENGTH.unpack_from(self._buffer)[0]
@@ -36,16 +36,16 @@ def framed(*messages: bytes) -> bytes:
     return b"".join(part for message in messages for part in (_LENGTH.pack(len(message)), message))
 
 
-def receive(line: socket.socket) -> bytes | None:
-    """Wait for a message; None at the end of the stream."""
-    head = _receive_exactly(line, _LENGTH.size)
-    return None if head is None else _receive_exactly(line, _LENGTH.unpack(head)[0])
+def receive(connection: socket.socket) -> bytes | None:
+    """Wait for a message; return None at the end of the stream."""
+    head = _receive_exactly(connection, _LENGTH.size)
+    return None if head is None else _receive_exactly(connection, _LENGTH.unpack(head)[0])
 
 
-def _receive_exactly(line: socket.socket, size: int) -> bytes | None:
+def _receive_exactly(connection: socket.socket, size: int) -> bytes | None:
     data = bytearray()
     while len(data) < size:
-        chunk = line.recv(size - len(data))
+        chunk = connection.recv(size - len(data))
         if not chunk:
             return None
         data += chunk

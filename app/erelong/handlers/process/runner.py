@@ -1,4 +1,4 @@
-"""The kinds that are plain functions called in processes of their own, which can be killed."""
+"""Runs the kinds that are plain functions in worker processes, which can be killed."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def make_process_kind(*, name: str, path: str, pool: ProcessPool) -> Kind:
 
 
 class ProcessRunner(FunctionRunner):
-    """A plain function, called in a worker process.
+    """Calls a plain function in a worker process.
 
-    An attempt waits until one is free; its timeout counts from then.
+    An attempt waits for a free process, and its timeout counts from then.
     """
 
     def __init__(self, *, name: str, function: Function, pool: ProcessPool) -> None:

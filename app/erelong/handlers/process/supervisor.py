@@ -1,15 +1,15 @@
-"""The parent of all processes that jobs run in: starts them, and ends them with whatever they started.
+"""The parent of all processes that jobs run in: starts them, and ends them with their descendants.
 
-A program of its own that needs the standard library alone, and one thread. What it starts gets a session of its own,
-and is killed by the kernel should the keeper die. What leaves its session and loses its parent comes back to the keeper
-(PR_SET_CHILD_SUBREAPER). When the service is gone, however hard, the keeper ends all that is left, then itself.
+A separate program with one thread that imports the standard library only. Each process gets its own session, and the
+kernel kills it if the supervisor dies. A descendant that leaves its session and loses its parent becomes a child of
+the supervisor (PR_SET_CHILD_SUBREAPER). When the service ends or dies, the supervisor ends all processes, then itself.
 
-Orders and news are JSON, one to a packet:
+Orders and reports are JSON, one per packet:
 
     ← {"start": 7, "path", "argv", "environment", "directory", "memory", "is_reaper"} with descriptors 0, 1, 2 …
     → {"started": 7, "pid"}   or   {"failed": 7, "error"}
     ← {"stop": 7, "grace"}: SIGTERM to its group, SIGKILL after the grace
-    → {"ended": 7, "code", "memory", "left"}: it and all that came of it is gone, but for `left` that cannot be killed
+    → {"ended": 7, "code", "memory", "left"}: it and its descendants are gone, except `left` that cannot be killed
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from typing import Any, NoReturn
 
 MAX_ORDER = 1 << 20
 MAX_DESCRIPTORS = 8
-START_TIME = 10.0  # seconds that an exec may take, such as from a disk that does not answer
-KILL_TIME = 5.0  # seconds after SIGKILL until what still stands there is given up, such as one stuck in the kernel
-PAUSE = 0.001  # between two looks at what dies
+START_TIME = 10.0  # seconds that an exec may take, such as from a slow disk
+KILL_TIME = 5.0  # seconds after SIGKILL until a process is given up, such as one stuck in the kernel
+PAUSE = 0.001  # seconds between two checks of dying processes
 MARK = "ERELONG_PROCESS"
 OOM_SCORE = "500"  # when memory runs out, the kernel takes these before the service
 
@@ -44,7 +44,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Group:
-    """A process that was started, with all that came of it."""
+    """A started process and its descendants."""
 
     __slots__ = ("code", "give_up_at", "kill_at", "memory", "number", "pid")
 
@@ -57,20 +57,20 @@ class Group:
         self.give_up_at = math.inf
 
     def end(self, kill_at: float) -> None:
-        """Begin to end it, or bring its end forward."""
+        """Set the time of SIGKILL, or move it forward."""
         self.kill_at = min(self.kill_at, kill_at)
         self.give_up_at = self.kill_at + KILL_TIME
 
     def signal(self, number: int) -> bool:
-        """Signal what is left of its group; tell whether there was anything.
+        """Signal the rest of its process group; return whether the group exists.
 
-        As long as there is, or its first process has not been reaped, the kernel gives its number to nobody else.
+        The kernel does not reuse the group's number while the group exists or its first process is not reaped.
         """
         try:
             os.killpg(self.pid, number)
         except ProcessLookupError:
             return False
-        except PermissionError:  # somebody else's by now: a program that runs as another user
+        except PermissionError:  # its program runs as another user
             return True
         return True
 
@@ -80,47 +80,47 @@ class Group:
 
 
 class Supervisor:
-    """All groups, the one line to the service, and the loop that tends them."""
+    """All groups, the connection to the service, and the event loop."""
 
     def __init__(self, *, service: socket.socket) -> None:
         self._service = service
         self._groups: dict[int, Group] = {}
         self._by_pid: dict[int, Group] = {}
         self._suspects: set[int] = set()
-        self._news: deque[bytes] = deque()
-        self._is_alone = False
+        self._reports: deque[bytes] = deque()
+        self._is_orphan = False
         self._leave_at = math.inf
         self._token = os.urandom(8).hex()
         self._poll = select.poll()
 
     def run(self, service_pid: int) -> None:
-        """Serve until the service is gone and nothing is left of what was started."""
-        bell = _hear_of_children()
+        """Serve until the service and all processes are gone."""
+        wakeup = _catch_signals()
         self._service.setblocking(False)
         self._service.set_inheritable(False)
         self._poll.register(self._service, select.POLLIN)
-        self._poll.register(bell, select.POLLIN)
-        service_end = _watch(service_pid)
+        self._poll.register(wakeup, select.POLLIN)
+        service_end = _open_pidfd(service_pid)
         if service_end is not None:
             self._poll.register(service_end, select.POLLIN)
         if os.getppid() != service_pid:
-            self._be_alone()
-        while not self._is_alone or ((self._groups or self._strays()) and time.monotonic() < self._leave_at):
+            self._end_all()
+        while not self._is_orphan or ((self._groups or self._strays()) and time.monotonic() < self._leave_at):
             for descriptor, _ in self._poll.poll(self._wait()):
-                if descriptor == bell:
-                    _read_all(bell)
+                if descriptor == wakeup:
+                    _read_all(wakeup)
                 elif descriptor == service_end:
-                    self._be_alone()
+                    self._end_all()
                 else:
                     self._exchange()
             self._reap()
-            self._tend(time.monotonic())
+            self._advance(time.monotonic())
 
-    # the service
+    # the connection to the service
 
     def _exchange(self) -> None:
-        self._tell()
-        while not self._is_alone:
+        self._send_reports()
+        while not self._is_orphan:
             try:
                 text, descriptors, _, _ = socket.recv_fds(self._service, MAX_ORDER, MAX_DESCRIPTORS)
             except BlockingIOError:
@@ -128,7 +128,7 @@ class Supervisor:
             except OSError:
                 text, descriptors = b"", []
             if not text:
-                self._be_alone()
+                self._end_all()
                 return
             for descriptor in descriptors:
                 os.set_inheritable(descriptor, False)
@@ -142,36 +142,36 @@ class Supervisor:
             if order["grace"] > 0:
                 group.signal(signal.SIGTERM)
 
-    def _be_alone(self) -> None:
-        """End everything: there is nobody left whose it could be."""
-        if self._is_alone:
+    def _end_all(self) -> None:
+        """End all groups, since the service is gone."""
+        if self._is_orphan:
             return
-        self._is_alone = True
+        self._is_orphan = True
         self._leave_at = time.monotonic() + 2 * KILL_TIME
-        self._poll = select.poll()  # both lines to the service would ring for ever
+        self._poll = select.poll()  # both descriptors of the service would stay readable
         for group in self._groups.values():
             group.end(time.monotonic())
 
-    def _note(self, **news: object) -> None:
-        self._news.append(json.dumps(news).encode())
-        self._tell()
+    def _report(self, **fields: object) -> None:
+        self._reports.append(json.dumps(fields).encode())
+        self._send_reports()
 
-    def _tell(self) -> None:
-        """Send what the service takes; it may be busy, and deaths do not wait for it."""
-        if self._is_alone:
+    def _send_reports(self) -> None:
+        """Send reports without blocking, since the service may be busy."""
+        if self._is_orphan:
             return
         try:
-            while self._news:
-                self._service.send(self._news[0])
-                self._news.popleft()
+            while self._reports:
+                self._service.send(self._reports[0])
+                self._reports.popleft()
         except BlockingIOError:
             pass
         except OSError:
-            self._be_alone()
+            self._end_all()
             return
-        self._poll.modify(self._service, select.POLLIN | (select.POLLOUT if self._news else 0))
+        self._poll.modify(self._service, select.POLLIN | (select.POLLOUT if self._reports else 0))
 
-    # begin
+    # start
 
     def _start(self, order: dict[str, Any], descriptors: list[int]) -> None:
         number = order["start"]
@@ -182,25 +182,25 @@ class Supervisor:
             if pid == 0:
                 _become(order, descriptors, write)
         except OSError as error:
-            pid, trouble = 0, f"cannot fork: {error.strerror}"
+            pid, problem = 0, f"cannot fork: {error.strerror}"
         finally:
             for descriptor in (write, *descriptors):
                 os.close(descriptor)
         if pid:
-            trouble = _trouble(read)
+            problem = _start_problem(read)
         os.close(read)
-        if trouble:
+        if problem:
             if pid:
                 os.kill(pid, signal.SIGKILL)
-            self._note(failed=number, error=trouble)
+            self._report(failed=number, error=problem)
             return
         self._groups[number] = self._by_pid[pid] = Group(number=number, pid=pid)
-        self._note(started=number, pid=pid)
+        self._report(started=number, pid=pid)
 
     # end
 
     def _reap(self) -> None:
-        """Take note of the dead. The rest of a group goes with its first process, unless its grace is running."""
+        """Reap dead children. The rest of a group ends with its first process, unless its grace is running."""
         while (pid := _next_dead()) is not None:
             group = self._by_pid.pop(pid, None)
             if group is not None:
@@ -208,20 +208,20 @@ class Supervisor:
                 if group.kill_at == math.inf:
                     group.end(now)
                 if group.kill_at <= now:
-                    group.signal(signal.SIGKILL)  # while the dead one still holds the number
+                    group.signal(signal.SIGKILL)  # before the reaping frees the number
             _, status, usage = os.wait4(pid, 0)
             if group is not None:
                 group.code = os.waitstatus_to_exitcode(status)
                 group.memory = usage.ru_maxrss * 1024
 
-    def _tend(self, now: float) -> None:
-        """Bring on what is ending: SIGKILL when it is time, again until nothing is left, then the news."""
+    def _advance(self, now: float) -> None:
+        """Advance ending groups: SIGKILL at its time, repeated until no process is left, then the report."""
         ending = [group for group in self._groups.values() if group.kill_at < math.inf]
         for group in ending:
             if now >= group.kill_at:
                 group.signal(signal.SIGKILL)
         over = [group for group in ending if not group.has_members or now >= group.give_up_at]
-        if not over and not self._is_alone:
+        if not over and not self._is_orphan:
             return
         strays = self._strays()
         for group in over:
@@ -230,25 +230,25 @@ class Supervisor:
                 del self._groups[group.number]
                 self._by_pid.pop(group.pid, None)
                 left += group.has_members
-                self._note(ended=group.number, code=group.code, memory=group.memory, left=left)
+                self._report(ended=group.number, code=group.code, memory=group.memory, left=left)
         self._kill(strays, {group.number for group in over})
 
     def _kill(self, strays: dict[int, int | None], numbers: set[int]) -> None:
-        """Kill the strays of some groups, and nobody's. They are children of ours: nobody else can have their numbers.
+        """Kill strays of these groups and of unknown groups. They are our children, so their numbers are not reused.
 
-        Nobody's may just be between two programs, or its group be gone: it is killed at the second sight.
+        A stray of an unknown group may be in the middle of an exec, so it is killed only when seen twice.
         """
         for pid, number in strays.items():
-            if self._is_alone or number in numbers or pid in self._suspects:
+            if self._is_orphan or number in numbers or pid in self._suspects:
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
         self._suspects = {pid for pid, number in strays.items() if number is None}
 
     def _strays(self) -> dict[int, int | None]:
-        """Children that were not started here but lost their parents: whose they are, None for nobody's.
+        """Return adopted children, which lost their parents, with the numbers of their groups; None if unknown.
 
-        They tell by their session, or, when they left it, by the mark in the environment they began with. One that is
-        dead and not yet reaped counts: this look may have come too early to see what it has left to us.
+        The session identifies the group, or, if a process left it, the mark in its initial environment. A dead child
+        counts until it is reaped, since its own children may not have been adopted yet.
         """
         sessions = {group.pid: group.number for group in self._groups.values()}
         strays: dict[int, int | None] = {}
@@ -259,21 +259,21 @@ class Supervisor:
         return strays
 
     def _wait(self) -> float | None:
-        """Milliseconds until something must be looked at, if nothing happens before."""
+        """Return the milliseconds until the next check is due; None if only an event can cause one."""
         now = time.monotonic()
         ending = [group for group in self._groups.values() if group.kill_at < math.inf]
         if not ending:
-            return PAUSE * 1000 if self._is_alone else None
+            return PAUSE * 1000 if self._is_orphan else None
         if any(now >= group.kill_at or group.code is not None for group in ending):
             return PAUSE * 1000
         return max(0.0, math.ceil((min(group.kill_at for group in ending) - now) * 1000))
 
 
 def _become(order: dict[str, Any], descriptors: list[int], report: int) -> NoReturn:
-    """Turn this child into what was ordered; what goes wrong is written to `report`."""
+    """Turn this child into the ordered program; write an error to `report`."""
     supervisor = os.getppid()
     try:
-        report, *given = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 64) for descriptor in (report, *descriptors)]
+        report, *copies = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 64) for descriptor in (report, *descriptors)]
         os.setsid()
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != supervisor:
@@ -282,7 +282,7 @@ def _become(order: dict[str, Any], descriptors: list[int], report: int) -> NoRet
             _prctl(PR_SET_CHILD_SUBREAPER, 1)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
-        for target, descriptor in enumerate(given):
+        for target, descriptor in enumerate(copies):
             os.dup2(descriptor, target)
         with suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
             score.write(OOM_SCORE)
@@ -293,20 +293,20 @@ def _become(order: dict[str, Any], descriptors: list[int], report: int) -> NoRet
         os.execve(order["path"], order["argv"], order["environment"])  # noqa: S606 - no shell is the point
     except OSError as error:
         os.write(report, f"{error.filename or order['path']}: {error.strerror}".encode(errors="replace"))
-    except BaseException as error:  # noqa: BLE001 - a copy of the keeper must not run on
+    except BaseException as error:  # noqa: BLE001 - a copy of the supervisor must not run on
         os.write(report, f"{type(error).__name__}: {error}".encode(errors="replace")[:4000])
     os._exit(1)
 
 
-def _trouble(report: int) -> str:
-    """What kept a child from becoming what was ordered; nothing once it is."""
+def _start_problem(report: int) -> str:
+    """Return why a child could not become the ordered program; empty if it did."""
     if not select.select([report], [], [], START_TIME)[0]:
-        return f"it was not loaded within {START_TIME:g} s"
+        return f"the program was not loaded within {START_TIME:g} s"
     return os.read(report, 4096).decode(errors="replace")
 
 
-def _hear_of_children() -> int:
-    """Let nothing but the service end the keeper; what comes back is readable when a child has died."""
+def _catch_signals() -> int:
+    """Ignore signals to end; return a descriptor that is readable when a child has died."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     read, write = os.pipe()
@@ -318,8 +318,8 @@ def _hear_of_children() -> int:
     return read
 
 
-def _watch(pid: int) -> int | None:
-    """Watch a process: the line to the service alone will not do, since what it forked may hold the other end open."""
+def _open_pidfd(pid: int) -> int | None:
+    """Return a descriptor that is readable when the service ends: its children may hold its socket open."""
     try:
         return os.pidfd_open(pid)
     except OSError:  # a kernel before 5.3
@@ -335,7 +335,7 @@ def _next_dead() -> int | None:
 
 
 def _children() -> list[tuple[int, int]]:
-    """All children with their sessions."""
+    """Return all children with their sessions."""
     me = os.getpid()
     try:
         with open(f"/proc/self/task/{me}/children") as listing:
@@ -376,5 +376,5 @@ def _read_all(descriptor: int) -> None:
 
 
 if __name__ == "__main__":
-    with socket.socket(fileno=int(sys.argv[1])) as line:
-        Supervisor(service=line).run(service_pid=int(sys.argv[2]))
+    with socket.socket(fileno=int(sys.argv[1])) as service:
+        Supervisor(service=service).run(service_pid=int(sys.argv[2]))

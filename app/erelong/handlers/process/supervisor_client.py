@@ -1,4 +1,4 @@
-"""Processes that jobs run in, as the service sees them: begun and ended through the keeper, which it starts."""
+"""The service's side of the supervisor: starts it, and starts and ends processes through it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping, Sequence
 
 IS_POSSIBLE: Final = sys.platform == "linux"
-ANSWER_TIME: Final = 15.0  # seconds; the keeper itself gives up on what cannot be started or killed after 10
+ANSWER_TIME: Final = 15.0  # seconds; longer than the supervisor's own limits for a start and a kill
 INHERITED: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
 
-_KEEPER: Final = Path(__file__).with_name("supervisor.py")
-_MAX_NEWS: Final = 65_536
+_SUPERVISOR: Final = Path(__file__).with_name("supervisor.py")
+_MAX_REPORT: Final = 65_536
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessEnvironment:
-    """What a process finds around it: what is given, on top of a few of the service's own variables."""
+    """The environment, directory and memory limit of a process; it inherits a few variables of the service."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
     directory: str | None = None
@@ -47,14 +47,14 @@ class ProcessEnvironment:
 
 
 class Ended(NamedTuple):
-    """How a process ended: its exit code, negative for a signal, None when nobody knows; the most memory it had."""
+    """How a process ended: its exit code, negative for a signal, None if unknown, and its peak memory."""
 
     code: int | None
     memory: int = 0
 
     def __str__(self) -> str:
         if self.code is None:
-            return "was lost together with the process that keeps all processes of jobs"
+            return "was lost with the process supervisor"
         if self.code >= 0:
             return f"ended with exit code {self.code}"
         try:
@@ -66,9 +66,9 @@ class Ended(NamedTuple):
 
 
 class Process:
-    """One process in a session of its own; `ended` is done when it and all that came of it is gone."""
+    """One process in its own session; `ended` is done when it and its descendants are gone."""
 
-    def __init__(self, *, number: int, supervisor: _Line) -> None:
+    def __init__(self, *, number: int, supervisor: _Supervisor) -> None:
         loop = asyncio.get_running_loop()
         self.pid = 0
         self.started: asyncio.Future[None] = loop.create_future()
@@ -77,7 +77,7 @@ class Process:
         self._supervisor = supervisor
 
     async def stop(self, grace: float) -> Ended:
-        """SIGTERM to its group, SIGKILL after the grace; with a grace of 0 at once."""
+        """Send SIGTERM to its group, and SIGKILL after the grace; with a grace of 0, SIGKILL at once."""
         if not self.ended.done():
             self._supervisor.send({"stop": self._number, "grace": grace})
             await self._supervisor.wait_for(self.ended, grace + ANSWER_TIME)
@@ -85,23 +85,23 @@ class Process:
 
 
 class SupervisorClient:
-    """Starts processes. One of it is shared by all kinds that need it; the first to open it starts the keeper."""
+    """Starts processes. All kinds share one client; the first `open` starts the supervisor."""
 
     def __init__(self) -> None:
         self._users = 0
-        self._line: _Line | None = None
+        self._supervisor: _Supervisor | None = None
 
     async def open(self) -> None:
         self._users += 1
-        if self._line is None:
-            self._line = _Line()
+        if self._supervisor is None:
+            self._supervisor = _Supervisor()
 
     async def close(self) -> None:
-        """Let the last user end all that is left, and the keeper."""
+        """End all processes and the supervisor, if this is the last user."""
         self._users -= 1
-        if self._users == 0 and self._line is not None:
-            line, self._line = self._line, None
-            await line.close()
+        if self._users == 0 and self._supervisor is not None:
+            supervisor, self._supervisor = self._supervisor, None
+            await supervisor.close()
 
     async def start(
         self,
@@ -115,12 +115,12 @@ class SupervisorClient:
     ) -> Process:
         """Start the program at `path`, with the descriptors as its 0, 1, 2 …, and `extra` in its environment.
 
-        Raise OSError when it cannot be; cancelled, leave nothing behind.
+        Raise OSError when it cannot start. A cancel leaves no process behind.
         """
-        if self._line is None:
-            raise OSError("no process can be started: the handler is not open")
-        if self._line.is_lost:
-            self._line = _Line()
+        if self._supervisor is None:
+            raise OSError("cannot start a process: the handler is not open")
+        if self._supervisor.is_lost:
+            self._supervisor = _Supervisor()
         order = {
             "path": path,
             "argv": list(argv),
@@ -129,19 +129,19 @@ class SupervisorClient:
             "memory": process_environment.memory,
             "is_reaper": is_reaper,
         }
-        process = self._line.start(order, descriptors)
+        process = self._supervisor.start(order, descriptors)
         try:
-            await self._line.wait_for(process.started, ANSWER_TIME)
+            await self._supervisor.wait_for(process.started, ANSWER_TIME)
         except asyncio.CancelledError:
             await shielded(process.stop(0.0))
-            process.started.exception()  # looked at, or asyncio logs that nobody did
+            process.started.exception()  # otherwise asyncio logs that it was never retrieved
             raise
         process.started.result()
         return process
 
 
-class _Line:
-    """A keeper, and the line to it."""
+class _Supervisor:
+    """A supervisor process and the connection to it."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -151,8 +151,8 @@ class _Line:
         self._gone: asyncio.Future[None] = self._loop.create_future()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            command = [sys.executable, "-I", "-S", str(_KEEPER), str(theirs.fileno()), str(os.getpid())]
-            self._supervisor = subprocess.Popen(
+            command = [sys.executable, "-I", "-S", str(_SUPERVISOR), str(theirs.fileno()), str(os.getpid())]
+            self._process = subprocess.Popen(
                 command,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
@@ -161,7 +161,7 @@ class _Line:
                 start_new_session=True,
             )
         self._socket.setblocking(False)
-        self._loop.add_reader(self._socket, self._hear)
+        self._loop.add_reader(self._socket, self._receive)
 
     @property
     def is_lost(self) -> bool:
@@ -170,7 +170,7 @@ class _Line:
     def start(self, order: dict[str, Any], descriptors: Sequence[int]) -> Process:
         self._count += 1
         process = self._processes[self._count] = Process(number=self._count, supervisor=self)
-        # Copies, since they may have to wait for their turn.
+        # Copies, since the order may have to wait until the socket accepts it.
         self.send({"start": self._count, **order}, [os.dup(descriptor) for descriptor in descriptors])
         return process
 
@@ -179,14 +179,14 @@ class _Line:
         if len(self._orders) == 1:
             self._send_on()
 
-    async def wait_for(self, news: asyncio.Future[Any], timeout: float) -> None:
-        """Wait until it is told; a keeper that does not answer is killed, and with it what it started."""
-        if not (await asyncio.wait((news,), timeout=timeout))[0]:
-            log.error("supervisor_stuck", process=self._supervisor.pid)
+    async def wait_for(self, report: asyncio.Future[Any], timeout: float) -> None:
+        """Wait for a report; at the timeout, kill the supervisor, and with it all processes."""
+        if not (await asyncio.wait((report,), timeout=timeout))[0]:
+            log.error("supervisor_stuck", process=self._process.pid)
             self._lose()
 
     async def close(self) -> None:
-        """Hang up, so that the keeper ends everything and then itself."""
+        """Close the connection, upon which the supervisor ends all processes and itself."""
         if not self.is_lost:
             self._socket.shutdown(socket.SHUT_WR)
             await asyncio.wait((self._gone,), timeout=ANSWER_TIME)
@@ -207,17 +207,17 @@ class _Line:
             _close(descriptors)
 
     def _refuse(self, order: bytes, error: OSError) -> None:
-        """An order that cannot be sent, such as one of more bytes than a packet takes."""
+        """Fail an order that cannot be sent, such as one too large for a packet."""
         number = orjson.loads(order).get("start")
         process = self._processes.pop(number, None) if number and not self.is_lost else None
         if process is not None:
             process.ended.set_result(Ended(None))
             process.started.set_exception(OSError(error.errno, f"{error.strerror} ({len(order)} bytes to start it)"))
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         while True:
             try:
-                text = self._socket.recv(_MAX_NEWS)
+                text = self._socket.recv(_MAX_REPORT)
             except BlockingIOError:
                 return
             except OSError:
@@ -225,10 +225,10 @@ class _Line:
             if not text:
                 self._lose()
                 return
-            self._learn(orjson.loads(text))
+            self._apply(orjson.loads(text))
 
-    def _learn(self, news: dict[str, Any]) -> None:
-        match news:
+    def _apply(self, report: dict[str, Any]) -> None:
+        match report:
             case {"started": number, "pid": pid}:
                 process = self._processes[number]
                 process.pid = pid
@@ -244,29 +244,29 @@ class _Line:
                     log.error("processes_left_running", process=process.pid, left=left)
 
     def _lose(self) -> None:
-        """The keeper is gone, and the kernel has killed what it started."""
+        """Fail all processes: when the supervisor is gone, the kernel has killed them."""
         if self.is_lost:
             return
         self._gone.set_result(None)
         self._loop.remove_reader(self._socket)
         self._loop.remove_writer(self._socket)
         self._socket.close()
-        self._supervisor.kill()
-        self._supervisor.wait()
+        self._process.kill()
+        self._process.wait()
         for _, descriptors in self._orders:
             _close(descriptors)
         self._orders.clear()
         for process in self._processes.values():
             if not process.started.done():
-                process.started.set_exception(OSError("the process that keeps all processes of jobs is gone"))
+                process.started.set_exception(OSError("the process supervisor is gone"))
             process.ended.set_result(Ended(None))
         if self._processes:
-            log.error("supervisor_lost", processes=len(self._processes), code=self._supervisor.returncode)
+            log.error("supervisor_lost", processes=len(self._processes), code=self._process.returncode)
         self._processes.clear()
 
 
 async def shielded(work: Coroutine[Any, Any, T]) -> T:
-    """Bring something to its end, however often it is cancelled meanwhile; the cancellation is passed on after."""
+    """Await work to its end despite cancellations, then raise the last of them."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -279,8 +279,8 @@ async def shielded(work: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
-def crashed(what: str, ended: Ended, output: str) -> AttemptFailed:
-    return AttemptFailed("crashed", f"{what} {ended}", output=output)
+def crashed(name: str, ended: Ended, output: str) -> AttemptFailed:
+    return AttemptFailed("crashed", f"{name} {ended}", output=output)
 
 
 def timed_out(timeout: float, output: str) -> AttemptFailed:

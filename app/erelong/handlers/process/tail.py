@@ -1,4 +1,4 @@
-"""The end of what a process writes to a pipe: the last 64 kB."""
+"""Keeps the last 64 kB that a process writes to a pipe."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Final, Self
 MAX_KEPT: Final = 65_536
 
 _CHUNK: Final = 65_536
-_MAX_CHUNKS: Final = 16  # at a time, so that one who writes without end holds up nobody for long
+_MAX_CHUNKS: Final = 16  # at a time, so that a process that writes without end does not block the loop
 
 
 class Tail:
-    """Reads a pipe as it is written to and keeps what came last; `with` closes it."""
+    """Reads a pipe continuously and keeps its last bytes; `with` closes it."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -31,7 +31,7 @@ class Tail:
 
     @property
     def writer(self) -> int:
-        """The descriptor to write to, until `let_go`."""
+        """Return the descriptor of the writing end, valid until `let_go`."""
         return self._writer
 
     @property
@@ -39,24 +39,24 @@ class Tail:
         return self._count > MAX_KEPT
 
     def let_go(self) -> None:
-        """Close our side of the writing end, now that a process has it."""
+        """Close our copy of the writing end, after a process has inherited it."""
         if self._writer >= 0:
             os.close(self._writer)
             self._writer = -1
 
     def clear(self) -> None:
-        """Forget what has been written up to now."""
+        """Discard the bytes written so far."""
         self._drain()
         self._kept.clear()
         self._count = 0
 
     def take(self) -> bytes:
-        """All that is left of what has been written up to now."""
+        """Return the last of the bytes written so far."""
         self._drain()
         return bytes(self._kept[-MAX_KEPT:])
 
     def text(self) -> str:
-        """What `take` gives, to be read by people: without half a character where it is cut."""
+        """Return `take` as text, without a partial first character."""
         kept = self.take()
         if self.is_cut:
             kept = kept.lstrip(bytes(range(0x80, 0xC0)))
@@ -75,7 +75,7 @@ class Tail:
                 return
 
     def _read(self) -> bool:
-        """Take what is there; tell whether there may be more."""
+        """Read one chunk; return whether there may be more."""
         try:
             chunk = os.read(self._reader, _CHUNK) if self._reader >= 0 else b""
         except BlockingIOError:

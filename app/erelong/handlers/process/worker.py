@@ -1,4 +1,4 @@
-"""One worker process as the service sees it: it has imported its functions and waits for calls."""
+"""The service's side of one worker process, which has imported its functions and waits for calls."""
 
 from __future__ import annotations
 
@@ -24,40 +24,40 @@ if TYPE_CHECKING:
     from erelong.handlers.process.supervisor_client import Ended, Process, ProcessEnvironment, SupervisorClient
 
 MAX_CALLS: Final = 1_000
-MAX_MEMORY: Final = 512 * 1024 * 1024  # bytes that one may hold between calls
+MAX_MEMORY: Final = 512 * 1024 * 1024  # bytes that a process may hold between calls
 START_TIME: Final = 60.0  # seconds to import the modules of the kinds
 
-# Nothing of what is written is held back, so that it is there when the process is killed; a crash shows where it was.
+# Unbuffered, so that output survives a kill; faulthandler prints the traceback of a crash.
 _OPTIONS: Final = ("-P", "-u", "-X", "faulthandler")
 _PROGRAM: Final = str(Path(__file__).with_name("worker_main.py"))
 
 
 class StartFailed(Exception):
-    """A worker process could not be started, or not import its functions; the text says why."""
+    """A worker process did not start or could not import its functions; the text gives the reason."""
 
 
 class Gone(Exception):
-    """The process ended, or closed its line, before it answered."""
+    """The process ended, or closed its connection, before it answered."""
 
 
 class Answer(NamedTuple):
-    """What came of a call: a result or none, or what failed, by the names of AttemptFailed."""
+    """The outcome of a call: a result, or the fields of AttemptFailed."""
 
     result: bytes | None
     failure: dict[str, Any] | None
 
 
 class ProcessWorker:
-    """Takes one call at a time."""
+    """A worker process that runs one call at a time."""
 
-    def __init__(self, *, process: Process, tail: Tail, line: _Line, max_memory: int) -> None:
+    def __init__(self, *, process: Process, tail: Tail, channel: _Channel, max_memory: int) -> None:
         self._process = process
         self._max_memory = max_memory
         self._tail = tail
-        self._line = line
+        self._channel = channel
         self._calls = 0
         self._is_spent = False
-        process.ended.add_done_callback(lambda _: line.hang_up())
+        process.ended.add_done_callback(lambda _: channel.close())
 
     @property
     def pid(self) -> int:
@@ -69,42 +69,42 @@ class ProcessWorker:
 
     @property
     def is_spent(self) -> bool:
-        """Whether it should not be called again: old, large, gone, or what a call began still runs."""
-        return self._is_spent or self._calls >= MAX_CALLS or self._line.is_closed
+        """Whether it must be replaced: it is old, large or gone, or a process that a call started still runs."""
+        return self._is_spent or self._calls >= MAX_CALLS or self._channel.is_closed
 
-    def on_end(self, tell: Callable[[], None]) -> None:
-        """Tell when it has ended, for whatever reason."""
-        self._process.ended.add_done_callback(lambda _: tell())
+    def on_end(self, callback: Callable[[], None]) -> None:
+        """Call back when the process has ended, for any reason."""
+        self._process.ended.add_done_callback(lambda _: callback())
 
     def call(self, kind: str, attempt: Attempt, params: bytes) -> asyncio.Future[Answer]:
-        """Begin a call. Its answer may be Gone; who does not wait for it must `stop` the process."""
+        """Begin a call, whose future may raise Gone. A caller that does not await it must `stop` the process."""
         self._calls += 1
         self._tail.clear()
-        return self._line.ask(orjson.dumps({"kind": kind, "attempt": attempt._asdict()}), params, self._read)
+        return self._channel.call(orjson.dumps({"kind": kind, "attempt": attempt._asdict()}), params, self._read)
 
     def output(self) -> str:
-        """The last of what the call has written up to now."""
+        """Return the last output of the call so far."""
         return self._tail.text()
 
     async def stop(self, grace: float) -> Ended:
-        if self._line.is_closed:  # it has just died or is about to: how, is better known when nobody helps
+        if self._channel.is_closed:  # it is dying; a signal would hide its own exit code
             await asyncio.wait((self._process.ended,), timeout=grace)
         ended = await self._process.stop(grace)
-        self._line.hang_up()
+        self._channel.close()
         self._tail.close()
         return ended
 
     async def handshake(self, functions: Mapping[str, str], max_result: int) -> None:
-        """Let it import its functions; raise StartFailed when it cannot."""
+        """Make it import its functions; raise StartFailed when it cannot."""
         greeting = {"path": [entry or os.getcwd() for entry in sys.path], "functions": functions}
-        ready = self._line.handshake(orjson.dumps({**greeting, "max_result": max_result}) + b"\n")
+        ready = self._channel.handshake(orjson.dumps({**greeting, "max_result": max_result}) + b"\n")
         try:
             problem = await asyncio.wait_for(ready, START_TIME)
         except TimeoutError:
             raise StartFailed(f"its functions were not imported within {START_TIME:g} s") from None
         except Gone:
             ended = await self._process.stop(0.0)
-            raise StartFailed(f"the process {ended}: {self.output() or 'it said nothing'}") from None
+            raise StartFailed(f"the process {ended}: {self.output() or 'it wrote no output'}") from None
         if problem is not None:
             raise StartFailed(problem)
 
@@ -121,7 +121,7 @@ async def start_process_worker(
     functions: Mapping[str, str],
     max_result: int,
 ) -> ProcessWorker:
-    """Start a process and wait until it can be called; raise StartFailed when that fails."""
+    """Start a process and wait until it is ready; raise StartFailed when that fails."""
     max_memory = min(MAX_MEMORY, (process_environment.memory or 2 * MAX_MEMORY) // 2)
     try:
         with ExitStack() as opened:
@@ -131,41 +131,41 @@ async def start_process_worker(
             with theirs:
                 process = await _start(processes, process_environment, [tail.writer, tail.writer, theirs.fileno()])
             tail.let_go()
-            warm = ProcessWorker(process=process, tail=tail, line=await _connect(ours), max_memory=max_memory)
+            worker = ProcessWorker(process=process, tail=tail, channel=await _connect(ours), max_memory=max_memory)
             try:
-                await warm.handshake(functions, max_result)
+                await worker.handshake(functions, max_result)
             except BaseException:
-                await shielded(warm.stop(0.0))
+                await shielded(worker.stop(0.0))
                 raise
             opened.pop_all()
     except OSError as error:
         raise StartFailed(str(error)) from error
-    return warm
+    return worker
 
 
 async def _start(
     processes: SupervisorClient, process_environment: ProcessEnvironment, descriptors: list[int]
 ) -> Process:
-    nothing = os.open(os.devnull, os.O_RDONLY)
+    null = os.open(os.devnull, os.O_RDONLY)
     try:
         return await processes.start(
             [sys.executable, *_OPTIONS, _PROGRAM],
             path=sys.executable,
             process_environment=process_environment,
-            descriptors=[nothing, *descriptors],
+            descriptors=[null, *descriptors],
             is_reaper=True,
         )
     finally:
-        os.close(nothing)
+        os.close(null)
 
 
-async def _connect(ours: socket) -> _Line:
-    _, line = await asyncio.get_running_loop().create_unix_connection(_Line, sock=ours)
-    return line
+async def _connect(ours: socket) -> _Channel:
+    _, channel = await asyncio.get_running_loop().create_unix_connection(_Channel, sock=ours)
+    return channel
 
 
-class _Line(asyncio.Protocol):
-    """The line to a worker process: a greeting with one message for an answer, then calls with two."""
+class _Channel(asyncio.Protocol):
+    """The connection to a worker process: a handshake answered by one message, then calls answered by two."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -185,7 +185,7 @@ class _Line(asyncio.Protocol):
             self._transport.write(greeting)
         return self._ready
 
-    def ask(self, head: bytes, params: bytes, read: Callable[[bytes, bytes], Answer]) -> asyncio.Future[Answer]:
+    def call(self, head: bytes, params: bytes, read: Callable[[bytes, bytes], Answer]) -> asyncio.Future[Answer]:
         self._answer = answer = self._loop.create_future()
         self._read = read
         if self._transport is None:
@@ -194,7 +194,7 @@ class _Line(asyncio.Protocol):
             self._transport.write(framed(head, params))
         return answer
 
-    def hang_up(self) -> None:
+    def close(self) -> None:
         if self._transport is not None:
             self._transport.close()
             self.connection_lost(None)
@@ -216,6 +216,6 @@ class _Line(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
-        for waited in (self._ready, self._answer):
-            if waited is not None and not waited.done():
-                waited.set_exception(Gone())
+        for future in (self._ready, self._answer):
+            if future is not None and not future.done():
+                future.set_exception(Gone())

@@ -1,4 +1,4 @@
-"""The calls of a worker process: each runs one function with its params, and what came of it goes back."""
+"""The loop of a worker process: receives calls, runs their functions and sends the outcomes."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class WorkerLoop:
-    """The functions of some kinds, and the line on which their calls come."""
+    """The functions of some kinds, and the connection that their calls arrive on."""
 
-    def __init__(self, *, line: socket) -> None:
-        self._line = line
+    def __init__(self, *, connection: socket) -> None:
+        self._connection = connection
         self._pid = os.getpid()
         self._functions: dict[str, tuple[Callable[..., Any], Signature]] = {}
         self._max_result = 0
@@ -40,25 +40,25 @@ class WorkerLoop:
         self._is_leaving = False
 
     def serve(self, functions: Mapping[str, str], max_result: int) -> None:
-        """Import the functions, and answer calls until the service hangs up."""
-        os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_obey)
+        """Import the functions, and answer calls until the service closes the connection."""
+        os.register_at_fork(before=_block_sigterm, after_in_parent=_unblock_sigterm, after_in_child=_reset_sigterm)
         self._max_result = max_result
         problem = self._import(functions)
-        self._line.sendall(framed(orjson.dumps({"problem": problem})))
-        while problem is None and (head := receive(self._line)) is not None:
-            params = receive(self._line)
+        self._connection.sendall(framed(orjson.dumps({"problem": problem})))
+        while problem is None and (head := receive(self._connection)) is not None:
+            params = receive(self._connection)
             if params is None:
                 return
-            signal.signal(signal.SIGTERM, self._leave)  # the last function may have thought of something else
-            self._line.sendall(framed(*self._answer(orjson.loads(head), params)))
+            signal.signal(signal.SIGTERM, self._leave)  # the last function may have replaced the handler
+            self._connection.sendall(framed(*self._answer(orjson.loads(head), params)))
 
     def _leave(self, *_: object) -> NoReturn:
-        """Told to end: what runs gets to hear it as SystemExit, and its `finally` clauses and managers their turn."""
+        """Raise SystemExit in the running function, so that its `finally` clauses and context managers run."""
         self._is_leaving = True
         raise SystemExit(LEAVING)
 
     def _import(self, functions: Mapping[str, str]) -> str | None:
-        """Import every function; what is wrong with one comes back."""
+        """Import every function; return the problem of the first that fails."""
         for kind, path in functions.items():
             try:
                 function = import_function(path)
@@ -70,7 +70,7 @@ class WorkerLoop:
     def _answer(self, head: dict[str, Any], params: bytes) -> tuple[bytes, bytes]:
         result, failure, is_spent = self._outcome(head, params)
         for stream in (sys.stdout, sys.stderr):
-            with suppress(Exception):  # the function may have closed it, or put something else there
+            with suppress(Exception):  # the function may have closed or replaced it
                 stream.flush()
         answer = {
             "failure": failure,
@@ -81,10 +81,10 @@ class WorkerLoop:
         return orjson.dumps(answer), (result or b"")[: self._max_result + 1]
 
     def _outcome(self, head: dict[str, Any], params: bytes) -> tuple[bytes | None, dict[str, Any] | None, bool]:
-        """The result, or what failed; and whether it took all the memory there is."""
+        """Return the result, the failure, and whether memory ran out."""
         try:
             result = self._call(head, params)
-        except BaseException as error:  # noqa: BLE001 - around a handler: it is the attempt's
+        except BaseException as error:  # noqa: BLE001 - any exception of a handler fails its attempt
             self._end_copy(1)
             return None, _failure_of(error), isinstance(error, MemoryError)
         self._end_copy(0)
@@ -94,7 +94,7 @@ class WorkerLoop:
         function, signature = self._functions[head["kind"]]
         try:
             values = signature.check(params)
-        except ValidationError as error:  # the function has changed since the submit
+        except ValidationError as error:  # the function changed after the submit
             known = signature.params_schema.get("properties", ())
             detail = invalid(head["kind"], find_faults(error, params, known)).detail
             raise AttemptFailed("exception", detail, retryable=False) from None
@@ -102,7 +102,7 @@ class WorkerLoop:
         return signature.dump(function(*positional, **named))
 
     def _end_copy(self, code: int) -> None:
-        """A function that forks may return twice; the copy must not answer, nor take calls."""
+        """Exit in a forked copy of this process, which must neither answer nor take calls."""
         if os.getpid() != self._pid:
             for stream in (sys.stdout, sys.stderr):
                 with suppress(Exception):
@@ -112,19 +112,19 @@ class WorkerLoop:
             sys.exit(LEAVING)
 
 
-def _hold() -> None:
-    """Keep SIGTERM back while a function forks: at its beginning a child forgets those that Python has noted."""
+def _block_sigterm() -> None:
+    """Block SIGTERM during a fork: a new child drops the signals that Python has noted but not handled."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
 
-def _let_go() -> None:
+def _unblock_sigterm() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
 
-def _obey() -> None:
-    """Let what functions fork end at SIGTERM at once, as whoever starts processes is used to."""
+def _reset_sigterm() -> None:
+    """Restore the default action, so that processes that functions fork end at SIGTERM."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _let_go()
+    _unblock_sigterm()
 
 
 def _failure_of(error: BaseException) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def _failure_of(error: BaseException) -> dict[str, Any]:
         case _:
             failure = failure_of(error)
             with suppress(Exception):
-                sys.stderr.write(failure.output)  # among what the function wrote
+                sys.stderr.write(failure.output)  # in order with the function's own output
     return {
         "type": failure.type,
         "message": _clean(failure.message[:MAX_MESSAGE]),
@@ -147,12 +147,12 @@ def _failure_of(error: BaseException) -> dict[str, Any]:
 
 
 def _clean(text: str) -> str:
-    """Without half surrogate pairs, which are no JSON."""
+    """Replace lone surrogates, which JSON cannot hold."""
     return text.encode(errors="replace").decode()
 
 
 def _has_children() -> bool:
-    """Reap what the function did not wait for; tell whether something that it started still runs."""
+    """Reap the function's dead children; return whether any child still runs."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

@@ -1,7 +1,7 @@
-"""The program of a worker process: learns where to import from, then answers calls until it is ended.
+"""The program of a worker process: receives the import path, then answers calls.
 
-Started by its path, so that nothing of the service is imported before it knows where to look. Descriptor 3 is its line
-to the service; what functions write to 1 and 2 is read by the service and kept on the attempt.
+It is started by its file name, so that it imports no module of erelong before it has the import path. Descriptor 3 is
+the connection to the service. The service keeps the output of functions on 1 and 2 with the attempt.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import json
 import sys
 from socket import socket
 
-LINE = 3
+CONNECTION = 3
 
 
 def main() -> None:
-    line = socket(fileno=LINE)
-    line.set_inheritable(False)
-    with line.makefile("rb") as lines:
+    connection = socket(fileno=CONNECTION)
+    connection.set_inheritable(False)
+    with connection.makefile("rb") as lines:
         greeting = json.loads(lines.readline() or b"{}")
     sys.path[:] = greeting.pop("path")
     from erelong.handlers.process.worker_loop import WorkerLoop
 
-    WorkerLoop(line=line).serve(**greeting)
+    WorkerLoop(connection=connection).serve(**greeting)
 
 
 if __name__ == "__main__":

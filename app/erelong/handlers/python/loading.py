@@ -1,4 +1,4 @@
-"""The functions that kinds name: found by their path, looked at before they are called, and what they raise."""
+"""Imports the functions that kinds name, and turns their exceptions into failures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HANDLERS: Final = "erelong.handlers"
 
 
 def import_function(path: str) -> Callable[..., Any]:
-    """Import the function `path` ("module:function"); raise Unfit when there is none."""
+    """Import the function `path` ("module:function"); raise Unfit when it is missing or not a function."""
     module_name, _, attribute = path.partition(":")
     try:
         module = importlib.import_module(module_name)
@@ -44,20 +44,20 @@ def import_function(path: str) -> Callable[..., Any]:
 
 
 def find_shadow(path: str, folders: Iterable[Path]) -> tuple[str, str] | None:
-    """Return where the module of `path` was imported from, and the file in these folders whose place that took.
+    """Return the file that the module of `path` was imported from, and the file in `folders` that it shadows.
 
-    None if there is no such file, or it is the one that was imported.
+    Return None if it shadows no file.
     """
     name = path.partition(":")[0]
     parts = name.split(".")
     files = [file for folder in folders for file in (folder.joinpath(*parts, "__init__.py"), _source(folder, parts))]
     expected = next((file.resolve() for file in files if file.is_file()), None)
-    found = sys.modules.get(name) or sys.modules.get(parts[0])
-    if expected is None or found is None:
+    module = sys.modules.get(name) or sys.modules.get(parts[0])
+    if expected is None or module is None:
         return None
-    imported = getattr(found, "__file__", None)
-    is_it = imported and found.__name__ == name and Path(imported).resolve().parent == expected.parent
-    return None if is_it else (imported or "the standard library", str(expected))
+    imported = getattr(module, "__file__", None)
+    is_expected = imported and module.__name__ == name and Path(imported).resolve().parent == expected.parent
+    return None if is_expected else (imported or "the standard library", str(expected))
 
 
 def _source(folder: Path, parts: Sequence[str]) -> Path:
@@ -65,7 +65,7 @@ def _source(folder: Path, parts: Sequence[str]) -> Path:
 
 
 def failure_of(error: BaseException) -> AttemptFailed:
-    """What the attempt fails with whose function raised this; where it was raised goes along."""
+    """Return the failure of an attempt whose function raised `error`, with the traceback as its output."""
     if isinstance(error, RetryAfter):
         return _retry_after(error)
     text = text_of(error)
@@ -81,13 +81,13 @@ def _retry_after(error: RetryAfter) -> AttemptFailed:
 
 
 def trace_of(error: BaseException) -> str:
-    """The traceback from the function on, without the frames of whoever called it here."""
+    """Return the traceback without the frames of erelong."""
     trace = error.__traceback__
     while trace is not None and str(trace.tb_frame.f_globals.get("__package__")).startswith(HANDLERS):
         trace = trace.tb_next
     try:
         return "".join(traceback.format_exception(type(error), error, trace))[-MAX_TRACE:]
-    except Exception as broken:  # noqa: BLE001 - what a function raises may not even have a text
+    except Exception as broken:  # noqa: BLE001 - a user's exception may fail in __str__
         return f"(the traceback could not be made: {type(broken).__name__})\n"
 
 
@@ -106,4 +106,4 @@ def _refuse_no_function(value: object, name: str) -> None:
     if not callable(value) or inspect.isclass(value):
         raise Unfit(f'"{name}" is a {"class" if inspect.isclass(value) else type(value).__name__}, not a function')
     if inspect.isgeneratorfunction(value) or inspect.isasyncgenfunction(value):
-        raise Unfit(f'"{name}" is a generator, which nothing would run: return instead of yield')
+        raise Unfit(f'"{name}" is a generator, which would never run: return instead of yield')

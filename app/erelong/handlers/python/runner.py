@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from erelong.errors import Invalid
     from erelong.model.job import Job
 
-_told_of = itemgetter(
+_attempt_fields = itemgetter(
     *[PLACES[name] for name in ("seq", "token", "kind", "queue", "attempt", "due_at", "started_at", "timeout")]
 )
 
 
 def attempt_of(job: Job) -> Attempt:
-    """What a function may ask to be told of the running job that it is called for."""
-    return Attempt._make((*_told_of(job), current_traceparent.get()))
+    """Return the `Attempt` that a function may take as a parameter."""
+    return Attempt._make((*_attempt_fields(job), current_traceparent.get()))
 
 
 def make_python_kind(*, name: str, path: str, isolation: Literal["async", "thread"] | None) -> Kind:
@@ -56,14 +56,14 @@ def make_python_kind(*, name: str, path: str, isolation: Literal["async", "threa
 
 
 class Function(NamedTuple):
-    """A user's function, and what its annotations say."""
+    """A user's function and its signature."""
 
     call: Callable[..., Any]
     signature: Signature
 
 
 class FunctionRunner(PlainRunner):
-    """What functions have in common, wherever they are called."""
+    """A runner of functions, on the loop, in threads or in processes."""
 
     def __init__(self, *, name: str, function: Function) -> None:
         self._name = name
@@ -80,7 +80,7 @@ class FunctionRunner(PlainRunner):
             return self._function()
         try:
             values = self._signature.check(job.params)
-        except ValidationError as error:  # the function has changed since the submit
+        except ValidationError as error:  # the function changed after the submit
             raise AttemptFailed("exception", self._invalid(error, job.params).detail, retryable=False) from None
         positional, named = self._signature.arguments(values, attempt_of(job))
         return self._function(*positional, **named)
@@ -103,7 +103,7 @@ class CoroutineRunner(FunctionRunner):
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
                 raise
-            # SystemExit would end the loop, and a CancelledError that nobody asked for is a failure.
+            # SystemExit would end the loop. A CancelledError without a cancel is a failure.
             raise AttemptFailed("exception", f"{type(error).__name__}: {error}") from error
         return None if value is None else self._signature.dump(value)
 
@@ -116,14 +116,14 @@ class ThreadRunner(FunctionRunner):
         self._threads = ThreadPool(name=f"kind {name}")
 
     @property
-    def abandoned(self) -> int:  # type: ignore[override]  # a constant to the others
+    def abandoned(self) -> int:  # type: ignore[override]  # a constant in the base class
         return self._threads.abandoned
 
     async def close(self) -> None:
         self._threads.close()
 
     async def run(self, job: Job) -> bytes | None:
-        context = copy_context()  # so that what the function logs names its job
+        context = copy_context()  # so that log lines of the function name its job
         return await self._threads.run(lambda: context.run(self._run, job))
 
     def _run(self, job: Job) -> bytes | None:

@@ -1,4 +1,4 @@
-"""A function's annotations as a schema: params become its arguments, and what it returns becomes JSON."""
+"""Reads a function's annotations: params become its arguments, its return value becomes JSON."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _RUNS_LATER: Final = (inspect.iscoroutine, inspect.isgenerator, inspect.isasyncg
 
 
 class Unfit(Exception):
-    """A function that cannot be a kind; the text says why and what to change."""
+    """A declaration cannot be a kind; the text gives the reason and the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """How to call a function with params, and how to read what it returns."""
+    """How to call a function with params, and how to write its return value as JSON."""
 
     params_schema: dict[str, Any]
     result_schema: dict[str, Any] | None
@@ -43,7 +43,7 @@ class Signature:
     takes_any_name: bool
     reserved: frozenset[str]
     is_bare: bool
-    """Whether the function takes neither params nor the attempt, so that every call of it is the same."""
+    """Whether the function has no parameters at all."""
 
     def check(self, params: bytes) -> BaseModel:
         """Read params; raise pydantic's ValidationError for those that do not fit."""
@@ -64,19 +64,22 @@ class Signature:
         return [read(values, attempt) for read in self.positional], named
 
     def dump(self, value: object) -> bytes | None:
-        """Write a result as JSON, None as none; NaN and Infinity become null."""
+        """Write a result as JSON; None stays None, NaN and Infinity become null."""
         if value is None:
             return None
         if any(runs_later(value) for runs_later in _RUNS_LATER):
             if inspect.iscoroutine(value):
-                value.close()  # or Python warns that nobody awaited it
-            raise _not_json(f'a {type(value).__name__}, which has not run: make the function an "async def" or return')
+                value.close()  # otherwise Python warns that it was never awaited
+            name = type(value).__name__
+            raise _not_json(f'a {name}, which has not run: make the function an "async def", or return the value')
         try:
             text = self.result.dump_json(value, warnings=False)
-            if b"NaN" in text or b"Infinity" in text:  # a model may ask for them, or a string may hold them
+            if b"NaN" in text or b"Infinity" in text:  # a model may allow them, or a string may contain them
                 orjson.loads(text)
         except (PydanticSerializationError, orjson.JSONDecodeError) as error:
-            raise _not_json(f"what is not JSON: {error}; return plain data, dataclasses or pydantic models") from error
+            raise _not_json(
+                f"a value that is not JSON: {error}; return plain data, dataclasses or pydantic models"
+            ) from error
         return text
 
 
@@ -84,13 +87,13 @@ def read_signature(function: Callable[..., Any]) -> Signature:
     """Make the schema of a function; raise Unfit when it cannot have one."""
     signature = _resolved(function)
     parameters = signature.parameters.values()
-    given = [parameter for parameter in parameters if not _is_attempt(parameter)]
+    by_params = [parameter for parameter in parameters if not _is_attempt(parameter)]
     try:
-        if len(given) == 1 and _is_model(given[0]):
-            params: type[BaseModel] = given[0].annotation
-            fields: dict[str, Read] = {given[0].name: _read_whole}
+        if len(by_params) == 1 and _is_model(by_params[0]):
+            params: type[BaseModel] = by_params[0].annotation
+            fields: dict[str, Read] = {by_params[0].name: _read_whole}
         else:
-            params, fields = _model_of(function, given)
+            params, fields = _model_of(function, by_params)
         result = TypeAdapter(Any if signature.return_annotation in _RETURNS_NOTHING else signature.return_annotation)
         result_schema = result.json_schema(mode="serialization", schema_generator=_QuietSchema)
         params_schema = params.model_json_schema(schema_generator=_QuietSchema)
@@ -105,14 +108,14 @@ def read_signature(function: Callable[..., Any]) -> Signature:
         result=result,
         positional=tuple(read for parameter, read in reads if parameter.kind is not Parameter.KEYWORD_ONLY),
         named=tuple((parameter.name, read) for parameter, read in reads if parameter.kind is Parameter.KEYWORD_ONLY),
-        takes_any_name=any(parameter.kind is Parameter.VAR_KEYWORD for parameter in given),
+        takes_any_name=any(parameter.kind is Parameter.VAR_KEYWORD for parameter in by_params),
         is_bare=not parameters,
         reserved=frozenset(parameter.name for parameter in parameters if _is_attempt(parameter)),
     )
 
 
 class _QuietSchema(GenerateJsonSchema):
-    """Leaves out defaults that are not JSON without a warning: they are the function's own business."""
+    """Omits defaults that are not JSON without a warning, since a function may have any default."""
 
     ignored_warning_kinds: set[JsonSchemaWarningKind] = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012
 
@@ -126,7 +129,7 @@ def _resolved(function: Callable[..., Any]) -> inspect.Signature:
         raise Unfit(f"its annotations cannot be read: {error}") from error
     for parameter in signature.parameters.values():
         if parameter.kind is Parameter.VAR_POSITIONAL:
-            raise Unfit(f"*{parameter.name} cannot be given by params, which have names: name each parameter")
+            raise Unfit(f"params, which have names, cannot fill *{parameter.name}: name each parameter")
         if isinstance(parameter.default, FieldInfo):
             raise Unfit(f"the default of {parameter.name} is a Field: write Annotated[type, Field(…)] = default")
     return signature
@@ -142,12 +145,12 @@ def _is_model(parameter: Parameter) -> bool:
     return is_one and isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
-def _model_of(function: Callable[..., Any], given: list[Parameter]) -> tuple[type[BaseModel], dict[str, Read]]:
-    """Make a model of typed parameters. Its own field names are numbers, since a model has names that are taken."""
+def _model_of(function: Callable[..., Any], parameters: list[Parameter]) -> tuple[type[BaseModel], dict[str, Read]]:
+    """Make a model from parameters. Its field names are numbered, since parameters may clash with pydantic's names."""
     fields: dict[str, Any] = {}
     reads: dict[str, Read] = {}
     is_open = False
-    for number, parameter in enumerate(given):
+    for number, parameter in enumerate(parameters):
         if parameter.kind is Parameter.VAR_KEYWORD:
             is_open = True
             continue

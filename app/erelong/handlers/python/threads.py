@@ -1,4 +1,4 @@
-"""The threads of one kind: daemons made on demand and used again; one that is given up on runs on, counted."""
+"""A pool of daemon threads, made on demand and reused; abandoned threads run on and are counted."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from erelong.handlers.base import AttemptFailed
 
 MAX_IDLE: Final = 16
 
-# Only functions that outlive their timeouts for good get here; a process with more threads is of no use to anybody.
+# Reached only by functions that never end; more threads would slow the whole process down.
 MAX_ABANDONED: Final = 1_000
 
 T = TypeVar("T")
 
 
 class ThreadPool:
-    """Has no more threads at work than calls that wait, and abandoned ones; all of its state is the loop's alone."""
+    """One thread for each running or abandoned call. Only the loop's thread changes its state."""
 
     def __init__(self, *, name: str) -> None:
         self._name = name
@@ -33,7 +33,7 @@ class ThreadPool:
         return len(self._abandoned)
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Run a function in a thread. Cancelled, end at once: the thread is abandoned and what it returns dropped."""
+        """Run a function in a thread. When cancelled, end at once, abandon the thread and drop its result."""
         call = _Call(work)
         self._hand_over(call)
         try:
@@ -42,13 +42,13 @@ class ThreadPool:
             if not call.is_over:
                 self._abandoned.add(call)
             elif not call.future.cancelled():
-                call.future.exception()  # looked at, or asyncio logs that nobody did
+                call.future.exception()  # otherwise asyncio logs that it was never retrieved
             raise
         finally:
-            del call  # or an error and the frames of its traceback keep one another until a collection
+            del call  # otherwise an error and the frames of its traceback form a cycle
 
     def close(self) -> None:
-        """Let the idle threads end, and the others when they are done; wait for none."""
+        """End idle threads at once and busy threads after their call, without waiting for them."""
         self._is_closed = True
         while self._idle:
             self._idle.pop().calls.put(None)
@@ -60,14 +60,14 @@ class ThreadPool:
         if self.abandoned >= MAX_ABANDONED:
             raise AttemptFailed(
                 "exception",
-                f"{self.abandoned} threads of {self._name} outlive their attempts: let its function end by itself",
+                f"{self.abandoned} abandoned threads of {self._name} still run: give its function timeouts of its own",
             )
         thread = _Thread(name=self._name, pool=self)
         thread.calls.put(call)
         try:
             thread.start()
         except RuntimeError as error:
-            raise AttemptFailed("exception", f"no thread could be started for {self._name}: {error}") from error
+            raise AttemptFailed("exception", f"cannot start a thread for {self._name}: {error}") from error
 
     def take_back(self, thread: _Thread, call: _Call[Any]) -> None:
         call.is_over = True
@@ -82,7 +82,7 @@ class ThreadPool:
 
 @dataclass(slots=True, eq=False)
 class _Call(Generic[T]):
-    """One call on its way through a thread, with its answer or its error."""
+    """One call in a thread, with its result or error."""
 
     work: Callable[[], T]
     future: asyncio.Future[T] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
@@ -98,7 +98,7 @@ class _Call(Generic[T]):
 
 
 class _Thread:
-    """One daemon thread that takes its calls from a queue of its own; None ends it."""
+    """One daemon thread that takes calls from its own queue; None ends it."""
 
     def __init__(self, *, name: str, pool: ThreadPool) -> None:
         self.calls: SimpleQueue[_Call[Any] | None] = SimpleQueue()
@@ -114,20 +114,20 @@ class _Thread:
             loop = call.future.get_loop()
             try:
                 loop.call_soon_threadsafe(self._pool.take_back, self, call)
-            except RuntimeError:  # the loop is closed, so nobody waits any more
+            except RuntimeError:  # the loop is closed, so nothing awaits the result
                 return
             del call
 
 
 def _outcome(work: Callable[[], T]) -> tuple[T | None, Exception | None]:
-    """Run a function, whatever it raises; apart from the call, which the traceback would hold in a cycle."""
+    """Return the result or error of a function. No frame here holds the call, as its traceback would form a cycle."""
     try:
         return work(), None
-    except StopIteration as error:  # a future does not take it
+    except StopIteration as error:  # a future refuses it
         return None, _caused(RuntimeError("the function raised StopIteration"), error)
-    except Exception as error:  # noqa: BLE001 - around a handler: it is the attempt's
+    except Exception as error:  # noqa: BLE001 - any exception of a handler fails its attempt
         return None, error
-    except BaseException as error:  # noqa: BLE001 - SystemExit would end the loop, CancelledError mean another thing
+    except BaseException as error:  # noqa: BLE001 - SystemExit would end the loop, CancelledError look like a cancel
         return None, _caused(AttemptFailed("exception", f"{type(error).__name__}: {error}"), error)
 
 
