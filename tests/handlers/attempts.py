@@ -1,4 +1,4 @@
-"""The running job that a handler is given, and the settings it is made with."""
+"""Running jobs for handlers, and handlers from settings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ID = write_id(1, "token")
 def make_attempt(
     params: bytes = b"{}", *, number: int = 1, due_at: int = EPOCH, started_at: int = EPOCH, timeout: float = 60.0
 ) -> Job:
-    """A job that runs, as handlers are given it."""
+    """Return a running job as a handler receives it."""
     job = make_job(kind="call", timeout=timeout, seq=1)
     return job._replace(
         token="token",
@@ -37,19 +37,19 @@ def make_attempt(
 
 
 class Handler(Params, Runner, Protocol):
-    """Checks params and runs attempts: all runners do both."""
+    """A runner that checks params too, as all runners do."""
 
 
 def handler_of(kind: Kind) -> Handler:
-    """Return what runs a kind, which checks its params as well."""
+    """Return the runner of a kind, which checks its params too."""
     return cast("Handler", kind.runner)
 
 
 def make_python_kind(function: str, *, module: str = FUNCTIONS) -> Kind:
-    """Declare one kind, named call, as settings do."""
+    """Return a kind named call, made as from settings."""
     return make_kinds(Config(kinds={"call": KindSettings(python=f"{module}:{function}")}))["call"]
 
 
 def make_python(function: str, *, module: str = FUNCTIONS) -> Handler:
-    """Return what runs such a kind."""
+    """Return the runner of such a kind."""
     return handler_of(make_python_kind(function, module=module))

@@ -1,4 +1,4 @@
-"""Handlers, open: the one of http with the server that it calls, and those that run processes."""
+"""Open handlers: the http handler with a server for its requests, and handlers with processes."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ async def http(clock: VirtualClock) -> AsyncIterator[Webhooks]:
 
 @pytest.fixture
 def pids(tmp_path: Path) -> Path:
-    """Where processes write themselves down."""
+    """Return the file in which processes record their pids."""
     return tmp_path / "pids"
 
 
 @pytest_asyncio.fixture
 async def open_kinds(pids: Path) -> AsyncIterator[OpenKinds]:
-    """Open the handlers of kinds that run processes; when all is closed, none may be left of those written down."""
+    """Open the handlers of kinds with processes; after their close, no recorded process may be left."""
     opened: list[Handler] = []
 
     async def open_kinds(kinds: dict[str, KindSettings], *, grace: float = 0.2, processes: int = 1) -> Handlers:
@@ -68,10 +68,10 @@ async def open_kinds(pids: Path) -> AsyncIterator[OpenKinds]:
 
 @pytest_asyncio.fixture
 async def open_functions(open_kinds: OpenKinds) -> OpenKinds:
-    """Open the handlers of functions that share their processes, by their names."""
+    """Open the handlers of functions that share processes, by function name."""
 
-    async def open_functions(*functions: str, processes: int = 1, **asked: Any) -> Handlers:
-        kinds = {function: in_process(function, **asked) for function in functions}
+    async def open_functions(*functions: str, processes: int = 1, **settings: Any) -> Handlers:
+        kinds = {function: in_process(function, **settings) for function in functions}
         return await open_kinds(kinds, processes=processes)
 
     return open_functions
@@ -79,19 +79,19 @@ async def open_functions(open_kinds: OpenKinds) -> OpenKinds:
 
 @pytest_asyncio.fixture
 async def open_function(open_kinds: OpenKinds) -> OpenKind:
-    """Open the handler of one kind, named call, whose function is called in a process."""
+    """Open the handler of one kind, named call, whose function runs in a process."""
 
-    async def open_function(function: str, *, grace: float = 0.2, processes: int = 1, **asked: Any) -> Handler:
-        return (await open_kinds({"call": in_process(function, **asked)}, grace=grace, processes=processes))["call"]
+    async def open_function(function: str, *, grace: float = 0.2, processes: int = 1, **settings: Any) -> Handler:
+        return (await open_kinds({"call": in_process(function, **settings)}, grace=grace, processes=processes))["call"]
 
     return open_function
 
 
 @pytest_asyncio.fixture
 async def open_command(open_kinds: OpenKinds) -> OpenKind:
-    """Open the handler of one kind, named call, that is a command."""
+    """Open the handler of one command kind, named call."""
 
-    async def open_command(*command: str, grace: float = 0.2, **asked: Any) -> Handler:
-        return (await open_kinds({"call": KindSettings(command=list(command), **asked)}, grace=grace))["call"]
+    async def open_command(*command: str, grace: float = 0.2, **settings: Any) -> Handler:
+        return (await open_kinds({"call": KindSettings(command=list(command), **settings)}, grace=grace))["call"]
 
     return open_command

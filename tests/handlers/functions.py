@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from erelong import Attempt, GiveUp, RetryAfter
 
 release = threading.Event()
-"""What `block` waits for."""
+"""The event that `block` waits for."""
 
 
 class Order(BaseModel):
@@ -74,7 +74,7 @@ def odd_names(json: int, copy: str, model_config: bool, _private: int = 0, /, *,
 
 
 def many(a: int, b: int | list[int], c: Order, d: Annotated[int, Field(le=3)] = 3, e: object = sys) -> None:
-    """Takes what goes wrong in many ways."""
+    """Takes params with many possible faults."""
 
 
 def nothing(x: int) -> None:
@@ -172,7 +172,7 @@ def takes_stars(*numbers: int) -> int:
 
 
 def takes_unknown(x: Unknown) -> None:  # type: ignore[name-defined]  # noqa: F821
-    """Its annotation is nowhere."""
+    """Its annotation does not exist."""
 
 
 def takes_field(x: int = Field(3, ge=1)) -> int:

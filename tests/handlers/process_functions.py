@@ -1,6 +1,6 @@
-"""Functions for worker processes, good and bad; the bad ones write down the pid of every process that they become."""
+"""Functions for worker processes, good and bad; the bad ones record the pid of every process that they start."""
 
-# ruff: noqa: T201 - that they print is seen in the output of their attempts
+# ruff: noqa: T201 - tests read the printed text in the output of attempts
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def wait(pids: str) -> None:
 
 
 def spin(pids: str) -> None:
-    """Never come back from C, and never let go of the interpreter."""
+    """Stay in C code forever, and hold the interpreter lock."""
     write_down(pids)
     sum(itertools.repeat(0))
 
@@ -135,13 +135,13 @@ def tidy(pids: str) -> None:
 
 
 def fork(pids: str) -> None:
-    """Fork children that ignore SIGTERM: in the group, in one of their own, in a session of their own, and a daemon."""
+    """Fork children that ignore SIGTERM: in the group, in another group, in another session, and a daemon."""
     _fork_four(pids)
     ignore(pids)
 
 
 def fork_and_return(pids: str) -> int:
-    """Return in both, and leave a third behind."""
+    """Return in parent and child, and leave a third process behind."""
     if os.fork() == 0:
         write_down(pids)
         return 1
@@ -159,7 +159,7 @@ def fork_and_die(pids: str) -> None:
 
 
 def fork_and_stop(times: int) -> list[int]:
-    """The different ways in which children end that get SIGTERM as soon as they are there."""
+    """Return the exit codes of children that get SIGTERM right after their fork."""
     codes = set()
     for _ in range(times):
         pid = os.fork()

@@ -1,4 +1,4 @@
-"""Kinds that run processes, and attempts at them."""
+"""Kinds that run in processes, and their attempts."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ OpenKinds = Callable[..., Awaitable[Handlers]]
 OpenKind = Callable[..., Awaitable[Handler]]
 
 
-def in_process(function: str, *, module: str = PROCESS_FUNCTIONS, **asked: Any) -> KindSettings:
-    return KindSettings(python=f"{module}:{function}", isolation="process", **asked)
+def in_process(function: str, *, module: str = PROCESS_FUNCTIONS, **settings: Any) -> KindSettings:
+    return KindSettings(python=f"{module}:{function}", isolation="process", **settings)
 
 
 async def run(handler: Handler, timeout: float = 60.0, **params: Any) -> Result:
@@ -37,5 +37,5 @@ async def failure(handler: Handler, timeout: float = 60.0, **params: Any) -> Att
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - a process has no event to tell the loop
+    while not condition():  # noqa: ASYNC110 - a process has no event for the loop
         await asyncio.sleep(0.001)

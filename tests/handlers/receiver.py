@@ -1,4 +1,4 @@
-"""What an http job calls: a real server that notes its requests, or one that answers with any bytes."""
+"""Servers for http jobs: one that records its requests, and one that answers with any bytes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOOPBACK: Final[tuple[Network, ...]] = (ip_network("127.0.0.0/8"), ip_network(":
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """A request as the receiver got it."""
+    """A received request."""
 
     method: str
     target: str
@@ -28,7 +28,7 @@ class Seen:
 
 
 class Receiver:
-    """A server that notes every request and answers as it is told."""
+    """A server that records every request and answers with a configured response."""
 
     def __init__(self) -> None:
         self.seen: list[Seen] = []
@@ -60,7 +60,7 @@ class Receiver:
 
 @asynccontextmanager
 async def raw_server(answer: bytes) -> AsyncIterator[str]:
-    """Serve these bytes to every request, whatever it was, and hang up."""
+    """Answer every request with these bytes and close the connection."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

@@ -1,4 +1,4 @@
-"""The echo kind: params back, after a sleep or as a failure."""
+"""The echo kind: returns its params, after a sleep, or fails."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def echo() -> Echo:
     return Echo()
 
 
-async def test_params_come_back_as_they_were(echo: Echo) -> None:
+async def test_params_are_returned_unchanged(echo: Echo) -> None:
     params = b'{"b": [1, 2.50, null], "a": {"sleep": "x"}, "sleep": null, "fail": null}'
 
     echo.check(params)
@@ -25,7 +25,7 @@ async def test_params_come_back_as_they_were(echo: Echo) -> None:
     assert await echo.run(make_attempt(params)) == params
 
 
-async def test_sleep_takes_its_seconds(echo: Echo) -> None:
+async def test_sleep_lasts_its_seconds(echo: Echo) -> None:
     await echo.run(make_attempt(b'{"sleep": 2.5}'))
 
     assert asyncio.get_running_loop().time() == pytest.approx(2.5)
@@ -56,7 +56,7 @@ def test_wrong_types_are_refused(echo: Echo, params: bytes, fault: str) -> None:
     assert [repr(fault) for fault in refusal.value.faults] == [fault]
 
 
-def test_all_that_is_wrong_is_said_at_once(echo: Echo) -> None:
+def test_all_faults_are_reported_at_once(echo: Echo) -> None:
     with pytest.raises(Invalid) as refusal:
         echo.check(b'{"sleep": "1", "fail": 1}')
 

@@ -1,4 +1,4 @@
-"""Pull kinds: what is declared of them, and how their params are checked."""
+"""Pull kinds: their declarations, and the check of their params."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def make(schema: dict[str, Any] | Path | None) -> Kind:
     return make_kinds(Config(kinds={"thumbnail": KindSettings(pull=True, params_schema=schema)}))["thumbnail"]
 
 
-def test_without_a_schema_any_object_will_do() -> None:
+def test_kind_without_a_schema_accepts_any_object() -> None:
     kind = make(None)
 
     kind.params.check(b'{"anything": [1, 2]}')
@@ -29,7 +29,7 @@ def test_without_a_schema_any_object_will_do() -> None:
     assert (kind.type, kind.params_schema) == ("pull", {"type": "object"})
 
 
-def test_params_are_held_to_the_schema() -> None:
+def test_params_must_match_the_schema() -> None:
     with pytest.raises(Invalid) as caught:
         make(SCHEMA).params.check(b'{"sizes": 3}')
 
@@ -46,7 +46,7 @@ def test_pointer_of_a_fault_is_escaped() -> None:
     assert [fault.pointer for fault in refusal.value.faults] == ["/a~1b/~0c"]
 
 
-def test_schema_may_stand_in_a_file(tmp_path: Path) -> None:
+def test_schema_may_be_in_a_file(tmp_path: Path) -> None:
     path = tmp_path / "thumbnail.json"
     path.write_text('{"type": "object", "maxProperties": 0}', encoding="utf-8")
 
@@ -55,7 +55,7 @@ def test_schema_may_stand_in_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "{", '{"type": "objct"}'])
-def test_schema_that_is_none_is_told_at_the_start(tmp_path: Path, text: str | None) -> None:
+def test_invalid_schema_stops_the_start(tmp_path: Path, text: str | None) -> None:
     path = tmp_path / "thumbnail.json"
     if text is not None:
         path.write_text(text, encoding="utf-8")
@@ -64,7 +64,7 @@ def test_schema_that_is_none_is_told_at_the_start(tmp_path: Path, text: str | No
         make(path)
 
 
-def test_job_of_a_pull_kind_is_never_run_here() -> None:
+def test_job_of_a_pull_kind_never_runs_in_the_service() -> None:
     kind = make(None)
 
     assert (kind.is_pull, kind.runner) == (True, None)

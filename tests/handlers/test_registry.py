@@ -1,4 +1,4 @@
-"""The registry: built-in and declared kinds by name, and what is wrong with a declaration."""
+"""The registry: built-in and declared kinds by name, and the problems of declarations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def test_built_in_and_declared_kinds_come_in_order() -> None:
+def test_built_in_and_declared_kinds_are_sorted() -> None:
     kinds = {
         "zip": KindSettings(python=f"{FUNCTIONS}:add"),
         "add": KindSettings(python=f"{FUNCTIONS}:add"),
@@ -43,7 +43,7 @@ def test_built_in_and_declared_kinds_come_in_order() -> None:
 
 
 @pytest.mark.real_loop
-async def test_functions_are_found_in_the_folders_given(folder: Path) -> None:
+async def test_functions_are_imported_from_the_folders(folder: Path) -> None:
     (folder / "my_tasks.py").write_text("def double(x: int) -> int:\n    return 2 * x\n")
     config = Config(kinds={"double": KindSettings(python="my_tasks:double")})
 
@@ -52,7 +52,7 @@ async def test_functions_are_found_in_the_folders_given(folder: Path) -> None:
     assert await handler_of(handlers["double"]).run(make_attempt(b'{"x": 4}')) == b"8"
 
 
-def test_folders_do_not_come_before_what_is_installed(folder: Path) -> None:
+def test_folders_do_not_shadow_installed_packages(folder: Path) -> None:
     (folder / "orjson.py").write_text("raise RuntimeError\n")
 
     make_kinds(Config(), folders=[folder, folder])
@@ -77,7 +77,7 @@ def test_module_that_fails_to_import_is_named_with_the_failure(folder: Path, sou
         make_kinds(Config(kinds={"call": KindSettings(python="broken:run")}), folders=[folder])
 
 
-def test_module_that_is_not_there_is_named_with_where_it_was_searched(folder: Path) -> None:
+def test_missing_module_is_named_with_the_import_path(folder: Path) -> None:
     with pytest.raises(
         ConfigError, match=r'kinds\.call\.python = "not_there\.at_all:run": no module "not_there"'
     ) as error:
@@ -88,16 +88,16 @@ def test_module_that_is_not_there_is_named_with_where_it_was_searched(folder: Pa
 
 @pytest.fixture
 def shadowed(folder: Path) -> Path:
-    """A folder whose mail/tasks.py is not the one that is imported."""
-    for place, function in (("library", "other"), ("mine", "send")):
-        (folder / place / "mail").mkdir(parents=True)
-        (folder / place / "mail" / "__init__.py").write_text("")
-        (folder / place / "mail" / "tasks.py").write_text(f"async def {function}() -> None: ...\n")
+    """Return a folder whose mail/tasks.py is shadowed by another."""
+    for name, function in (("library", "other"), ("mine", "send")):
+        (folder / name / "mail").mkdir(parents=True)
+        (folder / name / "mail" / "__init__.py").write_text("")
+        (folder / name / "mail" / "tasks.py").write_text(f"async def {function}() -> None: ...\n")
     sys.path.append(str(folder / "library"))
     return folder / "mine"
 
 
-def test_function_of_a_package_that_takes_the_place_of_another_is_a_warning(
+def test_function_of_a_package_that_shadows_another_is_a_warning(
     shadowed: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     make_kinds(Config(kinds={"mail": KindSettings(python="mail.tasks:other")}), folders=[shadowed])
@@ -112,7 +112,7 @@ def test_function_of_a_package_that_takes_the_place_of_another_is_a_warning(
     ("path", "problem", "imported"),
     [("mail.tasks:send", 'has no "send"', "tasks.py"), ("mail.later:send", 'no module "mail.later"', "__init__.py")],
 )
-def test_function_that_another_package_hides_is_a_problem_that_says_so(
+def test_function_in_a_shadowed_package_is_a_problem_with_the_reason(
     shadowed: Path, path: str, problem: str, imported: str
 ) -> None:
     (shadowed / "mail" / "later.py").write_text("async def send() -> None: ...\n")
@@ -121,12 +121,12 @@ def test_function_that_another_package_hides_is_a_problem_that_says_so(
         make_kinds(Config(kinds={"mail": KindSettings(python=path)}), folders=[shadowed])
 
     expected = shadowed / f"{path.partition(':')[0].replace('.', '/')}.py"
-    told = str(caught.value)
-    assert problem in told
-    assert f"imported from {shadowed.parent}/library/mail/{imported}, which shadows {expected}" in told
+    message = str(caught.value)
+    assert problem in message
+    assert f"imported from {shadowed.parent}/library/mail/{imported}, which shadows {expected}" in message
 
 
-def test_module_named_like_one_of_the_library_is_told_apart(folder: Path) -> None:
+def test_module_named_like_one_of_the_library_is_a_problem(folder: Path) -> None:
     for name in ("time", "queue"):
         (folder / f"{name}.py").write_text("def send() -> None: ...\n")
 
@@ -135,9 +135,7 @@ def test_module_named_like_one_of_the_library_is_told_apart(folder: Path) -> Non
 
 
 @pytest.mark.parametrize("file", ["jobs.py", "jobs/__init__.py"])
-def test_module_of_the_folder_itself_takes_nobodys_place(
-    folder: Path, file: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_module_of_the_folder_itself_shadows_nothing(folder: Path, file: str, caplog: pytest.LogCaptureFixture) -> None:
     (folder / file).parent.mkdir(exist_ok=True)
     (folder / file).write_text("def send() -> None: ...\n")
     (folder / "link").symlink_to(folder)

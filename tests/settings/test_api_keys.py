@@ -1,4 +1,4 @@
-"""Keys as text and hash: only the very key is found, and none is shown."""
+"""API keys and fingerprints: only the exact key finds its caller, and no output shows a key."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ def test_each_key_finds_its_caller() -> None:
 
 
 @given(st.one_of(st.text(), st.text(st.characters(codec=None), min_size=60, max_size=60), st.sampled_from(KEYS)))
-def test_any_other_text_finds_nobody(text: str) -> None:
+def test_any_other_text_finds_no_caller(text: str) -> None:
     assert (KEYRING.find(text) is not None) == (text in KEYS)
 
 
 @given(st.sampled_from(KEYS), st.integers(0, 59), st.characters(codec="utf-8"))
-def test_key_with_one_character_changed_finds_nobody(key: str, at: int, character: str) -> None:
+def test_key_with_one_character_changed_finds_no_caller(key: str, at: int, character: str) -> None:
     changed = key[:at] + character + key[at + 1 :]
 
     assert (KEYRING.find(changed) is not None) == (changed in KEYS)
 
 
-def test_empty_ring_knows_nobody() -> None:
+def test_empty_keyring_finds_no_caller() -> None:
     assert Keyring(callers={}).find(KEYS[0]) is None
 
 
-def test_name_is_known_by_the_id_alone() -> None:
+def test_name_is_found_by_the_id_alone() -> None:
     assert KEYRING.name_of(KEYS[0][:17] + new_key()[17:]) == "a"
     assert KEYRING.name_of(new_key()) is None
     assert KEYRING.name_of("") is None
 
 
-def test_fingerprint_says_nothing_of_the_secret() -> None:
+def test_fingerprint_reveals_nothing_of_the_secret() -> None:
     key = new_key()
 
     assert is_fingerprint(fingerprint_of(key))
@@ -51,20 +51,20 @@ def test_fingerprint_says_nothing_of_the_secret() -> None:
 
 
 @given(st.text(), st.text(), st.sampled_from(["", " ", "'", '"', "\n", "\\x00"]))
-def test_text_is_redacted_of_keys_and_of_nothing_else(before: str, after: str, between: str) -> None:
+def test_keys_and_only_keys_are_redacted(before: str, after: str, between: str) -> None:
     key = new_key()
 
     assert key[17:] not in redacted(before + key + between + after)
     assert redacted(before + after) == before + after or "erl_" in before + after
 
 
-def test_redacted_text_still_tells_which_key_it_was() -> None:
+def test_redacted_text_still_identifies_the_key() -> None:
     key = new_key()
 
     assert redacted(f'{{"a": "{key}", "b": 1}}') == f'{{"a": "{key[:17]}…", "b": 1}}'
 
 
-def test_text_is_redacted_of_tokens_of_leases_in_paths() -> None:
+def test_lease_tokens_in_paths_are_redacted() -> None:
     token = f"{7:010x}{'5ec7e7ab' * 4}"
 
     assert redacted(f"POST /v1/leases/{token}/finish HTTP/1.1") == "POST /v1/leases/0000000007…/finish HTTP/1.1"
@@ -75,13 +75,13 @@ def test_text_is_redacted_of_tokens_of_leases_in_paths() -> None:
     ("queues", "asked", "foreign"),
     [((), ["a", "b"], []), (("a",), ["a", "b", "c"], ["b", "c"]), (("a", "b"), ["b"], []), (("a",), [], [])],
 )
-def test_caller_knows_its_queues(queues: tuple[str, ...], asked: list[str], foreign: list[str]) -> None:
+def test_caller_is_limited_to_its_queues(queues: tuple[str, ...], asked: list[str], foreign: list[str]) -> None:
     caller = Caller(name="x", scopes=frozenset(), queues=frozenset(queues))
 
     assert caller.foreign(asked) == foreign
     assert [queue for queue in asked if not caller.may_use(queue)] == foreign
 
 
-def test_anybody_may_everything() -> None:
+def test_anonymous_caller_has_all_scopes() -> None:
     assert ANYBODY.scopes == {*Scope}
     assert ANYBODY.may_use("any")

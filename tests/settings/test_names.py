@@ -1,4 +1,4 @@
-"""What shapes know: patterns that are told in words."""
+"""The patterns of names and their descriptions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from erelong.settings.sections import Config
 
 
 def patterns(schema: Any) -> Iterator[str]:
-    """All patterns of a JSON schema, those of names of properties too."""
+    """Yield all patterns of a JSON schema, including those of property names."""
     match schema:
         case dict():
             yield from (value for name, value in schema.items() if name == "pattern")
@@ -26,7 +26,7 @@ def patterns(schema: Any) -> Iterator[str]:
                 yield from patterns(part)
 
 
-def test_every_pattern_of_settings_and_bodies_is_told_in_words() -> None:
+def test_every_pattern_of_settings_and_bodies_has_a_description() -> None:
     bodies = [schemas.JobIn, schemas.PatchIn, QueueSettings, *schemas.Body.__subclasses__()]
     found = {pattern for shape in (Config, *bodies) for pattern in patterns(TypeAdapter(shape).json_schema())}
 
@@ -34,5 +34,5 @@ def test_every_pattern_of_settings_and_bodies_is_told_in_words() -> None:
     assert [pattern for pattern in found if in_words(pattern) is None] == []
 
 
-def test_pattern_of_others_has_no_words() -> None:
+def test_unknown_pattern_has_no_description() -> None:
     assert in_words("[a-z]+") is None

@@ -1,4 +1,4 @@
-"""Settings: the shipped file is the manual, what is wrong is told with its place, patches and layers."""
+"""Settings: the shipped file is the manual, every problem names its source, patches and layers merge."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Write = Callable[[str], Path]
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
-    """Write config.toml into the working directory, and return its name there."""
+    """Return a function that writes config.toml into the working directory and returns its path."""
     monkeypatch.chdir(tmp_path)
 
     def write(text: str) -> Path:
@@ -47,7 +47,7 @@ def test_shipped_file_states_the_defaults() -> None:
     assert load(SHIPPED, {}) == Config()
 
 
-def test_shipped_file_states_every_default_setting_outright() -> None:
+def test_shipped_file_states_every_default_setting() -> None:
     stated = tomllib.loads(SHIPPED.read_text(encoding="utf-8"))
 
     assert _leaves(stated) == _leaves(Config().model_dump(mode="json", exclude={"kinds", "queues"}))
@@ -88,20 +88,20 @@ def test_no_file_in_the_working_directory_gives_the_defaults(write: Write) -> No
     assert load(None, {}) == Config()
 
 
-def test_file_of_the_working_directory_is_read_unasked(write: Write) -> None:
+def test_file_of_the_working_directory_is_read_by_default(write: Write) -> None:
     write("[server]\nport = 9000\n")
 
     assert load(None, {}).server.port == 9000
 
 
-def test_file_of_the_working_directory_that_cannot_be_read_is_not_passed_over(write: Write) -> None:
+def test_unreadable_file_of_the_working_directory_is_a_problem(write: Write) -> None:
     write("").unlink()
     Path("config.toml").symlink_to("config.toml")
 
     assert problems(None) == ["config.toml: cannot be read: Too many levels of symbolic links"]
 
 
-def test_file_that_was_named_must_be_there(tmp_path: Path) -> None:
+def test_named_file_must_exist(tmp_path: Path) -> None:
     missing = tmp_path / "missing.toml"
 
     assert problems(missing) == [f"{missing}: cannot be read: No such file or directory"]
@@ -113,12 +113,12 @@ def test_config_error_exits_with_78() -> None:
 
 
 def test_data_directory_moves_the_store(write: Write) -> None:
-    config = load(write('[store]\npath = "elsewhere.db"\n'), {}, data=Path("/data"))
+    config = load(write('[store]\npath = "other.db"\n'), {}, data=Path("/data"))
 
     assert config.store.path == Path("/data/erelong.db")
 
 
-def test_byte_order_mark_of_an_editor_is_passed_over(write: Write) -> None:
+def test_byte_order_mark_is_skipped(write: Write) -> None:
     assert load(write("\ufeff[server]\r\nport = 9000\r\n"), {}).server.port == 9000
 
 
@@ -137,7 +137,7 @@ def test_file_that_is_not_toml_names_the_line(write: Write, text: str, line: int
 @pytest.mark.parametrize(
     "text", ["[webhooks]\n[log]\n[webhooks]\nper_host = 1\n", "[webhooks]\nper_host = 1\nper_host = 2\n"]
 )
-def test_table_that_stands_there_twice_is_told_with_the_remedy(write: Write, text: str) -> None:
+def test_duplicate_table_is_reported_with_the_remedy(write: Write, text: str) -> None:
     (problem,) = problems(write(text))
 
     assert problem.startswith("config.toml:3: is not TOML: Cannot ")
@@ -151,10 +151,10 @@ def test_file_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     assert problems(path) == [f"{path}: is not UTF-8: invalid start byte at byte 17"]
 
 
-# What is wrong
+# Problems
 
 
-def test_every_problem_is_told_with_its_line_name_value_and_bound(write: Write) -> None:
+def test_every_problem_is_reported_with_its_line_name_value_and_bound(write: Write) -> None:
     path = write(
         """\
 [server]
@@ -265,16 +265,16 @@ retry.factor = 0.5
         ("[jobs]\nmax_timeout = 30\n", "config.toml:1: jobs.timeout: should be at most jobs.max_timeout, 30"),
     ],
 )
-def test_wrong_setting_is_told(write: Write, text: str, problem: str) -> None:
-    (told,) = problems(write(text))
+def test_wrong_setting_is_reported(write: Write, text: str, problem: str) -> None:
+    (message,) = problems(write(text))
 
-    assert told.startswith(problem)
+    assert message.startswith(problem)
 
 
 # Queues and retries
 
 
-def test_rate_bursts_by_its_seconds_and_at_least_by_one() -> None:
+def test_default_burst_is_per_second_and_at_least_one() -> None:
     assert Rate(per_second=50).burst == 50
     assert Rate(per_second=0.1).burst == 1
     assert Rate(per_second=50, burst=5).burst == 5
@@ -314,7 +314,7 @@ def test_retry_patch_has_the_fields_and_the_bounds_of_the_policy() -> None:
 
 def test_settings_cannot_be_changed() -> None:
     with pytest.raises(ValidationError, match="frozen"):
-        Config().server.port = 1  # type: ignore[misc]  # this is what is refused
+        Config().server.port = 1  # type: ignore[misc]  # the assignment under test
 
 
 def test_queue_settings_from_json_take_durations_as_text_and_give_seconds() -> None:

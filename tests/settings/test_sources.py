@@ -1,4 +1,4 @@
-"""Where settings come from: lines of the file, names of the environment, files with secrets."""
+"""The sources of settings: lines of the file, environment variables, files with secrets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHIPPED = Path(__file__).parents[2] / "config.toml"
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The config.toml of the working directory, to be written."""
+    """Return the path of config.toml in the working directory."""
     monkeypatch.chdir(tmp_path)
     return Path("config.toml")
 
@@ -34,7 +34,7 @@ def test_variable_of_a_renamed_section_names_the_new_one(file: Path) -> None:
     assert problems(file, {"ERELONG_HTTP__PROXY": "http://u:canary@h:1"}) == [problem]
 
 
-def test_line_of_a_key_is_not_sought_inside_a_long_text(file: Path) -> None:
+def test_line_of_a_key_is_not_searched_inside_a_multiline_string(file: Path) -> None:
     file.write_text('[server]\nhost = """\n[store]\nport = 5\n"""\nport = "x"\n[store] # the store\nkind = 1\n')
 
     places = [problem.split(" ")[0] for problem in problems(file, {})]
@@ -42,7 +42,7 @@ def test_line_of_a_key_is_not_sought_inside_a_long_text(file: Path) -> None:
     assert places == ["config.toml:6:", "config.toml:8:"]
 
 
-def test_environment_lies_over_the_file(file: Path) -> None:
+def test_environment_overrides_the_file(file: Path) -> None:
     file.write_text("[server]\nport = 9000\n[limits]\nmax_wait = 5\n[queues.Mail]\nconcurrency = 7\n")
     env = {
         "ERELONG_SERVER__PORT": "9001",
@@ -66,14 +66,14 @@ def test_environment_lies_over_the_file(file: Path) -> None:
     assert config.jobs.aging == 3600.0
 
 
-def test_number_in_the_environment_is_text_where_text_is_wanted() -> None:
+def test_number_in_the_environment_is_text_for_a_text_setting() -> None:
     config = load(SHIPPED, {"ERELONG_STORE__PATH": "2026", "ERELONG_SERVER__HOST": "1.5"})
 
     assert config.store.path == Path("2026")
     assert config.server.host == "1.5"
 
 
-def test_value_is_read_from_a_file_without_the_blanks_around_it(tmp_path: Path) -> None:
+def test_value_from_a_file_is_stripped(tmp_path: Path) -> None:
     secret = tmp_path / "port"
     secret.write_text("\n 9000\n")
 
@@ -109,10 +109,10 @@ def test_wrong_value_from_a_file_is_not_shown(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_wrong_variable_is_told_by_name(env: dict[str, str], problem: str) -> None:
-    (told,) = problems(SHIPPED, env)
+def test_wrong_variable_is_reported_by_name(env: dict[str, str], problem: str) -> None:
+    (message,) = problems(SHIPPED, env)
 
-    assert told.startswith(problem)
+    assert message.startswith(problem)
 
 
 @pytest.mark.parametrize(
@@ -133,13 +133,11 @@ def test_wrong_variable_is_told_by_name(env: dict[str, str], problem: str) -> No
         ("SERVER_PORT", "9000", None),
     ],
 )
-def test_variable_that_is_a_setting_but_for_an_underscore_is_known(
-    variable: str, value: str, meant: str | None
-) -> None:
+def test_variable_with_one_underscore_too_few_is_found(variable: str, value: str, meant: str | None) -> None:
     assert find_near_misses({variable: value}) == ({} if meant is None else {variable: meant})
 
 
-def test_value_given_twice_in_the_environment_is_refused(tmp_path: Path) -> None:
+def test_value_set_twice_in_the_environment_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "port"
     path.write_text("9000")
 
@@ -148,21 +146,21 @@ def test_value_given_twice_in_the_environment_is_refused(tmp_path: Path) -> None
     ]
 
 
-def test_problem_inside_a_table_given_by_a_variable_names_the_variable(file: Path) -> None:
+def test_problem_inside_a_table_set_by_a_variable_names_the_variable(file: Path) -> None:
     file.write_text("[queues.mail]\nconcurrency = 5\n")
 
-    (told,) = problems(file, {"ERELONG_QUEUES__MAIL": "{ concurrency = 0 }"})
+    (message,) = problems(file, {"ERELONG_QUEUES__MAIL": "{ concurrency = 0 }"})
 
-    assert told.startswith("ERELONG_QUEUES__MAIL: queues.mail.concurrency = 0: ")
+    assert message.startswith("ERELONG_QUEUES__MAIL: queues.mail.concurrency = 0: ")
 
 
-def test_text_that_would_be_more_toml_than_one_value_is_only_text() -> None:
+def test_text_with_more_toml_than_one_value_stays_text() -> None:
     assert load(SHIPPED, {"ERELONG_SERVER__HOST": '"a"\nport = 1'}).server.host == '"a"\nport = 1'
 
 
-def test_problems_of_the_file_and_the_environment_are_told_together(file: Path) -> None:
+def test_problems_of_the_file_and_the_environment_are_reported_together(file: Path) -> None:
     file.write_text("[server]\nport = 0x10000\n")
 
-    told = problems(file, {"ERELONG_LOG__LEVEL": "loud", "ERELONG_LOG__": "1"})
+    messages = problems(file, {"ERELONG_LOG__LEVEL": "loud", "ERELONG_LOG__": "1"})
 
-    assert [problem.split(": ")[0] for problem in told] == ["ERELONG_LOG__", "config.toml:2", "ERELONG_LOG__LEVEL"]
+    assert [problem.split(": ")[0] for problem in messages] == ["ERELONG_LOG__", "config.toml:2", "ERELONG_LOG__LEVEL"]

@@ -1,4 +1,4 @@
-"""Settings of outgoing calls: what is taken, and refusals that never show a secret."""
+"""Settings of webhooks: accepted values, and refusals that never show a secret."""
 
 from __future__ import annotations
 
@@ -116,14 +116,14 @@ def test_one_signing_secret_needs_no_brackets(tmp_path: Path) -> None:
         ("signing_secret = ['whsec_canary']", "signing_secret: no such setting; did you mean signing_secrets"),
     ],
 )
-def test_wrong_setting_is_told_without_the_secret(tmp_path: Path, text: str, problem: str) -> None:
+def test_wrong_setting_is_reported_without_the_secret(tmp_path: Path, text: str, problem: str) -> None:
     with pytest.raises(ConfigError) as refusal:
         settings(tmp_path, f"[webhooks]\n{text}\n")
 
-    (told,) = refusal.value.problems
-    assert told.partition(": webhooks.")[2].startswith(problem)
+    (message,) = refusal.value.problems
+    assert message.partition(": webhooks.")[2].startswith(problem)
     for secret in ("canary", KEY, SHORT, "12345678"):
-        assert secret not in told.replace("webhooks.signing_secrets.canary", "")
+        assert secret not in message.replace("webhooks.signing_secrets.canary", "")
 
 
 def test_settings_do_not_show_their_secrets(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Commands as kinds: what they are given, what becomes of what they write, and how they are stopped."""
+"""Command kinds: input, output, stopping and declaration."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ ANY = {"x": "(?s:.*)"}
 PIDS = {"pids": ".*"}
 
 
-# What it is given
+# Input
 
 
-async def test_params_come_on_stdin_as_they_were_sent(open_command: OpenKind) -> None:
+async def test_params_arrive_on_stdin_unchanged(open_command: OpenKind) -> None:
     handler = await open_command("cat")
     params = b'{"list": [1, 2.50], "text": "\\u00e9"}'
 
@@ -50,7 +50,7 @@ async def test_params_fill_its_arguments(open_command: OpenKind) -> None:
     assert (await run(handler, x="a b;$(id)\n")).output == "[-a b;$(id)\n-][a b;$(id)\n]"
 
 
-async def test_environment_is_clean_but_for_what_is_chosen_and_who_it_is(
+async def test_environment_has_only_declared_variables_and_the_identity_of_the_attempt(
     open_command: OpenKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRET", "s")
@@ -62,7 +62,7 @@ async def test_environment_is_clean_but_for_what_is_chosen_and_who_it_is(
     assert not any(line.startswith("SECRET") for line in lines)
 
 
-async def test_it_runs_where_it_is_told_to(open_command: OpenKind, tmp_path: Path) -> None:
+async def test_command_runs_in_its_directory(open_command: OpenKind, tmp_path: Path) -> None:
     assert (await run(await open_command("pwd", directory=tmp_path))).output == f"{tmp_path}\n"
     assert (await run(await open_command("pwd"))).output == f"{Path.cwd()}\n"
 
@@ -75,13 +75,13 @@ async def test_memory_is_limited(open_command: OpenKind) -> None:
     assert (failed.type, failed.message.splitlines()[-1]) == ("exception", "MemoryError")
 
 
-async def test_it_has_no_descriptors_but_its_three(open_command: OpenKind) -> None:
+async def test_command_has_only_its_three_descriptors(open_command: OpenKind) -> None:
     result = await run(await open_command("sh", "-c", "for fd in /proc/$$/fd/*; do echo ${{fd##*/}}; done"))
 
     assert set(result.output.split()) <= {"0", "1", "2", "3", "10", "255"}  # 3 and above: the shell's own
 
 
-# What becomes of it
+# Outcome
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ async def test_it_has_no_descriptors_but_its_three(open_command: OpenKind) -> No
         ("1\nprogress", None),
     ],
 )
-async def test_stdout_is_the_result_if_it_is_json_and_else_output(
+async def test_stdout_is_the_result_if_it_is_json_and_otherwise_output(
     open_command: OpenKind, written: str, result: bytes | None
 ) -> None:
     handler = await open_command("sh", "-c", 'printf %s "$1"; echo note >&2', "sh", "{x}", params=ANY)
@@ -117,7 +117,7 @@ async def test_only_the_end_of_long_output_is_kept(open_command: OpenKind) -> No
     assert result.output.endswith("y\nend\n")
 
 
-async def test_output_that_is_no_text_is_shown_as_well_as_it_can_be(open_command: OpenKind) -> None:
+async def test_output_that_is_not_utf8_is_shown_with_replacements(open_command: OpenKind) -> None:
     assert (await run(await open_command("printf", r"\377\000a"))).output == "�\0a"
 
 
@@ -145,7 +145,7 @@ async def test_death_by_a_signal_is_a_crash(open_command: OpenKind) -> None:
     assert failed.output == "last\n"
 
 
-async def test_program_that_has_gone_fails_the_attempt(open_command: OpenKind, tmp_path: Path) -> None:
+async def test_program_deleted_after_the_start_fails_the_attempt(open_command: OpenKind, tmp_path: Path) -> None:
     program = tmp_path / "run"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o700)
@@ -161,7 +161,7 @@ async def test_program_that_has_gone_fails_the_attempt(open_command: OpenKind, t
 async def test_arguments_that_are_too_long_fail_the_attempt(open_command: OpenKind) -> None:
     handler = await open_command("echo", "{x}", params=ANY)
 
-    for size in (200_000, 1_000_000):  # more than the kernel takes, more than a packet takes
+    for size in (200_000, 1_000_000):  # above the limits of the kernel and of a packet
         failed = await failure(handler, x="x" * size)
         assert failed.message.startswith("cannot start echo: ")
     assert (await run(handler, x="short")).output == "short\n"
@@ -210,7 +210,7 @@ async def test_cancelled_command_is_dead_with_all_it_started(open_command: OpenK
     assert alive(pids) == []
 
 
-async def test_command_cancelled_before_it_began_leaves_nothing(open_command: OpenKind, pids: Path) -> None:
+async def test_command_cancelled_before_its_start_leaves_nothing(open_command: OpenKind, pids: Path) -> None:
     handler = await open_command("sh", "-c", NASTY["ignores"], "sh", "{pids}", params=PIDS)
     attempt = asyncio.ensure_future(run(handler, pids=str(pids)))
     await asyncio.sleep(0)
@@ -222,7 +222,7 @@ async def test_command_cancelled_before_it_began_leaves_nothing(open_command: Op
     assert alive(pids) == []
 
 
-async def test_what_a_command_leaves_running_ends_with_it(open_command: OpenKind, pids: Path) -> None:
+async def test_processes_that_a_command_leaves_running_end_with_it(open_command: OpenKind, pids: Path) -> None:
     script = 'sleep 600 & echo $! >> "$1"; setsid sh -c "echo \\$\\$ >> $1; exec sleep 600" & sleep 0.1; echo 1'
     handler = await open_command("sh", "-c", script, "sh", "{pids}", params=PIDS)
 
@@ -259,7 +259,7 @@ async def test_many_commands_run_beside_one_another_and_leave_no_descriptors(ope
 # Declaring
 
 
-def test_command_says_how_it_stops_and_what_it_takes() -> None:
+def test_command_kind_has_its_stop_and_schema() -> None:
     kind = make_kinds(Config(kinds={"call": KindSettings(command=["true", "{x}"], params=ANY)}))["call"]
 
     assert (kind.type, kind.isolation, kind.stop) == ("command", None, Stop.KILL)

@@ -1,4 +1,4 @@
-"""Declared commands: what may stand in them, and what params may fill them with."""
+"""Declared commands: their words, placeholders and patterns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def faults(params: object, patterns: dict[str, str] | None = PATTERNS) -> list[s
     return [f"{fault.pointer} {fault.detail}" for fault in read("true", patterns=patterns).find_faults(params)]
 
 
-def test_places_are_filled_and_doubled_braces_are_braces() -> None:
+def test_placeholders_are_filled_and_doubled_braces_are_braces() -> None:
     line = read("echo", "--file=/b/{database}.{n}", "{database}", "{{print}}", "plain", "", "a}}b")
 
     assert line.fill({"database": "x{y}", "n": "1"}) == [
@@ -38,7 +38,7 @@ def test_places_are_filled_and_doubled_braces_are_braces() -> None:
     ]  # fmt: skip
 
 
-def test_what_fills_a_place_stays_one_word() -> None:
+def test_value_of_a_placeholder_stays_one_word() -> None:
     line = read("echo", "{x}", patterns={"x": "(?s:.*)"})
 
     assert line.fill({"x": "a b; rm -rf / $(id) \n 'c"}) == ["echo", "a b; rm -rf / $(id) \n 'c"]
@@ -53,8 +53,11 @@ def test_program_is_found_on_its_path() -> None:
     ("command", "message"),
     [
         (("{database}",), '"{database}" is the program, which params cannot fill: name a program'),
-        (("/opt/{n}/run",), '"/opt/{n}/run" is the program and cannot be filled'),
-        (("true", "{other}"), '"{other}" has no pattern: add other = "[a-z0-9]{1,20}" to its params; a place is'),
+        (("/opt/{n}/run",), '"/opt/{n}/run" is the program, which params cannot fill'),
+        (
+            ("true", "{other}"),
+            '"{other}" has no pattern: add other = "[a-z0-9]{1,20}" to its params; write a placeholder',
+        ),
         (
             ("true", "{print $1}"),
             '"{print $1}" has a placeholder that is not a name; write a placeholder as "{name}", a brace',
@@ -75,26 +78,26 @@ def test_command_that_cannot_be_run_is_refused(command: tuple[str, ...], message
     assert refusal(*command).startswith(message)
 
 
-def test_place_without_any_patterns_is_refused() -> None:
+def test_placeholder_without_any_patterns_is_refused() -> None:
     assert refusal("true", "{database}", patterns=None).startswith('"{database}" has no pattern')
 
 
-def test_pattern_that_is_none_is_refused() -> None:
+def test_invalid_pattern_is_refused() -> None:
     assert refusal("true", patterns={"x": "("}).startswith('params.x = "(" is not a regular expression: missing )')
 
 
-def test_file_that_may_not_be_run_is_no_program(tmp_path: Path) -> None:
+def test_file_that_is_not_executable_is_refused(tmp_path: Path) -> None:
     program = tmp_path / "run"
     program.write_text("#!/bin/sh\n")
-    told = refusal(str(program))
+    message = refusal(str(program))
     program.chmod(stat.S_IRWXU)
 
-    assert told.endswith("is missing, or not executable")
+    assert message.endswith("is missing, or not executable")
     assert read(str(program)).path == os.fspath(program)
 
 
 @pytest.mark.parametrize(
-    ("params", "told"),
+    ("params", "details"),
     [
         ({"database": "shop", "n": "12"}, []),
         ({"database": "shop"}, ["/n is required"]),
@@ -112,14 +115,14 @@ def test_file_that_may_not_be_run_is_no_program(tmp_path: Path) -> None:
         ([], [" should be an object, not a list"]),
     ],
 )
-def test_params_must_match_their_patterns_as_a_whole(params: object, told: list[str]) -> None:
-    found = faults(params)
+def test_params_must_match_their_patterns_as_a_whole(params: object, details: list[str]) -> None:
+    actual = faults(params)
 
-    assert len(found) == len(told)
-    assert all(fault.startswith(start) for fault, start in zip(found, told, strict=True))
+    assert len(actual) == len(details)
+    assert all(fault.startswith(start) for fault, start in zip(actual, details, strict=True))
 
 
-def test_no_pattern_admits_what_no_program_can_be_given() -> None:
+def test_no_pattern_admits_a_nul_character() -> None:
     assert len(faults({"x": "a\0b"}, patterns={"x": "(?s:.*)"})) == 1
 
 
@@ -127,7 +130,7 @@ def test_faults_are_bounded() -> None:
     assert len(faults({f"x{number}": 1 for number in range(100)})) == 20
 
 
-def test_without_patterns_any_object_is_taken() -> None:
+def test_without_patterns_any_object_is_accepted() -> None:
     assert faults({"anything": [1, {"at": "all"}]}, patterns=None) == []
     assert read("true", patterns=None).schema == {"type": "object"}
 

@@ -1,4 +1,4 @@
-"""What an http job writes to its connection, to the byte, and when the connection is used again."""
+"""The bytes that an http job writes, and the reuse of its connections."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EMPTY = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 JSON = "Content-Type: application/json"
 TEXT = "Content-Type: text/plain; charset=utf-8"
 BYTES = "Content-Type: application/octet-stream"
-LARGE = 8_000_000  # more than the sockets of both sides hold
+LARGE = 8_000_000  # larger than the socket buffers of both sides
 
 OPENING = f"User-Agent: erelong/{__version__}|Accept-Encoding: identity|Accept: */*"
 ATTEMPT = (
@@ -41,7 +41,7 @@ Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Server:
-    """Serves each connection by a script, and counts them."""
+    """A server that runs a script for each connection and counts connections."""
 
     def __init__(self, script: Script) -> None:
         self._script = script
@@ -57,7 +57,7 @@ class Server:
         try:
             await self._script(reader, writer)
         except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # who called has left
+            pass  # the client has disconnected
         finally:
             writer.close()
 
@@ -143,7 +143,7 @@ async def test_request_is_written_to_the_byte(
     assert requests == ["\r\n".join([*lines, *ends, "", ""]).encode() + body]
 
 
-async def test_headers_that_the_library_would_add_yield_to_those_asked_for() -> None:
+async def test_headers_of_the_job_replace_defaults_of_the_library() -> None:
     requests = []
 
     async def note(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -157,7 +157,7 @@ async def test_headers_that_the_library_would_add_yield_to_those_asked_for() -> 
     assert b"\r\nuser-agent: me\r\nAccept-Encoding: identity\r\nACCEPT: text/csv\r\nwebhook-id" in request
 
 
-async def test_tunnel_is_asked_for_in_the_name_of_the_service() -> None:
+async def test_tunnel_request_has_the_user_agent_of_the_service() -> None:
     requests = []
 
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -173,7 +173,7 @@ async def test_tunnel_is_asked_for_in_the_name_of_the_service() -> None:
 
 
 @pytest.mark.parametrize("value", ["a\r\nX: 1", "a\nb", "a\0"])
-async def test_header_that_would_break_its_line_is_never_written(value: str) -> None:
+async def test_header_with_a_line_break_is_never_written(value: str) -> None:
     received = []
 
     async def note(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
@@ -190,7 +190,7 @@ async def test_header_that_would_break_its_line_is_never_written(value: str) -> 
 
 
 @pytest.mark.real_loop("asyncio", "uvloop")
-async def test_body_that_no_socket_holds_is_sent_whole_to_a_slow_reader() -> None:
+async def test_large_body_is_sent_completely_to_a_slow_reader() -> None:
     text = "0123456789" * (LARGE // 10)
     received = []
 
@@ -210,10 +210,10 @@ async def test_body_that_no_socket_holds_is_sent_whole_to_a_slow_reader() -> Non
     assert received == [(True, text.encode())]
 
 
-# The answer
+# The response
 
 
-async def test_informational_answers_are_passed_over() -> None:
+async def test_informational_responses_are_skipped() -> None:
     early = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
     async with raw_server(early + OK) as url, opened() as http:
         result = await call(http, url)
@@ -228,7 +228,7 @@ async def test_switch_to_another_protocol_is_a_failure() -> None:
             await call(http, url)
 
 
-async def test_answer_without_a_length_ends_with_its_connection() -> None:
+async def test_response_without_a_length_ends_with_its_connection() -> None:
     async with raw_server(b"HTTP/1.0 200 OK\r\n\r\nall of it") as url, opened() as http:
         result = await call(http, url)
 
@@ -239,7 +239,7 @@ async def test_answer_without_a_length_ends_with_its_connection() -> None:
 
 
 def answering_once(methods: list[str]) -> Script:
-    """Answers the first request of each connection, and closes it at the second."""
+    """Answer the first request of each connection, and close the connection at the second."""
 
     async def answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for answer in (EMPTY, b""):
@@ -251,7 +251,7 @@ def answering_once(methods: list[str]) -> Script:
 
 @pytest.mark.real_loop("asyncio", "uvloop")
 @pytest.mark.parametrize("method", ["DELETE", "GET", "HEAD", "OPTIONS", "PUT"])
-async def test_call_that_may_be_repeated_is_sent_again_when_its_kept_connection_is_dead(method: str) -> None:
+async def test_idempotent_request_is_repeated_when_its_pooled_connection_is_dead(method: str) -> None:
     methods: list[str] = []
     async with serving(answering_once(methods)) as server, opened() as http:
         results = [await call(http, server.url, method=method) for _ in range(2)]
@@ -263,7 +263,7 @@ async def test_call_that_may_be_repeated_is_sent_again_when_its_kept_connection_
 
 @pytest.mark.real_loop("asyncio", "uvloop")
 @pytest.mark.parametrize("method", ["PATCH", "POST"])
-async def test_call_that_may_not_be_repeated_fails_when_its_kept_connection_is_dead(method: str) -> None:
+async def test_other_request_fails_when_its_pooled_connection_is_dead(method: str) -> None:
     methods: list[str] = []
     async with serving(answering_once(methods)) as server, opened() as http:
         await call(http, server.url, method=method)
@@ -274,7 +274,7 @@ async def test_call_that_may_not_be_repeated_fails_when_its_kept_connection_is_d
     assert methods == [method] * 2
 
 
-async def test_call_is_repeated_once() -> None:
+async def test_request_is_repeated_once() -> None:
     async def hang_up(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         await read_request(reader)
 
@@ -287,25 +287,25 @@ async def test_call_is_repeated_once() -> None:
 
 async def test_connection_that_cannot_be_made_is_not_tried_again() -> None:
     class Connector(TCPConnector):
-        asked = 0
+        attempts = 0
 
         async def connect(self, *request: Any, **more: Any) -> Connection:
-            self.asked += 1
+            self.attempts += 1
             return await super().connect(*request, **more)
 
     async with serving(lambda *_: asyncio.sleep(0)) as server:
-        pass  # nobody listens there any more
+        pass  # the port is closed
     connector = Connector()
     client = HttpClient(connector=connector, proxy=None, connect_timeout=5, max_response=9)
     with pytest.raises(ClientConnectorError):
         await client.send(Call("GET", URL(server.url), {}, "", None))
     await client.close()
 
-    assert connector.asked == 1
+    assert connector.attempts == 1
 
 
 @pytest.mark.parametrize("through_proxy", [False, True])
-async def test_connection_is_used_again(through_proxy: bool) -> None:
+async def test_connection_is_reused(through_proxy: bool) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await read_request(reader):
             writer.write(OK)
@@ -319,7 +319,7 @@ async def test_connection_is_used_again(through_proxy: bool) -> None:
     assert server.connections == 1
 
 
-async def test_answer_that_breaks_off_is_not_asked_for_again() -> None:
+async def test_request_is_not_repeated_after_a_partial_response() -> None:
     async def break_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
         writer.write(OK[:-1])
@@ -332,7 +332,7 @@ async def test_answer_that_breaks_off_is_not_asked_for_again() -> None:
 
 
 @pytest.mark.real_loop("asyncio", "uvloop")
-async def test_connection_is_not_used_again_when_the_answer_came_before_the_request_was_sent() -> None:
+async def test_connection_is_not_reused_when_the_response_arrives_before_the_request_is_sent() -> None:
     async def answer_at_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(OK)
@@ -349,9 +349,7 @@ async def test_connection_is_not_used_again_when_the_answer_came_before_the_requ
 
 @pytest.mark.real_loop("asyncio", "uvloop")
 @pytest.mark.parametrize(("size", "connections"), [(1_000, 1), (LARGE, 3)])
-async def test_connection_over_tls_is_not_used_again_when_nobody_can_say_whether_the_request_was_sent(
-    size: int, connections: int
-) -> None:
+async def test_tls_connection_is_not_reused_after_a_large_request(size: int, connections: int) -> None:
     is_over = asyncio.Event()
 
     async def answer_at_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -373,7 +371,7 @@ async def test_connection_over_tls_is_not_used_again_when_nobody_can_say_whether
     assert server.connections == connections
 
 
-async def test_what_comes_without_a_call_is_not_the_answer_to_the_next() -> None:
+async def test_unexpected_data_is_not_the_response_to_the_next_request() -> None:
     async def say_more(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
         writer.write(OK)
@@ -392,7 +390,7 @@ async def test_what_comes_without_a_call_is_not_the_answer_to_the_next() -> None
 
 @pytest.mark.real_loop("asyncio", "uvloop")
 @pytest.mark.parametrize("size", [1, LARGE])
-async def test_call_that_is_cancelled_closes_its_connection(size: int) -> None:
+async def test_cancelled_request_closes_its_connection(size: int) -> None:
     came, ended = asyncio.Event(), asyncio.Event()
 
     async def never_answer(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
@@ -414,7 +412,7 @@ async def test_call_that_is_cancelled_closes_its_connection(size: int) -> None:
 
 
 @pytest.mark.real_loop("asyncio", "uvloop")
-async def test_rest_of_a_call_that_is_cancelled_is_not_sent() -> None:
+async def test_rest_of_a_cancelled_request_is_not_sent() -> None:
     came, given_up, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
     received = bytearray()
 
@@ -441,7 +439,7 @@ async def test_rest_of_a_call_that_is_cancelled_is_not_sent() -> None:
 
 
 @pytest.mark.parametrize("answer", [b"", b"SSH-2.0\r\n\r\n", OK[:-1], OK, b"HTTP/1.1 500 No\r\n\r\n" + b"x" * 70_000])
-async def test_connection_is_given_back_however_a_call_ends(answer: bytes) -> None:
+async def test_connection_is_released_however_a_call_ends(answer: bytes) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
         writer.write(answer)
@@ -454,7 +452,7 @@ async def test_connection_is_given_back_however_a_call_ends(answer: bytes) -> No
     assert (answer == OK) == isinstance(ending[0], dict)
 
 
-async def test_cancelled_call_gives_back_its_turn() -> None:
+async def test_cancelled_call_releases_its_slot() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request = await read_request(reader)
         writer.write(b"" if b"silent" in request else OK)

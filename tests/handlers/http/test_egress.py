@@ -1,4 +1,4 @@
-"""The way out: certificates are always verified, and a proxy, where there is one, is all that is ever connected to."""
+"""Outgoing connections: certificates are always verified, and with a proxy there is no other connection."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ async def tls_server(receiver: Receiver) -> AsyncIterator[str]:
 
 
 class Proxy:
-    """Passes on what it is asked to and notes the first lines and the credentials of that."""
+    """A proxy that forwards requests and records their first lines and credentials."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.request_lines: list[str] = []
         self.credentials: list[str] = []
         self.answer = b""
         self.tunnel_to = 0
@@ -75,20 +75,20 @@ class Proxy:
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        self.asked.append(head.split("\r\n")[0])
+        self.request_lines.append(head.split("\r\n")[0])
         self.credentials += [
             line[21:] for line in head.split("\r\n") if line.lower().startswith("proxy-authorization: ")
         ]
         if self.tunnel_to:
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.tunnel_to)
             writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
-            await asyncio.gather(_pour(reader, far_writer), _pour(far_reader, writer))
+            await asyncio.gather(_copy(reader, far_writer), _copy(far_reader, writer))
         else:
             writer.write(self.answer or b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: close\r\n\r\nproxied")
             writer.close()
 
 
-async def _pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     while data := await reader.read(65_536):
         writer.write(data)
     writer.close()
@@ -111,7 +111,7 @@ async def test_certificate_of_another_host_is_a_connection_error(
 ) -> None:
     monkeypatch.setattr("aiohttp.connector._SSL_CONTEXT_VERIFIED", ssl.create_default_context(cafile=SELF_SIGNED))
     async with tls_server(receiver) as url, opened(WebhooksSection(allow_networks=list(LOOPBACK))) as http:
-        await http.run(make_attempt(orjson.dumps({"url": url})))  # trusted, and for this address
+        await http.run(make_attempt(orjson.dumps({"url": url})))  # a trusted certificate for this address
         failure = await failure_of(http, url.replace("127.0.0.1", "127.0.0.2"))
 
     assert failure.type == "connection"
@@ -131,11 +131,11 @@ async def test_call_goes_through_the_proxy_with_its_credentials() -> None:
         result = orjson.loads(await http.run(make_attempt(b'{"url": "http://app.example/hook"}')))
 
     assert result["body"] == "proxied"
-    assert proxy.asked == ["POST http://app.example/hook HTTP/1.1"]
+    assert proxy.request_lines == ["POST http://app.example/hook HTTP/1.1"]
     assert proxy.credentials == [f"Basic {b64encode(b'user:canary').decode()}"]
 
 
-async def test_https_call_goes_through_a_tunnel_to_who_has_the_certificate(
+async def test_https_call_goes_through_a_tunnel_to_the_owner_of_the_certificate(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("aiohttp.connector._SSL_CONTEXT_VERIFIED", ssl.create_default_context(cafile=SELF_SIGNED))
@@ -149,7 +149,7 @@ async def test_https_call_goes_through_a_tunnel_to_who_has_the_certificate(
     assert [seen.target for seen in receiver.seen] == ["/hook"]
     assert "proxy-authorization" not in receiver.seen[0].headers
     assert proxy.credentials == [f"Basic {b64encode(b'user:canary').decode()}"] * 2
-    assert proxy.asked == ["CONNECT 127.0.0.1:443 HTTP/1.1", "CONNECT app.example:443 HTTP/1.1"]
+    assert proxy.request_lines == ["CONNECT 127.0.0.1:443 HTTP/1.1", "CONNECT app.example:443 HTTP/1.1"]
     assert "its certificate is not accepted" in failure.message
 
 
@@ -159,14 +159,14 @@ async def test_tunnel_that_the_proxy_refuses_is_a_connection_error() -> None:
     async with proxy.serve() as port, opened(through(port, "user:canary@")) as http:
         failure = await failure_of(http, "https://app.example/hook")
 
-    assert proxy.asked == ["CONNECT app.example:443 HTTP/1.1"]
+    assert proxy.request_lines == ["CONNECT app.example:443 HTTP/1.1"]
     assert (failure.type, failure.message) == (
         "connection",
         "no answer from app.example:443: the proxy answered 403 Forbidden",
     )
 
 
-async def test_proxy_that_does_not_answer_is_a_connection_error_that_does_not_tell_where_it_is() -> None:
+async def test_proxy_that_does_not_answer_is_a_connection_error_without_its_address() -> None:
     async with Proxy().serve() as port:
         pass
     async with opened(through(port, "user:canary@")) as http:
@@ -185,14 +185,16 @@ async def test_forbidden_address_in_a_url_does_not_reach_the_proxy(url: str) -> 
     async with proxy.serve() as port, opened(through(port)) as http:
         with pytest.raises(Invalid):
             http.check(orjson.dumps({"url": url}))
-        failure = await failure_of(http, url)  # as of a job from before the settings changed
+        failure = await failure_of(http, url)  # such as a job accepted before the settings changed
 
     assert (failure.type, failure.retryable) == ("blocked_address", False)
     assert failure.message.endswith(egress.REMEDY)
-    assert proxy.asked == []
+    assert proxy.request_lines == []
 
 
-async def test_environment_names_no_proxy(monkeypatch: pytest.MonkeyPatch, receiver: Receiver) -> None:
+async def test_proxy_variables_of_the_environment_are_ignored(
+    monkeypatch: pytest.MonkeyPatch, receiver: Receiver
+) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     async with opened(WebhooksSection(allow_networks=list(LOOPBACK))) as http:
@@ -206,7 +208,7 @@ async def test_environment_names_no_proxy(monkeypatch: pytest.MonkeyPatch, recei
 
 async def test_cookies_are_not_kept(receiver: Receiver) -> None:
     receiver.answers(headers={"Set-Cookie": "a=1"})
-    url = receiver.url.replace("127.0.0.1", "localhost")  # for an address no jar keeps any
+    url = receiver.url.replace("127.0.0.1", "localhost")  # no cookie jar keeps cookies of an address
 
     async with opened(WebhooksSection(allow_networks=list(LOOPBACK))) as http:
         for _ in range(2):
@@ -215,9 +217,7 @@ async def test_cookies_are_not_kept(receiver: Receiver) -> None:
     assert "cookie" not in receiver.seen[1].headers
 
 
-async def test_names_that_are_never_answered_do_not_hold_up_others(
-    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unanswered_lookups_do_not_delay_others(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     real, stuck = socket.getaddrinfo, threading.Event()
 
     def ask(host: Any, *rest: Any, **more: Any) -> Any:
@@ -238,7 +238,7 @@ async def test_names_that_are_never_answered_do_not_hold_up_others(
     assert len(receiver.seen) == 1
 
 
-async def test_name_that_gets_no_turn_fails_the_attempt_and_waits_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lookup_without_a_free_slot_fails_the_attempt_after_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     stuck = threading.Event()
     monkeypatch.setattr(egress, "MAX_LOOKUPS", 2)
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: stuck.wait(5) and [])
@@ -255,7 +255,7 @@ async def test_name_that_gets_no_turn_fails_the_attempt_and_waits_no_longer(monk
     assert "2 other DNS lookups are waiting" in failure.message
 
 
-# What may be shown
+# Shown bodies
 
 
 @pytest.mark.parametrize(
@@ -263,12 +263,12 @@ async def test_name_that_gets_no_turn_fails_the_attempt_and_waits_no_longer(monk
     [(("8.8.8.8", 80), True), (("2606:4700::1", 80, 0, 0), True), (("10.0.0.1", 80), False), (("::1", 80, 0, 0), False),
      (None, False), ("/tmp/socket", False)],
 )  # fmt: skip
-async def test_only_what_public_servers_say_is_shown_in_errors(peer: object, is_shown: bool) -> None:
+async def test_only_bodies_of_public_servers_are_shown_in_errors(peer: object, is_shown: bool) -> None:
     assert egress.may_show(peer) is is_shown
 
 
 @pytest.mark.parametrize("body", [b"", b"short", b"x" * 100_000])
-async def test_who_answered_is_known_after_the_connection_was_given_back(
+async def test_peer_is_known_after_the_connection_was_released(
     receiver: Receiver, body: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     peers: list[object] = []
@@ -283,6 +283,6 @@ async def test_who_answered_is_known_after_the_connection_was_given_back(
         failures = [await failure_of(http, receiver.url) for _ in range(2)]
 
     port = int(receiver.url.rpartition(":")[2].strip("/"))
-    if len(body) < 65_536:  # beyond, the connection is closed and tells nobody
+    if len(body) < 65_536:  # above, the connection is closed and has no peer
         assert peers == [("127.0.0.1", port)] * 2
     assert all(body[:5].decode() in failure.message for failure in failures)

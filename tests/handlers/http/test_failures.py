@@ -1,4 +1,4 @@
-"""What is told of a call that got no answer: one line of words, and nothing of what came."""
+"""The failure of a call without a response: one line that quotes nothing received."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def message_of(http: Webhooks, url: str) -> str:
         (HEAD + b"Transfer-Encoding: chunked\r\n\r\ncanary\r\n", MALFORMED),
     ],
 )
-async def test_answer_that_is_none_is_told_in_a_line(answer: bytes, reason: str) -> None:
+async def test_malformed_response_is_reported_in_one_line(answer: bytes, reason: str) -> None:
     async with raw_server(answer) as url, opened() as http:
         message = await message_of(http, f"{url}canary-path")
 
@@ -58,7 +58,7 @@ async def test_answer_that_is_none_is_told_in_a_line(answer: bytes, reason: str)
 
 
 @pytest.mark.real_loop("asyncio", "uvloop")
-async def test_connection_that_is_reset_is_told_so() -> None:
+async def test_reset_connection_is_reported() -> None:
     async def reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         at_once = struct.pack("ii", 1, 0)
@@ -72,7 +72,7 @@ async def test_connection_that_is_reset_is_told_so() -> None:
 
 
 @pytest.mark.real_loop("asyncio", "uvloop")
-async def test_server_without_tls_is_told_so() -> None:
+async def test_server_without_tls_is_reported() -> None:
     async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(HEAD + b"X: canary\r\n\r\n")
 
@@ -83,7 +83,7 @@ async def test_server_without_tls_is_told_so() -> None:
 
 
 @pytest.mark.real_loop("asyncio", "uvloop")
-async def test_name_that_nobody_knows_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unknown_name_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*_: object, **__: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 

@@ -1,4 +1,4 @@
-"""Which addresses may be called, in every disguise, and what a host in a URL is read as."""
+"""Permitted addresses in every notation, and the addresses in hosts of URLs."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def test_public_address_may_be_called(address: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "localhost", "127.1", "0x7f.0.0.1", "2130706433", "8.8.8.8 ", "[::1]", "8.8.8.8:80"]
 )
-def test_what_is_no_address_may_not_be_called(text: str) -> None:
+def test_text_that_is_not_an_address_may_not_be_called(text: str) -> None:
     assert not NONE.has(text)
 
 
 @given(st.ip_addresses())
-def test_nothing_is_public_here_that_python_calls_private(address: IPv4Address | IPv6Address) -> None:
+def test_addresses_that_python_calls_private_may_not_be_called(address: IPv4Address | IPv6Address) -> None:
     if NONE.may_call(address) and address not in ip_network("64:ff9b::/96") and not _mapped(address):
         assert address.is_global
         assert not address.is_multicast
@@ -90,7 +90,7 @@ def test_address_with_a_forbidden_one_inside_may_not_be_called_even_where_all_of
 ) -> None:
     outside = IPv6Address(EMBEDDINGS[way](int(inside)))
 
-    # Of ::1 and :: it is IPv6 that gives them their meaning; "translated" is no translator's to undo.
+    # ::1 and :: have their own meaning in IPv6; no translator extracts an address from "translated".
     if not NONE.may_call(inside) and way != "translated" and int(outside) > 1:
         assert not WITH_ALL_OF_V6.may_call(outside)
     if not NONE.may_call(inside):
@@ -111,7 +111,7 @@ def test_address_with_a_forbidden_one_inside_may_not_be_called_even_where_all_of
         ("0.0.0.0/0", ["127.0.0.1", "::ffff:127.0.0.1"], ["::1", "::127.0.0.1", "2002:7f00:1::"]),
     ],
 )
-def test_opened_network_opens_itself_and_nothing_else(network: str, inside: list[str], outside: list[str]) -> None:
+def test_opened_network_opens_only_itself(network: str, inside: list[str], outside: list[str]) -> None:
     addresses = Addresses(opened=[ip_network(network)])
 
     assert [address for address in inside if not addresses.has(address)] == []
@@ -141,11 +141,11 @@ def test_ipv6_is_read_with_its_zone(host: str) -> None:
 @pytest.mark.parametrize(
     "host", ["256.0.0.1", "1.2.3.4.5", "08.0.0.1", "4294967296", "a.1", "x.0x7f", "1..2", "v1.a:b"]
 )
-def test_what_ends_like_an_address_and_is_none_is_refused(host: str) -> None:
+def test_host_that_only_ends_like_an_address_is_refused(host: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         literal(host)
 
 
 @pytest.mark.parametrize("host", ["localhost", "app.example", "1.example", "0x7f.example.", "127.0.0.1.nip.example"])
-def test_name_is_no_address(host: str) -> None:
+def test_name_is_not_an_address(host: str) -> None:
     assert literal(host) is None

@@ -1,4 +1,4 @@
-"""What an http job may call and send: refused at submit if it can never be sent, with the place and the remedy."""
+"""The params of an http job: those that can never be sent are refused at submit, with pointer and remedy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ URL = "https://app.example/hook"
 
 
 @pytest.fixture
-def http() -> Webhooks:  # checking needs no session
+def http() -> Webhooks:  # a check needs no session
     return Webhooks(config=WebhooksSection(), now=clock.now)
 
 
@@ -42,7 +42,7 @@ def faults_of(http: Webhooks, **params: Any) -> list[str]:
         {"url": URL, "body_base64": "AAE="},
     ],
 )
-def test_what_can_be_sent_is_taken(http: Webhooks, params: dict[str, Any]) -> None:
+def test_params_that_can_be_sent_are_accepted(http: Webhooks, params: dict[str, Any]) -> None:
     http.check(orjson.dumps(params))
 
     assert read_params(orjson.dumps(params)).keys() == params.keys()
@@ -109,7 +109,7 @@ def test_header_that_the_service_sets_is_refused(http: Webhooks, name: str) -> N
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a:b", "a\r\nb", "ä", "x" * 101])
-def test_header_name_that_is_none_is_refused(http: Webhooks, name: str) -> None:
+def test_invalid_header_name_is_refused(http: Webhooks, name: str) -> None:
     assert "is not a header name" in faults_of(http, url=URL, headers={name: "1"})[0]
 
 
@@ -125,7 +125,7 @@ def test_headers_are_bounded_in_number_and_size(http: Webhooks) -> None:
 
 
 @pytest.mark.parametrize("value", ["a\r\nX: 1", "a\nb", "a\x00", "\x7f"])
-def test_header_value_that_would_break_the_line_is_refused(http: Webhooks, value: str) -> None:
+def test_header_value_with_a_line_break_is_refused(http: Webhooks, value: str) -> None:
     (fault,) = faults_of(http, url=URL, headers={"X-Mine": value})
 
     assert fault.startswith("/headers/X-Mine: has a line break or control character")
@@ -154,13 +154,13 @@ def test_params_that_cannot_be_sent_are_refused(http: Webhooks, params: dict[str
     assert faults_of(http, **params)[0].startswith(fault)
 
 
-def test_all_that_is_wrong_is_said_at_once(http: Webhooks) -> None:
+def test_all_faults_are_reported_at_once(http: Webhooks) -> None:
     faults = faults_of(http, url="x", method="x", headers={"Host": "x", "X": "\n"}, json=1, extra=1)
 
     assert [fault.split(":")[0] for fault in faults] == ["/url", "/method", "/headers/Host", "/headers/X", "/extra"]
 
 
-def test_schema_names_what_can_be_sent() -> None:
+def test_schema_has_the_accepted_params() -> None:
     schema = PARAMS_SCHEMA
 
     assert list(schema["properties"]) == ["url", "method", "headers", "json", "body", "body_base64"]

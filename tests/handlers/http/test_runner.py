@@ -1,4 +1,4 @@
-"""The http kind against a real server: what is sent, what an answer means, what is kept of it."""
+"""The http kind against a real server: requests, responses and results."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_body_is_sent_with_its_content_type(
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "DELETE", "PUT", "PATCH", "post"])
-async def test_method_is_the_one_asked_for(http: Webhooks, receiver: Receiver, method: str) -> None:
+async def test_method_is_that_of_the_job(http: Webhooks, receiver: Receiver, method: str) -> None:
     result = await call(http, receiver.url, method=method)
 
     assert receiver.seen[0].method == method.upper()
@@ -75,7 +75,7 @@ async def test_method_is_the_one_asked_for(http: Webhooks, receiver: Receiver, m
     assert result["body"] == ("" if method == "HEAD" else "ok")
 
 
-async def test_attempt_is_told_to_the_receiver(http: Webhooks, receiver: Receiver) -> None:
+async def test_headers_describe_the_attempt(http: Webhooks, receiver: Receiver) -> None:
     text = orjson.dumps({"url": receiver.url})
 
     await http.run(make_attempt(text, number=3, due_at=EPOCH + 1_500_001, started_at=EPOCH + 2_999_999))
@@ -89,14 +89,14 @@ async def test_attempt_is_told_to_the_receiver(http: Webhooks, receiver: Receive
     assert headers["accept-encoding"] == "identity"
 
 
-async def test_callers_headers_are_sent_and_their_user_agent_wins(http: Webhooks, receiver: Receiver) -> None:
+async def test_headers_of_the_job_are_sent_and_its_user_agent_wins(http: Webhooks, receiver: Receiver) -> None:
     await call(http, receiver.url, headers={"user-agent": "me", "Authorization": "Bearer x", "X-A": "ä"})
 
     headers = receiver.seen[0].headers
     assert (headers["user-agent"], headers["authorization"], headers["x-a"]) == ("me", "Bearer x", "ä")
 
 
-async def test_result_is_the_answer(http: Webhooks, receiver: Receiver) -> None:
+async def test_result_is_the_response(http: Webhooks, receiver: Receiver) -> None:
     receiver.answers(201, text="schön", headers=[("X-Twice", "1"), ("x-twice", "2")])
 
     result = await call(http, receiver.url)
@@ -106,7 +106,7 @@ async def test_result_is_the_answer(http: Webhooks, receiver: Receiver) -> None:
     assert result["headers"]["content-type"] == "text/plain; charset=utf-8"
 
 
-async def test_empty_answer_is_a_success(http: Webhooks, receiver: Receiver) -> None:
+async def test_empty_response_is_a_success(http: Webhooks, receiver: Receiver) -> None:
     receiver.answers(204)
 
     assert (await call(http, receiver.url))["body"] == ""
@@ -125,7 +125,7 @@ async def test_only_the_start_of_a_long_body_is_kept(
     assert (len(result["body"]), result["truncated"]) == (kept, truncated)
 
 
-async def test_body_is_not_cut_inside_a_character(http: Webhooks, receiver: Receiver) -> None:
+async def test_body_is_not_truncated_inside_a_character(http: Webhooks, receiver: Receiver) -> None:
     receiver.answers(body=b"x" + "ä".encode() * 4_000)
 
     assert (await call(http, receiver.url))["body"] == "x" + "ä" * 2_047
@@ -137,7 +137,7 @@ async def test_bytes_that_are_not_utf8_are_replaced(http: Webhooks, receiver: Re
     assert (await call(http, receiver.url))["body"] == "a\ufffd"
 
 
-async def test_connection_is_used_again_after_an_answer_that_was_read(http: Webhooks, receiver: Receiver) -> None:
+async def test_connection_is_reused_after_a_response_that_was_read(http: Webhooks, receiver: Receiver) -> None:
     for size in (0, 5, 60_000):
         receiver.answers(body=b"x" * size)
         await call(http, receiver.url)
@@ -148,7 +148,7 @@ async def test_connection_is_used_again_after_an_answer_that_was_read(http: Webh
     assert len({seen.connection for seen in receiver.seen}) == 1
 
 
-async def test_endless_answer_is_read_up_to_the_bound_and_the_connection_closed(
+async def test_endless_response_is_read_up_to_the_limit_and_the_connection_closed(
     http: Webhooks, receiver: Receiver
 ) -> None:
     sent = 0
@@ -174,14 +174,14 @@ async def test_endless_answer_is_read_up_to_the_bound_and_the_connection_closed(
     assert 65_536 <= sent < 70_000
 
 
-async def test_compressed_answer_is_not_unpacked(http: Webhooks, receiver: Receiver) -> None:
+async def test_compressed_response_is_not_decompressed(http: Webhooks, receiver: Receiver) -> None:
     receiver.answers(body=b"bomb", headers={"Content-Encoding": "gzip"})
 
     assert (await call(http, receiver.url))["body"] == "bomb"
 
 
 @pytest.mark.parametrize("status", [400, 404, 500, 503, 304])
-async def test_any_other_status_of_a_public_server_fails_with_its_body_shown(
+async def test_other_status_of_a_public_server_fails_with_its_body_shown(
     http: Webhooks, receiver: Receiver, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("erelong.handlers.http.egress._PUBLIC", Addresses(opened=LOOPBACK))
@@ -204,17 +204,17 @@ async def test_body_of_a_failure_on_a_private_network_is_not_shown(
     assert (await failure_of(http, receiver.url)).message == f"{receiver.url[7:-1]} answered 500"
 
 
-async def test_redirect_fails_and_says_where_to(http: Webhooks, receiver: Receiver) -> None:
-    receiver.answers(302, headers={"Location": "https://elsewhere.example/"})
+async def test_redirect_fails_and_names_its_location(http: Webhooks, receiver: Receiver) -> None:
+    receiver.answers(302, headers={"Location": "https://other.example/"})
 
     failure = await failure_of(http, receiver.url)
 
     assert failure.type == "http_status"
-    assert failure.message.endswith("answered 302 to https://elsewhere.example/, and redirects are not followed")
+    assert failure.message.endswith("answered 302 to https://other.example/, and redirects are not followed")
     assert len(receiver.seen) == 1
 
 
-async def test_gone_gives_up(http: Webhooks, receiver: Receiver) -> None:
+async def test_status_410_gives_up(http: Webhooks, receiver: Receiver) -> None:
     receiver.answers(410)
 
     failure = await failure_of(http, receiver.url)
@@ -251,7 +251,7 @@ async def test_retry_after_of_429_and_503_delays(
 
 
 @pytest.mark.parametrize(("backoff", "wait"), [(1, 3), (10, 10)])
-async def test_retry_comes_when_retry_after_says_unless_the_backoff_is_longer(
+async def test_retry_is_due_at_retry_after_unless_the_backoff_is_longer(
     serve: Serve, receiver: Receiver, backoff: int, wait: int
 ) -> None:
     service = await serve(webhooks=WebhooksSection(allow_networks=list(LOOPBACK)))
@@ -265,7 +265,7 @@ async def test_retry_comes_when_retry_after_says_unless_the_backoff_is_longer(
     assert between.total_seconds() == pytest.approx(wait, abs=0.01)
 
 
-async def test_due_time_is_told_to_the_microsecond(serve: Serve, receiver: Receiver) -> None:
+async def test_due_time_is_sent_to_the_microsecond(serve: Serve, receiver: Receiver) -> None:
     service = await serve(webhooks=WebhooksSection(allow_networks=list(LOOPBACK)))
 
     job = await service.submit(kind="http", params={"url": receiver.url}, execute_at="2026-01-01T00:00:05.000250Z")
@@ -274,7 +274,7 @@ async def test_due_time_is_told_to_the_microsecond(serve: Serve, receiver: Recei
     assert receiver.seen[0].headers["x-erelong-due-at"] == "2026-01-01T00:00:05.000250Z"
 
 
-async def test_retry_after_of_another_status_is_not_heeded(http: Webhooks, receiver: Receiver) -> None:
+async def test_retry_after_of_another_status_is_ignored(http: Webhooks, receiver: Receiver) -> None:
     receiver.answers(500, headers={"Retry-After": "120"})
 
     assert (await failure_of(http, receiver.url)).delay == 0.0
@@ -306,7 +306,7 @@ async def test_connection_that_is_not_accepted_times_out(http: Webhooks) -> None
     assert asyncio.get_running_loop().time() == pytest.approx(5, abs=1)
 
 
-async def test_tls_with_a_server_that_has_none_is_a_connection_error(http: Webhooks, receiver: Receiver) -> None:
+async def test_tls_to_a_server_without_tls_is_a_connection_error(http: Webhooks, receiver: Receiver) -> None:
     failure = await failure_of(http, receiver.url.replace("http:", "https:"))
 
     assert failure.type == "connection"
@@ -319,7 +319,7 @@ async def test_headers_that_are_not_utf8_are_replaced(http: Webhooks) -> None:
     assert result["headers"]["x-name"] == "\ufffd"
 
 
-async def test_cancelled_call_closes_its_connection(http: Webhooks, receiver: Receiver) -> None:
+async def test_cancelled_attempt_closes_its_connection(http: Webhooks, receiver: Receiver) -> None:
     ended = asyncio.Event()
 
     async def hang(request: web.Request) -> web.StreamResponse:
@@ -349,14 +349,14 @@ async def test_params_of_an_earlier_version_fail_for_good(http: Webhooks) -> Non
     assert not failure.value.retryable
 
 
-async def test_trace_of_the_attempt_goes_along(http: Webhooks, receiver: Receiver) -> None:
+async def test_trace_of_the_attempt_is_sent(http: Webhooks, receiver: Receiver) -> None:
     plain = make_attempt(orjson.dumps({"url": receiver.url}))
     own = make_attempt(orjson.dumps({"url": receiver.url, "headers": {"TraceParent": "00-3-4-01"}}))
 
-    told = current_traceparent.set("00-1-2-01")
+    token = current_traceparent.set("00-1-2-01")
     await http.run(plain)
     await http.run(own)
-    current_traceparent.reset(told)
+    current_traceparent.reset(token)
     await http.run(plain)
 
     traces = [

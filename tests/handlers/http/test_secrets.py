@@ -1,4 +1,4 @@
-"""Secrets in headers: sent where they belong and nowhere else, and kept out of all that comes back."""
+"""Secrets in headers: sent to their origins only, and masked in every response."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def answering(*, status: int = 200, body: bytes = b"", **headers: str) -> Any:
         ("{secret}, {other:crm} {}", "{secret}, {other:crm} {}"),
     ],
 )
-async def test_secret_is_put_in_when_the_call_is_made(
+async def test_secret_is_filled_in_when_the_request_is_sent(
     http: Webhooks, receiver: Receiver, header: str, sent: str
 ) -> None:
     http.check(orjson.dumps({"url": receiver.url, "headers": {"X-A": header}}))
@@ -77,7 +77,7 @@ async def test_secret_is_put_in_when_the_call_is_made(
     assert receiver.seen[0].headers["authorization"] == sent
 
 
-async def test_only_headers_take_secrets(http: Webhooks, receiver: Receiver) -> None:
+async def test_only_headers_are_filled_with_secrets(http: Webhooks, receiver: Receiver) -> None:
     params = {"url": f"{receiver.url}{{secret:crm}}", "json": "{secret:crm}"}
 
     await http.run(make_attempt(orjson.dumps(params)))
@@ -89,9 +89,9 @@ async def test_only_headers_take_secrets(http: Webhooks, receiver: Receiver) -> 
 @pytest.mark.parametrize(
     ("url", "header", "reason"),
     [
-        ("https://crm.example/", "{secret:crn}", "names no secret that may be sent to https://crm.example: 'crn'; tho"),
-        ("https://crm.example/", "{secret:}", "names no secret that may be sent to https://crm.example: ''; those"),
-        ("https://crm.example/", "{secret:crm", "names no secret that may be sent to https://crm.example: ''; those"),
+        ("https://crm.example/", "{secret:crn}", "names no secret that may be sent to https://crm.example: 'crn'; sec"),
+        ("https://crm.example/", "{secret:}", "names no secret that may be sent to https://crm.example: ''; secrets"),
+        ("https://crm.example/", "{secret:crm", "names no secret that may be sent to https://crm.example: ''; secrets"),
         (
             "https://evil.example/",
             "{secret:crm}",
@@ -107,7 +107,7 @@ async def test_only_headers_take_secrets(http: Webhooks, receiver: Receiver) -> 
         ("https://x.crm.example/", "{secret:crm}", "names no secret that may be sent to https://x.crm.example: "),
     ],
 )
-async def test_secret_is_refused_at_submit_and_at_the_call_where_it_does_not_belong(
+async def test_secret_for_another_origin_is_refused_at_submit_and_at_the_attempt(
     http: Webhooks, url: str, header: str, reason: str
 ) -> None:
     with pytest.raises(Invalid) as refusal:
@@ -141,7 +141,7 @@ async def test_refusal_names_the_secrets_for_that_origin_only(http: Webhooks) ->
     ],
 )
 @pytest.mark.parametrize("size", [0, 4_090, 65_530])
-async def test_answer_that_repeats_a_secret_is_kept_without_it(
+async def test_secret_repeated_by_a_response_is_masked(
     http: Webhooks, receiver: Receiver, echo: str, size: int
 ) -> None:
     receiver.answer = answering(body=b"." * size + echo.encode() + b"!", X_Echo=f"<{echo}>")
@@ -154,7 +154,7 @@ async def test_answer_that_repeats_a_secret_is_kept_without_it(
         assert result["body"] == "{secret:crm}!"
 
 
-async def test_beginning_of_a_secret_at_the_end_of_what_was_read_is_not_kept(
+async def test_beginning_of_a_secret_at_the_end_of_a_truncated_body_is_dropped(
     clock: VirtualClock, receiver: Receiver
 ) -> None:
     declared = {"crm": WebhookSecret(value=SecretStr(VALUE), origins=[receiver.url.removesuffix("/")])}
@@ -170,7 +170,7 @@ async def test_beginning_of_a_secret_at_the_end_of_what_was_read_is_not_kept(
 
 
 @pytest.mark.parametrize("status", [302, 400, 410, 500, 503])
-async def test_failure_does_not_tell_the_secret(
+async def test_failure_does_not_reveal_the_secret(
     http: Webhooks, receiver: Receiver, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("erelong.handlers.http.runner.may_show", lambda peer: True)
@@ -182,7 +182,7 @@ async def test_failure_does_not_tell_the_secret(
     assert "canary" not in repr(failure)
 
 
-async def test_answer_that_is_not_http_does_not_tell_the_secret(clock: VirtualClock) -> None:
+async def test_response_that_is_not_http_does_not_reveal_the_secret(clock: VirtualClock) -> None:
     async with raw_server(f"HTTP/9 {VALUE}\r\n\r\n".encode()) as url:
         declared = {"crm": WebhookSecret(value=SecretStr(VALUE), origins=[url.removesuffix("/")])}
         http = Webhooks(config=WebhooksSection(allow_networks=list(LOOPBACK), secrets=declared), now=clock.now)
@@ -194,7 +194,7 @@ async def test_answer_that_is_not_http_does_not_tell_the_secret(clock: VirtualCl
     assert "canary" not in failure.message
 
 
-async def test_secret_that_is_base64_is_masked_as_it_stands(http: Webhooks) -> None:
+async def test_base64_secret_is_masked_verbatim(http: Webhooks) -> None:
     from erelong.handlers.http.secrets import Mask
 
     basic = base64.b64encode(b"user:password").decode()

@@ -1,4 +1,4 @@
-"""Signatures: made as Standard Webhooks say, so that its own package, and the lines of the guide, verify them."""
+"""Signatures: the package of Standard Webhooks and the code of the guide verify them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Call = Callable[..., Any]
 
 
 async def call(receiver: Receiver, *secrets: str, **params: Any) -> tuple[bytes, dict[str, str]]:
-    """Make a call that is signed now; what the receiver got."""
+    """Send a request signed at the current time; return the received body and headers."""
     config = WebhooksSection(allow_networks=list(LOOPBACK), signing_secrets=[SecretStr(secret) for secret in secrets])
     http = Webhooks(config=config, now=clock.now)
     await http.open()
@@ -69,7 +69,7 @@ async def test_call_is_verified_by_the_package_of_the_standard(receiver: Receive
     assert not is_verified(NEW, body, headers | {"webhook-timestamp": str(int(time.time()) - 10)})
 
 
-async def test_while_a_secret_is_replaced_both_verify(receiver: Receiver) -> None:
+async def test_both_secrets_verify_during_a_rotation(receiver: Receiver) -> None:
     body, headers = await call(receiver, NEW, OLD, json=1)
 
     assert re.fullmatch(r"v1,\S{44} v1,\S{44}", headers["webhook-signature"])
@@ -92,7 +92,7 @@ def test_signature_is_the_hmac(key: bytes, body: bytes) -> None:
     assert Signer([key]).sign("job_1", "1700000000", body) == f"v1,{b64encode(code).decode()}"
 
 
-async def test_lines_of_the_guide_verify_what_is_sent(receiver: Receiver) -> None:
+async def test_code_of_the_guide_verifies_requests(receiver: Receiver) -> None:
     (code,) = blocks_of("docs/webhooks.md", "python")
     names: dict[str, Any] = {}
     exec(code.text, names)

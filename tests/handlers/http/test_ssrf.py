@@ -1,4 +1,4 @@
-"""What clients must not make the service call, however they write or name it, with listeners that count."""
+"""Forbidden addresses in every notation: listeners count that the service never connects to them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.handlers.receiver import raw_server
 REMEDY = "an operator can open its network with [webhooks] allow_networks"
 LOCAL = ["127.0.0.1", "127.0.0.2", "127.255.255.254"]
 
-# Hosts that are a forbidden address however one writes it; the port is that of the listeners.
+# Notations of forbidden addresses; the port is that of the listeners.
 LITERALS = [
     "127.0.0.1", "127.0.0.2", "127.255.255.254", "127.1", "127.0.1", "0", "0.0.0.0", "0x7f.0.0.1", "0x7f.1",
     "0x7f000001", "0X7F000001", "0x7F.0x0.0x0.0x1", "0177.0.0.1", "0177.1", "00000177.0.0.1", "017700000001",
@@ -41,7 +41,7 @@ LITERALS = [
     "localhost", "LOCALHOST", "localhost.", "ⓛocalhost", "a.localhost", "app.LocalHost.",
 ]  # fmt: skip
 
-# What parsers disagree about: some see a host in these that is forbidden.
+# URLs that parsers read differently: some find a forbidden host in them.
 PUZZLES = [
     "http://app.example@127.0.0.1:{port}/", "http://127.0.0.1:{port}@app.example/", "http://app.example\\@127.0.0.1:{port}/",
     "http:\\\\127.0.0.1:{port}/", "http:127.0.0.1:{port}", "http:/127.0.0.1:{port}/", "///127.0.0.1:{port}/",
@@ -51,7 +51,7 @@ PUZZLES = [
     "http://256.0.0.1:{port}/", "file:///etc/passwd", "gopher://127.0.0.1:{port}/", "unix:///tmp/a.sock",
 ]  # fmt: skip
 
-# Names, and what the resolver says to one after another of the questions for their addresses.
+# Names, and the resolver's answers to consecutive lookups.
 NAMES: dict[str, list[list[str]]] = {
     "loopback.example": [["127.0.0.1"]],
     "loopback6.example": [["::1"]],
@@ -69,7 +69,7 @@ NAMES: dict[str, list[list[str]]] = {
 
 
 class Listeners:
-    """Count who connects to this machine, at all of its addresses, on one port."""
+    """Count connections to all addresses of this machine, on one port."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -111,28 +111,28 @@ async def http() -> AsyncIterator[Webhooks]:
 
 @pytest.fixture
 def resolver(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, list[list[str]]]], list[str]]:
-    """Answer for names in place of the system's resolver, and note the questions; the last answer is for ever."""
+    """Replace the system's resolver and record lookups; the last answer repeats."""
     real = socket.getaddrinfo
 
     def answer_for(names: dict[str, list[list[str]]]) -> list[str]:
-        asked: list[str] = []
+        lookups: list[str] = []
 
         def answer(host: Any, port: Any, *rest: Any, **more: Any) -> Any:
             if host not in names:
                 return real(host, port, *rest, **more)
             answers = names[host]
-            found = answers[min(asked.count(host), len(answers) - 1)]
-            asked.append(host)
-            return [info for address in found for info in real(address, port, type=socket.SOCK_STREAM)]
+            addresses = answers[min(lookups.count(host), len(answers) - 1)]
+            lookups.append(host)
+            return [info for address in addresses for info in real(address, port, type=socket.SOCK_STREAM)]
 
         monkeypatch.setattr(socket, "getaddrinfo", answer)
-        return asked
+        return lookups
 
     return answer_for
 
 
 async def failure_of(http: Webhooks, url: str) -> AttemptFailed:
-    """How an attempt fails that was never checked at submit: as of a job from before the settings changed."""
+    """Return the failure of an attempt without a check at submit, as for a job from before a change of settings."""
     with pytest.raises(AttemptFailed) as failure:
         await http.run(make_attempt(orjson.dumps({"url": url, "method": "GET"})))
     return failure.value
@@ -146,7 +146,7 @@ def _has_address(host: str) -> bool:
         return False
 
 
-def test_there_are_enough_of_them() -> None:
+def test_the_list_is_long_enough() -> None:
     assert len(set(LITERALS)) + len(set(PUZZLES)) + len(NAMES) >= 100
 
 
@@ -173,7 +173,7 @@ def test_forbidden_address_in_a_url_is_refused_at_submit_with_the_remedy(host: s
 
 
 @pytest.mark.parametrize("url", PUZZLES)
-def test_url_that_is_read_in_two_ways_is_refused_at_submit(url: str) -> None:
+def test_ambiguous_url_is_refused_at_submit(url: str) -> None:
     http = Webhooks(config=WebhooksSection(), now=clock.now)
 
     with pytest.raises(Invalid) as refusal:
@@ -196,49 +196,49 @@ async def test_nothing_forbidden_in_a_url_is_ever_connected_to(http: Webhooks, l
     assert not any(failure.retryable for failure in blocked)
 
 
-_EXPECTED = {"blocked_address", "connection", "exception"}  # the last two: no HTTP library could make sense of the host
+_EXPECTED = {"blocked_address", "connection", "exception"}  # the last two: the HTTP library rejects the host
 
 
 @pytest.mark.real_loop
 @pytest.mark.parametrize("name", NAMES)
-async def test_name_that_means_a_forbidden_address_is_a_failed_attempt_that_says_what_to_configure(
+async def test_name_of_a_forbidden_address_fails_the_attempt_with_the_remedy(
     http: Webhooks, listeners: Listeners, resolver: Callable[..., list[str]], name: str
 ) -> None:
-    asked = resolver(NAMES)
+    lookups = resolver(NAMES)
     url = f"http://{name}:{listeners.port}/secret"
     http.check(orjson.dumps({"url": url}))
 
     failure = await failure_of(http, url)
 
-    assert asked == [name]
+    assert lookups == [name]
     assert listeners.connections == 0
     assert (failure.type, failure.retryable) == ("blocked_address", False)
     assert failure.message == f"{name}:{listeners.port} was not called: it has no public address: {REMEDY}"
 
 
 @pytest.mark.real_loop
-async def test_name_that_is_bound_to_another_address_later_is_not_called(
+async def test_name_rebound_to_a_forbidden_address_is_not_called(
     listeners: Listeners, resolver: Callable[..., list[str]]
 ) -> None:
-    asked = resolver({"rebinding.example": [["127.0.0.2"], ["127.0.0.1"]]})
-    # What is open stands for a public address, which a test had better not call.
+    lookups = resolver({"rebinding.example": [["127.0.0.2"], ["127.0.0.1"]]})
+    # The opened network stands for a public address, which a test must not call.
     http = Webhooks(config=WebhooksSection(allow_networks=["127.0.0.2/32"]), now=clock.now)  # type: ignore[list-item]
     url = f"http://rebinding.example:{listeners.port}/"
 
     await http.open()
     await http.run(make_attempt(orjson.dumps({"url": url})))
-    await http.close()  # and with it what it remembers of names
+    await http.close()  # drops the DNS cache too
     await http.open()
     failure = await failure_of(http, url)
     await http.close()
 
-    assert asked == ["rebinding.example"] * 2
+    assert lookups == ["rebinding.example"] * 2
     assert listeners.connections == 1
     assert failure.type == "blocked_address"
 
 
 @pytest.mark.real_loop
-async def test_of_a_name_only_the_addresses_that_may_be_called_are_tried(
+async def test_only_permitted_addresses_of_a_name_are_tried(
     listeners: Listeners, resolver: Callable[..., list[str]]
 ) -> None:
     resolver({"mixed.example": [["127.0.0.1", "::1", "127.0.0.2", "10.0.0.1"]]})
@@ -252,7 +252,7 @@ async def test_of_a_name_only_the_addresses_that_may_be_called_are_tried(
 
 
 @pytest.mark.real_loop
-async def test_socket_is_not_opened_to_a_forbidden_address_whatever_the_resolver_lets_through(
+async def test_no_socket_is_opened_to_a_forbidden_address_from_the_resolver(
     http: Webhooks, listeners: Listeners, resolver: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resolver({"mixed.example": [["127.0.0.1", "::1", "127.0.0.2"]]})
@@ -268,7 +268,7 @@ async def test_socket_is_not_opened_to_a_forbidden_address_whatever_the_resolver
 @pytest.mark.real_loop
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_redirect_to_a_forbidden_address_is_not_followed(listeners: Listeners, status: int) -> None:
-    # Even where it would be open: it is for the next job to call it.
+    # Not even to an opened network: only another job may call it.
     http = Webhooks(config=WebhooksSection(allow_networks=["127.0.0.0/8"]), now=clock.now)  # type: ignore[list-item]
     answer = f"HTTP/1.1 {status} Go\r\nLocation: http://127.0.0.1:{listeners.port}/\r\nContent-Length: 0\r\n\r\n"
 
@@ -301,7 +301,7 @@ def test_opened_network_may_be_called(network: str, url: str) -> None:
     assert [*http._egress.find_faults(URL(url))] == []
 
 
-def test_public_address_in_an_odd_notation_is_refused_with_the_plain_one() -> None:
+def test_public_address_in_an_odd_notation_is_refused_with_the_plain_notation() -> None:
     http = Webhooks(config=WebhooksSection(), now=clock.now)
 
     with pytest.raises(Invalid, match=r"write 0x8080808 as 8\.8\.8\.8"):

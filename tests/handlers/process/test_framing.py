@@ -1,4 +1,4 @@
-"""Messages with their lengths before them, however the stream is cut."""
+"""Framed messages, however the stream is split."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MESSAGES = [b"", b"one", b"x" * 100_000, b"{}"]
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 1_000_000])
-def test_messages_come_out_as_they_went_in(size: int) -> None:
+def test_messages_are_read_as_they_were_framed(size: int) -> None:
     stream, frames, found = framed(*MESSAGES), Frames(), []
 
     for at in range(0, len(stream), size):

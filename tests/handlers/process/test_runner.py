@@ -1,4 +1,4 @@
-"""Functions in processes: called as anywhere else, whatever they do to their processes."""
+"""Functions in processes: calls, failures, output, and processes that die."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def test_function_gets_typed_arguments_and_its_result_is_json(open_kinds: 
     assert (await run(handlers["ship_tried"], number=7)).json == b'{"order":7,"attempt":4}'
 
 
-async def test_function_is_told_of_its_attempt(open_function: OpenKind) -> None:
+async def test_function_receives_its_attempt(open_function: OpenKind) -> None:
     assert (await run(await open_function("number"))).json == b'{"id":"%b","number":4}' % ID.encode()
 
 
@@ -43,20 +43,20 @@ async def test_function_that_returns_nothing_has_no_result(open_function: OpenKi
     assert await run(await open_function("nothing")) == Result(None, "")
 
 
-async def test_long_result_is_cut_no_shorter_than_what_is_kept_of_it(open_function: OpenKind) -> None:
+async def test_long_result_is_truncated_to_the_kept_length(open_function: OpenKind) -> None:
     result = (await run(await open_function("long"), size=1_000_000)).json
 
     assert result is not None
     assert len(result) == 65_537
 
 
-async def test_process_is_used_again(open_function: OpenKind) -> None:
+async def test_process_is_reused(open_function: OpenKind) -> None:
     handler = await open_function("calls")
 
     assert [(await run(handler)).json for _ in range(3)] == [b"1", b"2", b"3"]
 
 
-async def test_kinds_share_processes_unless_their_surroundings_differ(open_kinds: OpenKinds) -> None:
+async def test_kinds_share_processes_unless_their_environments_differ(open_kinds: OpenKinds) -> None:
     usual, own = in_process("pid"), in_process("pid", environment={"X": "1"})
     handlers = await open_kinds({"a": usual, "b": usual, "c": own, "d": own})
 
@@ -65,7 +65,7 @@ async def test_kinds_share_processes_unless_their_surroundings_differ(open_kinds
     assert a == b != c == d
 
 
-async def test_attempts_beyond_the_processes_wait_in_line_without_their_timeout(open_function: OpenKind) -> None:
+async def test_timeout_does_not_count_while_an_attempt_waits_for_a_process(open_function: OpenKind) -> None:
     handler = await open_function("pid", processes=1)
     longest = make_attempt(timeout=0.05)
 
@@ -86,7 +86,7 @@ async def test_attempts_run_beside_one_another_in_processes_of_their_own(open_fu
     assert len(set(written(pids))) == 3
 
 
-async def test_process_imports_no_part_of_the_service_that_it_has_no_use_for(open_function: OpenKind) -> None:
+async def test_process_imports_only_the_modules_that_it_needs(open_function: OpenKind) -> None:
     modules = set(orjson.loads((await run(await open_function("modules"))).json or b""))
 
     assert modules.isdisjoint(
@@ -101,7 +101,7 @@ async def test_process_imports_no_part_of_the_service_that_it_has_no_use_for(ope
     )
 
 
-async def test_environment_is_clean_but_for_what_is_chosen(
+async def test_environment_has_only_declared_variables(
     open_function: OpenKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ERELONG_AUTH__SECRET", "s")
@@ -121,7 +121,7 @@ async def test_environment_is_clean_but_for_what_is_chosen(
 # Failures
 
 
-async def test_failure_is_told_and_its_traceback_kept_in_the_output(open_function: OpenKind) -> None:
+async def test_failure_is_reported_and_its_traceback_kept_in_the_output(open_function: OpenKind) -> None:
     failed = await failure(await open_function("fail"))
 
     assert (failed.type, failed.message, failed.retryable) == ("exception", "ValueError: half a pair: ?", True)
@@ -136,7 +136,7 @@ async def test_function_gives_up_across_the_boundary(open_function: OpenKind) ->
     assert (failed.type, failed.message, failed.retryable) == ("give_up", "no such order", False)
 
 
-async def test_function_that_wants_to_leave_fails_and_its_process_stays(open_functions: OpenKinds) -> None:
+async def test_function_that_calls_sys_exit_fails_and_its_process_stays(open_functions: OpenKinds) -> None:
     handlers = await open_functions("leave", "pid")
     before = await run(handlers["pid"])
 
@@ -146,7 +146,7 @@ async def test_function_that_wants_to_leave_fails_and_its_process_stays(open_fun
     assert await run(handlers["pid"]) == before
 
 
-async def test_result_that_is_no_json_fails_for_good(open_function: OpenKind) -> None:
+async def test_result_that_is_not_json_fails_for_good(open_function: OpenKind) -> None:
     failed = await failure(await open_function("unserialisable"))
 
     assert failed.message.startswith("the function returned a value that is not JSON")
@@ -171,7 +171,7 @@ async def test_params_that_no_longer_fit_fail_for_good(open_function: OpenKind) 
         ("close_all", {}, "the process that ran it ended with exit code 1"),
     ],
 )
-async def test_function_that_ends_its_process_is_told_how(
+async def test_failure_says_how_a_function_ended_its_process(
     open_function: OpenKind, function: str, params: dict[str, Any], message: str
 ) -> None:
     handler = await open_function(function)
@@ -189,7 +189,7 @@ async def test_last_words_before_a_crash_are_kept(open_functions: OpenKinds) -> 
     assert "in string_at\n" in (await failure(handlers["crash"])).output
 
 
-async def test_pool_is_whole_again_after_a_crash(open_functions: OpenKinds) -> None:
+async def test_pool_is_complete_again_after_a_crash(open_functions: OpenKinds) -> None:
     handlers = await open_functions("die", "add")
 
     for _ in range(3):
@@ -232,7 +232,7 @@ async def test_process_is_replaced_after_a_thousand_calls(
 # Output
 
 
-async def test_all_that_is_written_is_kept_in_order(open_function: OpenKind) -> None:
+async def test_all_output_is_kept_in_order(open_function: OpenKind) -> None:
     result = await run(await open_function("write_to_both"))
 
     assert result.output == "to stdout\nto stderr\nto the descriptor\nby a child\n"
@@ -254,7 +254,7 @@ async def test_only_the_end_of_long_output_is_kept(open_function: OpenKind, size
 # Declaring
 
 
-def test_kind_says_how_it_stops_and_what_it_takes() -> None:
+def test_kind_has_its_stop_and_schema() -> None:
     kind = make_kinds(Config(kinds={"call": in_process("add")}))["call"]
 
     assert (kind.type, kind.isolation, kind.stop) == ("python", "process", Stop.KILL)
@@ -312,7 +312,7 @@ async def test_attempt_fails_when_there_are_no_descriptors_for_its_process(
     assert (await failure(handler)).type == "crashed"
 
 
-async def test_process_that_can_be_started_no_more_fails_attempts_one_by_one(
+async def test_pool_that_cannot_start_processes_fails_attempts_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "fleeting.py").write_text("import os\ndef run() -> None: os._exit(1)\n")

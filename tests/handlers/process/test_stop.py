@@ -1,4 +1,4 @@
-"""Attempts in processes are stopped for sure, with all that they started, and nothing outlives them."""
+"""Attempts in processes always end, with their descendants, and nothing outlives them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_cancelled_attempt_is_dead_with_all_it_started(
     assert alive(pids) == []
 
 
-async def test_what_listens_to_sigterm_is_not_kept_waiting_and_may_tidy_up(open_function: OpenKind, pids: Path) -> None:
+async def test_function_that_handles_sigterm_cleans_up_and_ends_early(open_function: OpenKind, pids: Path) -> None:
     handler = await open_function("tidy", grace=20.0)
 
     failed = await failure(handler, 0.5, pids=str(pids))
@@ -69,7 +69,7 @@ async def test_process_is_replaced_after_it_was_killed(open_functions: OpenKinds
     assert (await run(handlers["add"], a=1)).json == b"3"
 
 
-async def test_attempt_cancelled_while_it_waits_for_a_process_leaves_the_line(
+async def test_attempt_cancelled_while_it_waits_for_a_process_leaves_the_queue(
     open_functions: OpenKinds, pids: Path
 ) -> None:
     handlers = await open_functions("wait", "pid")
@@ -115,7 +115,7 @@ async def test_nothing_outlives_the_attempt_that_started_it(open_function: OpenK
     assert alive(pids) == []
 
 
-async def test_what_a_function_forks_ends_at_sigterm_as_it_would_elsewhere(open_function: OpenKind) -> None:
+async def test_forked_children_end_at_sigterm_by_default(open_function: OpenKind) -> None:
     handler = await open_function("fork_and_stop")
 
     assert orjson.loads((await run(handler, times=300)).json or b"") == [-signal.SIGTERM]

@@ -1,4 +1,4 @@
-"""The keeper and the line to it: what is started is ended, whatever becomes of either side."""
+"""The supervisor and its client: every started process ends, even if either side dies."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ async def start(processes: SupervisorClient, script: str, pids: Path) -> Process
         os.close(nothing)
 
 
-def keeper_of(process: Process) -> int:
+def supervisor_of(process: Process) -> int:
     return int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-async def test_exit_code_is_told(processes: SupervisorClient, pids: Path) -> None:
+async def test_exit_code_is_reported(processes: SupervisorClient, pids: Path) -> None:
     process = await start(processes, "exit 7", pids)
 
     assert (await asyncio.wait_for(process.ended, 10)).code == 7
@@ -75,7 +75,7 @@ async def test_stop_can_be_made_shorter(processes: SupervisorClient, pids: Path)
     assert (await patient).code == -signal.SIGKILL
 
 
-async def test_rest_of_a_group_gets_its_grace_although_its_first_process_is_gone(
+async def test_rest_of_a_group_gets_its_grace_after_its_first_process_ended(
     processes: SupervisorClient, pids: Path, tmp_path: Path
 ) -> None:
     tidied = tmp_path / "tidied"
@@ -88,13 +88,13 @@ async def test_rest_of_a_group_gets_its_grace_although_its_first_process_is_gone
     assert tidied.read_text() == "1\n"
 
 
-async def test_lost_keeper_takes_its_processes_along_and_another_takes_its_place(
+async def test_processes_of_a_killed_supervisor_die_and_another_replaces_it(
     processes: SupervisorClient, pids: Path
 ) -> None:
     process = await start(processes, WAIT, pids)
     await until(lambda: bool(written(pids)))
 
-    os.kill(keeper_of(process), signal.SIGKILL)
+    os.kill(supervisor_of(process), signal.SIGKILL)
     ended = await asyncio.wait_for(process.ended, 10)
     await until(lambda: not alive(pids))
     again = await start(processes, "exit 7", pids)
@@ -105,12 +105,12 @@ async def test_lost_keeper_takes_its_processes_along_and_another_takes_its_place
     assert (await asyncio.wait_for(again.ended, 10)).code == 7
 
 
-async def test_keeper_that_does_not_answer_is_given_up(
+async def test_supervisor_that_does_not_answer_is_killed(
     processes: SupervisorClient, pids: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = await start(processes, WAIT, pids)
     await until(lambda: bool(written(pids)))
-    supervisor = keeper_of(process)
+    supervisor = supervisor_of(process)
 
     os.kill(supervisor, signal.SIGSTOP)
     monkeypatch.setattr(subject, "ANSWER_TIME", 0.2)
@@ -121,22 +121,22 @@ async def test_keeper_that_does_not_answer_is_given_up(
     assert not is_alive(supervisor)
 
 
-async def test_orders_wait_for_a_keeper_that_is_busy(processes: SupervisorClient, pids: Path) -> None:
+async def test_orders_wait_for_a_busy_supervisor(processes: SupervisorClient, pids: Path) -> None:
     first = await start(processes, WAIT, pids)
-    supervisor = keeper_of(first)
+    supervisor = supervisor_of(first)
 
     os.kill(supervisor, signal.SIGSTOP)
-    asked = [asyncio.ensure_future(start(processes, f"exit 7 # {'x' * 2_000}", pids)) for _ in range(300)]
+    starts = [asyncio.ensure_future(start(processes, f"exit 7 # {'x' * 2_000}", pids)) for _ in range(300)]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     os.kill(supervisor, signal.SIGCONT)
-    started = await asyncio.gather(*asked)
+    started = await asyncio.gather(*starts)
 
     assert [(await process.stop(20.0)).code in (7, -signal.SIGTERM) for process in started] == [True] * 300
 
 
-async def test_nothing_is_left_of_what_the_keeper_kept_when_its_service_is_killed(pids: Path) -> None:
-    """Even while a copy of the service holds the line open."""
+async def test_supervisor_ends_all_processes_when_the_service_is_killed(pids: Path) -> None:
+    """Even while a forked copy of the service holds the connection open."""
     program = f"""
 import asyncio, os, sys, time
 from pathlib import Path
@@ -168,7 +168,7 @@ asyncio.run(main())
     service.stdout.close()
 
 
-async def test_what_has_left_one_group_is_left_alone_when_another_ends(
+async def test_process_that_left_its_group_survives_the_end_of_another_group(
     processes: SupervisorClient, pids: Path, tmp_path: Path
 ) -> None:
     leave = 'setsid sh -c "exec sleep 600 & echo \\$! >> $1" & wait; exec sleep 600'
@@ -185,17 +185,17 @@ async def test_what_has_left_one_group_is_left_alone_when_another_ends(
     assert alive(pids) == []
 
 
-async def test_no_process_is_started_by_who_is_not_open(pids: Path) -> None:
+async def test_closed_client_starts_no_process(pids: Path) -> None:
     with pytest.raises(OSError, match="the handler is not open"):
         await start(SupervisorClient(), WAIT, pids)
 
 
-async def test_last_to_close_ends_the_keeper(pids: Path) -> None:
+async def test_last_close_ends_the_supervisor(pids: Path) -> None:
     processes = SupervisorClient()
     await processes.open()
     await processes.open()
     process = await start(processes, WAIT, pids)
-    supervisor = keeper_of(process)
+    supervisor = supervisor_of(process)
 
     await processes.close()
     is_kept = not process.ended.done()
@@ -206,7 +206,7 @@ async def test_last_to_close_ends_the_keeper(pids: Path) -> None:
     assert not is_alive(supervisor)
 
 
-async def test_what_is_seen_through_comes_to_its_end_before_the_cancellation_goes_on() -> None:
+async def test_shielded_work_ends_before_the_cancellation_is_raised() -> None:
     gate = asyncio.Event()
     ended: list[bool] = []
 

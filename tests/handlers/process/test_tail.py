@@ -1,4 +1,4 @@
-"""The tail of what is written to a pipe."""
+"""The tail of the output on a pipe."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from erelong.handlers.process.tail import MAX_KEPT, Tail
 pytestmark = pytest.mark.real_loop("asyncio", "uvloop")
 
 
-async def test_what_was_written_is_there_at_once() -> None:
+async def test_written_bytes_are_readable_at_once() -> None:
     with Tail() as tail:
         os.write(tail.writer, b"one ")
         first = tail.text()
@@ -32,7 +32,7 @@ async def test_text_begins_with_a_whole_character() -> None:
         assert tail.text() == "é" * (MAX_KEPT // 2 - 1) + "x"
 
 
-async def test_cleared_tail_forgets_also_what_was_not_yet_read() -> None:
+async def test_cleared_tail_drops_unread_bytes_too() -> None:
     with Tail() as tail:
         os.write(tail.writer, b"old")
         tail.clear()
@@ -52,7 +52,7 @@ async def test_closed_tail_keeps_what_it_has() -> None:
     assert tail.text() == "last"
 
 
-async def test_end_of_the_writer_is_no_end_of_the_text() -> None:
+async def test_text_stays_after_the_writer_closes() -> None:
     with Tail() as tail:
         os.write(tail.writer, b"all")
         tail.let_go()

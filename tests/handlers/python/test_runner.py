@@ -1,4 +1,4 @@
-"""Functions as kinds: annotations are the schema, results are JSON, and nothing they raise leaves the attempt."""
+"""Function kinds: annotations are the schema, results are JSON, and every exception fails the attempt only."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_object_with_async_call_is_a_coroutine_function() -> None:
     assert await make_python("printer").run(make_attempt(b'{"page": 2}')) == b"2"
 
 
-def test_plain_function_is_for_threads_and_cannot_be_stopped() -> None:
+def test_plain_function_runs_in_a_thread_and_cannot_be_stopped() -> None:
     kind = make_python_kind("add")
 
     assert (kind.type, kind.isolation, kind.stop) == ("python", "thread", Stop.NONE)
@@ -88,7 +88,7 @@ def test_schemas_are_those_of_the_annotations() -> None:
     assert kind.result_schema == {"type": "integer"}
 
 
-def test_schema_of_a_model_is_the_models() -> None:
+def test_schema_of_a_model_parameter_is_that_of_the_model() -> None:
     kind = make_python_kind("ship_tried")
 
     assert kind.params_schema["title"] == "Order"
@@ -104,7 +104,7 @@ def test_attempt_is_no_part_of_the_schema() -> None:
     assert list(make_python_kind("any_names").params_schema["properties"]) == ["first"]
 
 
-def test_faults_name_the_place_and_the_remedy() -> None:
+def test_faults_have_a_pointer_and_a_remedy() -> None:
     params = {"a": "x", "b": [1, "y"], "c": {"lines": [1, None]}, "d": 4, "e~/": 1}
 
     with pytest.raises(Invalid, match=r'do not fit kind "call": /a: should be .* \(and 6 more\)') as refusal:
@@ -129,14 +129,14 @@ def test_faults_are_bounded() -> None:
 
 
 @pytest.mark.parametrize("params", [b"[]", b"null", b"1"])
-def test_params_that_are_no_object_are_refused(params: bytes) -> None:
+def test_params_that_are_not_an_object_are_refused(params: bytes) -> None:
     with pytest.raises(Invalid) as refusal:
         make_python("add").check(params)
 
     assert refusal.value.faults[0].pointer == ""
 
 
-def test_name_of_the_attempt_is_refused_where_any_name_is_taken() -> None:
+def test_name_of_the_attempt_parameter_is_refused_although_any_name_is_accepted() -> None:
     with pytest.raises(Invalid, match="/attempt: is unknown"):
         make_python("any_names").check(b'{"first": 1, "attempt": 2}')
 
@@ -178,7 +178,7 @@ async def test_result_that_is_not_json_fails_for_good(function: str, message: st
         ("stop_iteration", AttemptFailed, "StopIteration"),
     ],
 )
-async def test_what_a_function_raises_is_the_attempts_and_the_next_one_runs(
+async def test_exception_of_a_function_fails_its_attempt_and_the_next_one_runs(
     function: str, error: type[Exception], message: str
 ) -> None:
     handler = make_python(function)
@@ -190,7 +190,7 @@ async def test_what_a_function_raises_is_the_attempts_and_the_next_one_runs(
 
 @pytest.mark.real_loop
 @pytest.mark.parametrize("function", ["fail", "fail_async"])
-async def test_attempt_of_a_function_that_raises_tells_where_and_nothing_of_who_called_it(function: str) -> None:
+async def test_traceback_of_a_function_has_no_frames_of_erelong(function: str) -> None:
     with pytest.raises(AttemptFailed) as failed:
         await make_python(function).run(make_attempt(b"{}"))
 
@@ -232,8 +232,8 @@ async def test_cancel_waits_for_a_coroutine_function_that_cleans_up() -> None:
     assert steps == ["tidied"]
 
 
-async def test_function_without_parameters_is_not_called_with_params_that_it_took_once() -> None:
-    """It has changed since the submit."""
+async def test_function_that_lost_its_parameters_is_not_called_with_params() -> None:
+    """The function changed after the submit."""
     with pytest.raises(AttemptFailed, match="is unknown"):
         await make_python("fail_async").run(make_attempt(b'{"order": 7}'))
 
@@ -241,7 +241,7 @@ async def test_function_without_parameters_is_not_called_with_params_that_it_too
 @pytest.mark.real_loop
 @pytest.mark.parametrize("name", ["retry_after", "retry_after_in_thread"])
 @pytest.mark.parametrize(("delay", "seconds"), [(b"300", 300.0), (b'"5m"', 300.0), (b"0", 0.0)])
-async def test_function_says_when_it_is_to_be_retried(name: str, delay: bytes, seconds: float) -> None:
+async def test_function_sets_the_delay_of_its_retry(name: str, delay: bytes, seconds: float) -> None:
     with pytest.raises(AttemptFailed) as failure:
         await make_python(name).run(make_attempt(b'{"delay": %b}' % delay))
 
@@ -249,7 +249,7 @@ async def test_function_says_when_it_is_to_be_retried(name: str, delay: bytes, s
     assert ("come again" in failure.value.message) == (name == "retry_after_in_thread")
 
 
-async def test_delay_that_is_none_is_refused_in_words() -> None:
+async def test_invalid_delay_is_refused_with_a_reason() -> None:
     with pytest.raises(AttemptFailed, match='RetryAfter: "soon" is not a duration') as failure:
         await make_python("retry_after").run(make_attempt(b'{"delay": "soon"}'))
 

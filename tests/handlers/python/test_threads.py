@@ -1,4 +1,4 @@
-"""The threads of a kind: made on demand, used again, given up on without waiting."""
+"""The threads of a kind: made on demand, reused, abandoned without a wait."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def start(handler: Handler) -> asyncio.Task[object]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - a thread has no event to tell the loop that it has ended
+    while not condition():  # noqa: ASYNC110 - a thread has no event for the loop
         await asyncio.sleep(0)
 
 
-async def test_thread_is_used_again() -> None:
+async def test_thread_is_reused() -> None:
     handler = make_python("thread_id")
 
     idents = {await handler.run(make_attempt(b"{}")) for _ in range(5)}
@@ -96,7 +96,7 @@ async def test_cancelled_attempt_ends_at_once_and_its_thread_is_counted(
     assert abandoned == 1
 
 
-async def test_thread_that_was_given_up_on_is_used_again_when_done() -> None:
+async def test_abandoned_thread_is_reused_after_its_end() -> None:
     gate = threading.Event()
     pool = ThreadPool(name="late")
     thread = await pool.run(threading.current_thread)
@@ -194,7 +194,7 @@ async def test_threads_that_never_end_have_a_bound(
         await blocking.run(make_attempt(b"{}"))
 
 
-async def test_nothing_of_a_failed_call_is_kept_until_a_collection() -> None:
+async def test_failed_call_leaves_no_reference_cycle() -> None:
     pool = ThreadPool(name="tidy")
     kept: list[weakref.ref[Any]] = []
 
