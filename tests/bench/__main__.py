@@ -27,7 +27,7 @@ from tests.support.process import HAS_PROC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How much is measured."""
+    """The amount of load in each part."""
 
     rounds: int
     requests: int
@@ -63,33 +63,33 @@ QUICK = Size(
 
 
 def main() -> int:
-    """Exit code 1 when a measure misses what it must reach."""
-    asked = _parser().parse_args()
+    """Run the benchmark; return 1 when a measure misses its limit."""
+    options = _parser().parse_args()
     if not HAS_PROC:
         print("the benchmark reads CPU time and memory from /proc: run it on Linux", file=sys.stderr)
         return 1
     began = time.monotonic()
-    size = QUICK if asked.quick else FULL
-    if asked.most:
-        below = tuple(number for number in size.waiting if number < asked.most)
-        size = replace(size, waiting=below, most=asked.most)
-    if asked.against:
-        with Ground(folder=asked.folder, rounds=size.rounds, cpu=asked.cpu) as ground:
-            return asyncio.run(compare(ground, asked.against, asked.pairs, asked.part))
-    with Ground(folder=asked.folder, rounds=size.rounds, cpu=asked.cpu) as ground:
-        found = asyncio.run(_measure(ground, size, asked.only))
-    measures = [measure for findings in found for measure in findings.measures]
+    size = QUICK if options.quick else FULL
+    if options.most:
+        below = tuple(number for number in size.waiting if number < options.most)
+        size = replace(size, waiting=below, most=options.most)
+    if options.against:
+        with Ground(folder=options.folder, rounds=size.rounds, cpu=options.cpu) as ground:
+            return asyncio.run(compare(ground, options.against, options.pairs, options.part))
+    with Ground(folder=options.folder, rounds=size.rounds, cpu=options.cpu) as ground:
+        findings = asyncio.run(_measure(ground, size, options.only))
+    measures = [measure for part in findings for measure in part.measures]
     title = f"erelong {__version__}, Python {platform.python_version()}, {os.cpu_count()} cores"
-    if asked.cpu is not None:
-        title += f", the service on CPU {asked.cpu}"
+    if options.cpu is not None:
+        title += f", the service on CPU {options.cpu}"
     print(f"\n{title}")
-    print(f"{time.monotonic() - began:.0f} s{', quick: take the figures as hints' if asked.quick else ''}\n")
+    print(f"{time.monotonic() - began:.0f} s{', quick: the figures are rough' if options.quick else ''}\n")
     print(table(measures))
-    if asked.json:
+    if options.json:
         figures = [asdict(measure) | {"verdict": measure.verdict} for measure in measures]
-        asked.json.write_bytes(orjson.dumps(figures, option=orjson.OPT_INDENT_2))
-    if asked.plot:
-        asked.plot.write_text(plot(title, [line for findings in found for line in findings.series]))
+        options.json.write_bytes(orjson.dumps(figures, option=orjson.OPT_INDENT_2))
+    if options.plot:
+        options.plot.write_text(plot(title, [line for part in findings for line in part.series]))
     return int(any(measure.verdict == "MISSED" for measure in measures))
 
 
@@ -124,11 +124,11 @@ PARTS: dict[str, Callable[[Ground, Size], Coroutine[Any, Any, Findings]]] = {
 
 
 async def _measure(ground: Ground, size: Size, only: list[str]) -> list[Findings]:
-    found = []
+    findings = []
     for name in only:
         print(f"measuring {name} …", file=sys.stderr, flush=True)
-        found.append(await PARTS[name](ground, size))
-    return found
+        findings.append(await PARTS[name](ground, size))
+    return findings
 
 
 if __name__ == "__main__":

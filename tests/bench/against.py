@@ -1,4 +1,4 @@
-"""Is this tree slower than another revision? Both services run side by side and are measured in turn, pair by pair."""
+"""Compare this tree with another revision: both services run side by side and are measured alternately."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sides:
-    """This tree and the other one, each with a service that runs."""
+    """The running services of this tree and the other one."""
 
     this: ServiceProcess
     other: ServiceProcess
 
 
 Part = Callable[[Ground, ServiceProcess, int], Awaitable[float]]
-"""Measures one service once; the number tells rounds apart. Returns CPU microseconds per job or request."""
+"""Measures one service in a numbered round; returns CPU microseconds per job or request."""
 
 
 async def _post_echo(_: Ground, service: ServiceProcess, __: int) -> float:
@@ -90,7 +90,7 @@ PARTS: dict[str, Part] = {
 
 
 async def compare(ground: Ground, revision: str, pairs: int, only: str) -> int:
-    """Print the ratio of each part, this tree's cost over the other's; the exit code says whether none is slower."""
+    """Print the cost of each part as a ratio of this tree to the other; return 1 if any part is slower."""
     parts = {name: part for name, part in PARTS.items() if only in name}
     with checked_out(revision) as tree, ground.service("this") as this, ground.service("other", root=tree) as other:
         sides = Sides(this=this, other=other)
@@ -128,7 +128,7 @@ def _show(name: str, other: list[float], this: list[float]) -> bool:
 
 
 def interval(values: list[float]) -> tuple[float, float]:
-    """The interval that holds the true median with at least 95 % confidence, whatever the distribution."""
+    """Return the 95 % confidence interval of the median, for any distribution."""
     ordered, number = sorted(values), len(values)
     tail, cut = 0.0, 0
     while cut < number // 2:
@@ -142,7 +142,7 @@ def interval(values: list[float]) -> tuple[float, float]:
 
 @contextmanager
 def checked_out(revision: str) -> Iterator[Path]:
-    """A work tree of another revision."""
+    """Check out another revision into a temporary work tree."""
     folder = Path(subprocess.run(["mktemp", "-d"], capture_output=True, check=True, text=True).stdout.strip()) / "tree"
     git = ["git", "-C", str(ROOT), "worktree"]
     subprocess.run([*git, "add", "--detach", "--quiet", str(folder), revision], check=True)

@@ -1,4 +1,4 @@
-"""What the agenda costs by spread of dues and number of entries: python -m tests.bench.agenda [1e5 1e6 1e7]"""
+"""Measure the agenda by spread of due times and number of entries: python -m tests.bench.agenda [1e5 1e6 1e7]"""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from time import thread_time_ns  # CPU time: what else the machine does stays out of the figures
+from time import thread_time_ns  # CPU time, which other load on the machine does not change
 
 from erelong.engine.agenda import Agenda
 
 NOW = 1_790_000_000_000_000
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
-LAP = 500  # entries popped at once, as by the scheduler
-END = 2**53  # all are due by then
-PAGE = 10_000  # entries in one batch, as at start-up
+LAP = 500  # entries per pop, as in the scheduler
+END = 2**53  # after all due times
+PAGE = 10_000  # entries per batch, as at the start
 
 SPREADS: dict[str, Callable[[Random, int], int]] = {
     "ten years": lambda random, _: NOW + int(random.random() * 3650 * DAY),
@@ -33,7 +33,7 @@ SPREADS: dict[str, Callable[[Random, int], int]] = {
 
 def main(sizes: list[int]) -> None:
     print(f"{'':12} {'':>7}   µs: add  extend    pop   bytes   longest ms: add    pop")
-    # A process for each line: memory that one has given back would hide what the next one takes.
+    # One process per line: freed memory of one measurement would hide the use of the next.
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         for size in sizes:
             for spread in SPREADS:
@@ -82,7 +82,7 @@ def pop_all(agenda: Agenda) -> float:
 
 
 def longest_add_and_pop(dues: array[int]) -> tuple[float, float]:
-    """Return the milliseconds of the slowest single call of each."""
+    """Return the duration of the slowest add and of the slowest pop, in milliseconds."""
     agenda = Agenda()
     longest_add = longest_pop = 0
     for seq, due in enumerate(dues, start=1):

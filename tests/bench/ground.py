@@ -1,4 +1,4 @@
-"""The ground of the benchmark: the service and its yardsticks, started, measured and ended."""
+"""The setup of the benchmark: starts, measures and ends the service and its yardsticks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ YARDSTICKS = [sys.executable, "-m", "tests.bench.yardsticks"]
 
 
 class Ground(AbstractContextManager["Ground"]):
-    """Owns every process of the benchmark; on leaving they are gone, and so is what they wrote."""
+    """Owns every process of the benchmark, and on exit ends them and deletes their files."""
 
     def __init__(self, *, folder: Path | None, rounds: int, cpu: int | None) -> None:
         self.rounds = rounds
@@ -44,7 +44,7 @@ class Ground(AbstractContextManager["Ground"]):
 
     @contextmanager
     def service(self, name: str, *, root: Path = ROOT) -> Iterator[ServiceProcess]:
-        """A service of a tree on an empty store, with the default settings except that it may call this machine."""
+        """Start a service of a tree on an empty store, with default settings except for calls to this machine."""
         folder = self.folder / name
         folder.mkdir()
         (folder / "bench_functions.py").write_text(FUNCTIONS)
@@ -59,7 +59,7 @@ class Ground(AbstractContextManager["Ground"]):
 
     @contextmanager
     def _on_cpu(self) -> Iterator[None]:
-        """Hold what is started meanwhile to the CPU that was asked for."""
+        """Pin processes started inside to the chosen CPU."""
         usual = os.sched_getaffinity(0)
         try:
             os.sched_setaffinity(0, usual if self._cpu is None else {self._cpu})
@@ -68,14 +68,14 @@ class Ground(AbstractContextManager["Ground"]):
             os.sched_setaffinity(0, usual)
 
     def bare_client(self, number: int) -> float:
-        """The CPU microseconds of a call to the sink by a bare client."""
+        """Return the CPU microseconds of a bare client per call to the sink."""
         url = f"http://{HOST}:{self.sink_port}"
         command = [*YARDSTICKS, "client", url, str(number)]
         return float(subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout)
 
     @contextmanager
     def bare_timer(self, instants: list[int]) -> Iterator[Callable[[], list[int]]]:
-        """A bare `call_at` for these instants; what is yielded waits for it and says how late each was."""
+        """Start a bare `call_at` for these instants; yield a function that returns how late each was."""
         command = [*YARDSTICKS, "timer"]
         with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
             assert process.stdin is not None
@@ -93,7 +93,7 @@ class Ground(AbstractContextManager["Ground"]):
 
 
 class Cpu:
-    """The CPU time of a process between two points."""
+    """The CPU time of a process since a start."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -108,7 +108,7 @@ def port_of(service: ServiceProcess) -> int:
 
 
 async def get(port: int, path: str) -> Any:
-    """One GET of its own, for the odd question."""
+    """Send one GET on a new connection."""
     return orjson.loads(await fetch(port, path))
 
 

@@ -1,4 +1,4 @@
-"""The load of the benchmark: requests made beforehand, sent over raw connections, answers hardly looked at."""
+"""The load of the benchmark: prepared requests over raw connections, with minimal parsing of responses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LOCATION = re.compile(rb"location: *(\S+)", re.IGNORECASE)
 
 
 class Answer(NamedTuple):
-    """What of an answer is of use here."""
+    """The used parts of a response."""
 
     status: int
     location: bytes
@@ -25,7 +25,7 @@ class Answer(NamedTuple):
 
 
 class LoadFailedError(Exception):
-    """An answer was not what the measure counts on."""
+    """A response has an unexpected status."""
 
 
 def request(method: str, path: str, body: bytes = b"", content_type: str = "application/json") -> bytes:
@@ -36,7 +36,7 @@ def request(method: str, path: str, body: bytes = b"", content_type: str = "appl
 
 
 async def send(port: int, requests: Iterable[bytes], *, status: int, connections: int = CONNECTIONS) -> list[Answer]:
-    """Send all requests, each connection one after another; fails unless all answers have this status."""
+    """Send all requests over several connections; raise unless all responses have this status."""
     waiting = iter(requests)
     answers: list[Answer] = []
     loop = asyncio.get_running_loop()
@@ -51,7 +51,7 @@ async def send(port: int, requests: Iterable[bytes], *, status: int, connections
 
 
 async def stream(port: int, chunks: Iterable[bytes]) -> int:
-    """Submit one NDJSON stream; how many jobs were made comes back."""
+    """Submit one NDJSON stream; return the number of created jobs."""
     reader, writer = await asyncio.open_connection(HOST, port)
     head = "Content-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n"
     writer.write(f"POST /v1/jobs/batch HTTP/1.1\r\nHost: {HOST}\r\n{head}\r\n".encode())
@@ -77,7 +77,7 @@ async def _count_created(reader: asyncio.StreamReader) -> int:
 
 
 class _Connection(asyncio.Protocol):
-    """Sends the next request as soon as the answer to the last one is complete."""
+    """Sends each request as soon as the response to the previous one is complete."""
 
     def __init__(self, waiting: Iterator[bytes], answers: list[Answer]) -> None:
         self.is_over: asyncio.Future[None] = asyncio.get_running_loop().create_future()

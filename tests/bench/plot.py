@@ -1,4 +1,4 @@
-"""The plot of the benchmark: an SVG that needs nothing but something to look at it with."""
+"""The plot of the benchmark, a self-contained SVG."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STYLE = "text{font:13px sans-serif;fill:#37352f}.title{font-weight:bold;font-siz
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """A logarithmic scale: values from `low` to `high` on pixels from `start` to `end`."""
+    """A logarithmic scale that maps values from `low` to `high` to pixels from `start` to `end`."""
 
     low: float
     high: float
@@ -36,7 +36,7 @@ class Axis:
 
 
 def plot(title: str, series: Sequence[Series]) -> str:
-    """Draw each panel under the one before; all scales are logarithmic, so a flat line is a constant cost."""
+    """Draw panels from top to bottom. All scales are logarithmic, so a flat line is a constant cost."""
     panels = list(dict.fromkeys(line.panel for line in series))
     height = len(panels) * (HEIGHT + GAP) + 40
     parts = [f'<text class="title" x="{LEFT}" y="26">{escape(title)}</text>']
@@ -64,7 +64,7 @@ def _panel(lines: Sequence[Series]) -> str:
 
 
 def _axis(values: Iterable[float], start: float, end: float) -> Axis:
-    """From the power of ten below all values to the one above."""
+    """Return a scale from the power of ten below all values to the one above."""
     known = [value for value in values if value > 0] or [1.0]
     low, high = math.floor(math.log10(min(known)) + 1e-9), math.ceil(math.log10(max(known)) - 1e-9)
     return Axis(low=10.0**low, high=10.0 ** max(high, low + 1), start=start, end=end)

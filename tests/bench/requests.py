@@ -1,4 +1,4 @@
-"""How quick the API is: CPU of the service for what it is asked, beside that of a bare handler."""
+"""The CPU cost of API requests, compared with a bare handler."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def measure_many(ground: Ground, sizes: tuple[int, ...], number: int, most
             posts[size], gets[size] = await _both(ground, service, number)
         filled = f"{(many - few) / (time.perf_counter() - began):,.0f} jobs/s submitted, pauses to measure included"
         measures = [
-            _memory(few, many, service.resident_bytes() - resident, asked=len(sizes) * ground.rounds * number),
+            _memory(few, many, service.resident_bytes() - resident, submitted=len(sizes) * ground.rounds * number),
             Measure(
                 name=f"slowest answer with {many:.0e} waiting",
                 must=100,
@@ -77,21 +77,21 @@ async def measure_many(ground: Ground, sizes: tuple[int, ...], number: int, most
             resident = service.resident_bytes()
             await _fill(service, most - many)
             posts[most], gets[most] = await _both(ground, service, number)
-            measures.append(_memory(many, most, service.resident_bytes() - resident, asked=ground.rounds * number))
+            measures.append(_memory(many, most, service.resident_bytes() - resident, submitted=ground.rounds * number))
             measures.append(await _restart(service, most, must=5 * most / many, goal=1.5 * most / many))
     measures += [_growth("POST", posts), _growth("GET", gets)]
     return Findings(measures=measures, series=[_cost_line("durable POST", posts), _cost_line("GET by id", gets)])
 
 
-def _memory(few: int, many: int, grown: int, *, asked: int) -> Measure:
-    """What a waiting job takes; so many have come by what was `asked` to measure."""
+def _memory(few: int, many: int, grown: int, *, submitted: int) -> Measure:
+    """Return the memory per waiting job; the measured requests `submitted` further jobs."""
     name = f"memory per waiting job, {few:.0e} to {many:.0e}"
-    return Measure(name=name, must=100, goal=30, figure=grown / (many - few + asked), unit="B")
+    return Measure(name=name, must=100, goal=30, figure=grown / (many - few + submitted), unit="B")
 
 
-def _growth(what: str, costs: dict[int, float]) -> Measure:
+def _growth(name: str, costs: dict[int, float]) -> Measure:
     (few, *_, many), detail = costs, ", ".join(f"{cost:.2f}" for cost in costs.values())
-    name = f"growth of {what} CPU, {few:.0e} to {many:.0e}"
+    name = f"growth of {name} CPU, {few:.0e} to {many:.0e}"
     return Measure(name=name, must=1.5, goal=1.1, figure=costs[many] / costs[few], detail=f"{detail} × bare 201")
 
 
@@ -102,7 +102,7 @@ async def _restart(service: ServiceProcess, waiting: int, *, must: float, goal: 
 
 
 async def _both(ground: Ground, service: ServiceProcess, number: int) -> tuple[float, float]:
-    """The cost of a POST and of a GET, in answers of the bare handler in the same rounds."""
+    """Return the cost of a POST and of a GET, as multiples of the bare handler's in the same rounds."""
     port = port_of(service)
     (made,) = await send(port, [request("POST", "/v1/jobs", ECHO)], status=201, connections=1)
     wanted = request("GET", made.location.decode())
@@ -129,7 +129,7 @@ async def _post(service: ServiceProcess, number: int) -> float:
 
 
 async def cost(pid: int, port: int, wanted: bytes, number: int, status: int) -> float:
-    """CPU microseconds per request."""
+    """Return the CPU microseconds per request."""
     cpu = Cpu(pid)
     await send(port, itertools.repeat(wanted, number), status=status)
     return cpu.microseconds() / number
@@ -169,7 +169,7 @@ async def cost_of_older(service: ServiceProcess, number: int) -> float:
 
 
 async def _fill(service: ServiceProcess, number: int) -> None:
-    """Jobs due at any time of the week after the next hour."""
+    """Submit jobs due at random times of a week that begins in an hour."""
     first = time.time() + 3600
     line = b'{"kind":"echo","params":{"order":%d},"execute_at":%.3f}\n'
     chunks = (
@@ -177,12 +177,12 @@ async def _fill(service: ServiceProcess, number: int) -> None:
         for start in range(0, number, LINES)
     )
     created = await stream(port_of(service), chunks)
-    assert created == number, f"{created} of {number} jobs were made"
-    await asyncio.to_thread(os.sync)  # what the system has yet to write is no part of what is measured next
+    assert created == number, f"{created} of {number} jobs were created"
+    await asyncio.to_thread(os.sync)  # so that pending writes of the system do not disturb the next measurement
 
 
 async def _longest_stall(service: ServiceProcess, number: int) -> float:
-    """The slowest of many small answers, one after another, in milliseconds."""
+    """Return the duration of the slowest of many small requests in sequence, in milliseconds."""
     port = port_of(service)
     answers = await send(port, itertools.repeat(request("GET", "/livez"), number), status=200, connections=1)
     return max(answer.seconds for answer in answers) * 1e3

@@ -1,4 +1,4 @@
-"""How jobs run: how late they reach a receiver, and what it costs to fire and complete those that are due."""
+"""Measures the lateness of webhooks, and the cost to start and finish due jobs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ALONE_APART = 0.02
 
 
 async def measure_lateness(ground: Ground, number: int, span: float) -> Findings:
-    """Few webhooks at random instants, beside a bare timer for the same ones."""
+    """Measure a few webhooks at random instants, beside a bare timer for the same instants."""
     with ground.service("lateness") as service:
         instants = _instants(number, span)
         with ground.bare_timer(instants) as lateness:
@@ -51,7 +51,7 @@ async def measure_alone(ground: Ground) -> Findings:
 
 
 async def measure_rush(ground: Ground, rate: int, span: float) -> Findings:
-    """Webhooks at random instants, so many a second."""
+    """Measure webhooks at random instants, at a given rate."""
     with ground.service("rush") as service:
         late = await _fire(ground, service, _instants(int(rate * span), span))
     detail = f"p50 {_at(late, 0.5):.1f} ms; early: {sum(ms < 0 for ms in late)}"
@@ -61,10 +61,10 @@ async def measure_rush(ground: Ground, rate: int, span: float) -> Findings:
 
 
 async def measure_drains(ground: Ground, number: int) -> Findings:
-    """Many jobs due at one instant: no-ops, and webhooks beside a bare client.
+    """Measure many jobs due at one instant: no-ops, and webhooks beside a bare client.
 
-    What is told in microseconds comes first: where two processes keep both CPUs busy for a second, some machines are a
-    fifth slower for the next few, and nothing is there to set it against.
+    The measures in microseconds come first: after two processes kept both CPUs busy for a second, some machines run a
+    fifth slower for a few seconds, and no yardstick would show it.
     """
     client, hooks = [], []
     with ground.service("drains") as service:
@@ -93,7 +93,7 @@ async def measure_drains(ground: Ground, number: int) -> Findings:
 
 
 async def measure_second(ground: Ground, number: int) -> Findings:
-    """Very many no-ops due in one second: that all run once, and how the API answers until they have."""
+    """Measure very many no-ops due in one second: all run once, and the API stays responsive."""
     with ground.service("second") as service:
         first = time.time() + LEAD + number / 10_000
         lines = (
@@ -123,9 +123,9 @@ async def measure_second(ground: Ground, number: int) -> Findings:
 
 
 async def _fire(ground: Ground, service: ServiceProcess, instants: list[int]) -> list[float]:
-    """Submit webhooks for these instants; by how many milliseconds each reached the sink late."""
+    """Submit webhooks for these instants; return the lateness of each at the sink in milliseconds."""
     url = f"http://{HOST}:{ground.sink_port}"
-    await get(ground.sink_port, "/")  # which forgets what came before
+    await get(ground.sink_port, "/")  # clears the record of the sink
     lines = (
         b'{"queue":"hooks","execute_at":%.6f,%s}\n' % (instant / 1e6, _hook(f"{url}/{instant}")) for instant in instants
     )
@@ -135,7 +135,7 @@ async def _fire(ground: Ground, service: ServiceProcess, instants: list[int]) ->
     await asyncio.sleep(max(instants) / 1e6 - time.time())
     await wait_until_done(service, "hooks")
     came = await get(ground.sink_port, "/")
-    assert len(came) == len(instants), f"{len(came)} of {len(instants)} webhooks came"
+    assert len(came) == len(instants), f"{len(came)} of {len(instants)} webhooks arrived"
     return [(instant - int(due)) / 1e3 for due, instant in came]
 
 
@@ -154,7 +154,7 @@ async def fire_alone(ground: Ground, service: ServiceProcess, queue: str) -> flo
 
 
 async def drain(service: ServiceProcess, queue: str, job: bytes, number: int) -> float:
-    """Submit jobs for one instant; the CPU microseconds per job from then on."""
+    """Submit jobs for one instant; return the CPU microseconds per job from then on."""
     due_at = time.time() + LEAD + number / 20_000
     line = b'{"queue":"%s","execute_at":%.3f,%s}\n' % (queue.encode(), due_at, job)
     assert await stream(port_of(service), _chunks(itertools.repeat(line, number))) == number
@@ -168,7 +168,7 @@ async def drain(service: ServiceProcess, queue: str, job: bytes, number: int) ->
 
 
 async def _answers(port: int) -> list[float]:
-    """Ask again and again until cancelled; the milliseconds that each answer took."""
+    """Send requests until cancelled; return the duration of each in milliseconds."""
     answers: list[float] = []
     try:
         while True:
@@ -184,7 +184,7 @@ def _hook(url: str) -> bytes:
 
 
 def _instants(number: int, span: float) -> list[int]:
-    """Instants in microseconds, all different."""
+    """Return distinct instants in microseconds."""
     first = round((time.time() + LEAD) * 1e6)
     return [first + offset for offset in random.sample(range(int(span * 1e6)), number)]
 
@@ -195,7 +195,7 @@ def _chunks(lines: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _at(values: list[float] | list[int], share: float) -> float:
-    """The value that this share of all does not exceed; microseconds, which are whole, as milliseconds."""
+    """Return a quantile; convert integer microseconds to milliseconds."""
     ordered = sorted(values)
     value = ordered[min(len(ordered) - 1, int(len(ordered) * share))]
     return value / 1e3 if isinstance(value, int) else value
@@ -206,13 +206,13 @@ def _late(name: str, must: float, goal: float, figure: float, detail: str) -> Me
 
 
 def _spread(name: str, late: list[float] | list[int]) -> Series:
-    """By how much which share of the starts is later; microseconds, which are whole, as milliseconds."""
+    """Return the share of starts that are later than each lateness; convert integer microseconds to milliseconds."""
     shares = [step / 20 for step in range(1, 19)] + [0.9, 0.95, 0.98, 0.99, 0.995, 0.999]
     points = [(max(_at(late, share), 0.01), 100 * (1 - share)) for share in shares]
     return Series(
         panel="Lateness: the share of webhooks that reach the receiver later than that",
         name=name,
-        x_name="ms after the time asked for",
+        x_name="ms after the due time",
         y_name="% later",
         points=tuple(points),
     )

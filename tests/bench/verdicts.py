@@ -1,4 +1,4 @@
-"""The measures of the benchmark: what is promised, what is aimed at, and how what was measured compares."""
+"""The measures of the benchmark: limits, goals and measured figures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """One figure, the smaller the better. `detail` is what it was made of."""
+    """One figure; smaller is better. `detail` lists its components."""
 
     name: str
     must: float
@@ -26,7 +26,7 @@ class Measure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """A line of the plot: points of x and y, in a panel that they share with others of the same axes."""
+    """A line of the plot, in a panel that it shares with other lines of the same axes."""
 
     panel: str
     name: str
@@ -37,7 +37,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What one part of the benchmark has found."""
+    """The results of one part of the benchmark."""
 
     measures: list[Measure]
     series: list[Series] = field(default_factory=list)

@@ -1,9 +1,9 @@
-"""What the service is measured against, each in a process of its own: python -m tests.bench.yardsticks <which> …
+"""The yardsticks for the service, each in its own process: python -m tests.bench.yardsticks <which> …
 
 server          a bare aiohttp handler: reads the body, answers 201; GET answers 200
-sink            what webhooks are sent to: notes when each came, answers 200; GET tells and forgets
-client          a bare aiohttp client: calls URL so many times, 100 at once
-timer           a bare call_at for each instant that stands on standard input
+sink            a receiver of webhooks: records when each arrived, answers 200; GET returns the record and clears it
+client          a bare aiohttp client: calls a URL a number of times, 100 at once
+timer           a bare call_at for each instant on standard input
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import aiohttp
 import orjson
 from aiohttp import web
 
-ANSWER = orjson.dumps({"id": "0" * 26, "state": "scheduled", "padding": "x" * 460})  # as long as that to a POST
+ANSWER = orjson.dumps({"id": "0" * 26, "state": "scheduled", "padding": "x" * 460})  # as long as the response to a POST
 AT_ONCE = 100
 
 try:
@@ -50,12 +50,12 @@ async def serve_bare() -> None:
 
 
 class Sink(asyncio.Protocol):
-    """As cheap as a receiver can be: small requests, each with a Content-Length or none, one at a time."""
+    """A minimal receiver: small requests, one at a time, with or without a Content-Length."""
 
-    came: list[tuple[str, int]] = []  # noqa: RUF012 - of all connections together
+    came: list[tuple[str, int]] = []  # noqa: RUF012 - shared by all connections
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by its class
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's class is not a subclass
         self._received = b""
 
     def data_received(self, data: bytes) -> None:
@@ -76,8 +76,8 @@ class Sink(asyncio.Protocol):
 
 
 def _length(head: bytes) -> int:
-    _, found, rest = head.lower().partition(b"content-length:")
-    return int(rest.split(b"\r\n", 1)[0]) if found else 0
+    _, separator, rest = head.lower().partition(b"content-length:")
+    return int(rest.split(b"\r\n", 1)[0]) if separator else 0
 
 
 async def serve_sink() -> None:
@@ -101,10 +101,10 @@ async def call(url: str, number: int) -> None:
 
 
 async def wake(instants: list[int]) -> None:
-    """Print by how many microseconds each call came late."""
+    """Print the lateness of each call in microseconds."""
     loop = asyncio.get_running_loop()
     late: list[int] = []
-    apart = time.time() - time.monotonic()  # not the loop's own time, which uvloop reads once in a turn
+    apart = time.time() - time.monotonic()  # not the loop's time, which uvloop reads once per iteration
     for instant in instants:
         loop.call_at(instant / 1e6 - apart, lambda at: late.append(time.time_ns() // 1000 - at), instant)
     await asyncio.sleep(max(instants) / 1e6 - time.time() + 0.5)

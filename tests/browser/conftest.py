@@ -1,4 +1,4 @@
-"""A service without keys, and a browser to visit it; without Chromium nothing here is tried."""
+"""A service without API keys and a browser; without Chromium these tests are skipped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/docs` in a real browser: it shows every call, lets one make it, and breaks none of its own rules."""
+"""`/docs` in a real browser: it shows every call, sends it, and obeys its own content security policy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(60)]
 
 @pytest_asyncio.fixture
 async def page(browser: Browser, service: ServiceProcess) -> Browser:
-    """The page, read and shown."""
+    """Return a browser with the page loaded and rendered."""
     await browser.ask("Page.navigate", url=f"{service.url}/docs")
     await browser.until("document.querySelector('.call')")
     return browser
@@ -28,7 +28,7 @@ def form(call: str) -> str:
 
 
 async def send(page: Browser, call: str, fields: dict[str, str], body: dict[str, Any] | None = None) -> str:
-    """Open a call, fill it in, send it; the text of what came back."""
+    """Open a call, fill in its form, send it and return the text of the response."""
     await page.value(f"document.getElementById('{call}').open = true")
     await page.until(form(call))
     for name, value in fields.items():
@@ -63,7 +63,7 @@ async def test_every_call_is_shown_on_screens_of_every_width(page: Browser) -> N
         await page.until(f"document.querySelector('nav details').open === {'true' if width > 832 else 'false'}")
 
 
-async def test_call_is_made_as_filled_in_and_its_answer_shown(page: Browser) -> None:
+async def test_filled_in_call_is_sent_and_its_response_shown(page: Browser) -> None:
     key = "secret & <b>"
     await page.value(f"document.querySelector('#key input').value = {json.dumps(key)}")
 
@@ -80,4 +80,4 @@ async def test_call_is_made_as_filled_in_and_its_answer_shown(page: Browser) -> 
     assert "200 OK" in listed
     assert "/v1/jobs/a%2Fb%3Fc" in missing
     assert "job_not_found" in missing
-    assert [fault for fault in page.faults if "404" not in fault] == []  # the browser notes those by itself
+    assert [fault for fault in page.faults if "404" not in fault] == []  # the browser reports 404s by itself

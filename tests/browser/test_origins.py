@@ -1,4 +1,4 @@
-"""A real browser with pages of elsewhere in it: they change and read nothing of a service without keys."""
+"""A real browser with pages of other origins: they neither change nor read a service without API keys."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(60)]
 
 
 async def visit(browser: Browser, url: str) -> None:
-    """Open what has no policy, as a page of that name would have none."""
+    """Open a page without a content security policy, as pages of other sites may be."""
     await browser.ask("Page.navigate", url=url)
     await browser.until("location.protocol === 'http:' && document.readyState === 'complete'")
 
@@ -31,22 +31,18 @@ def submit(service: ServiceProcess) -> None:
         assert answer.status == 201
 
 
-async def test_page_of_another_origin_sends_what_needs_no_leave_and_nothing_happens(
-    service: ServiceProcess, browser: Browser
-) -> None:
+async def test_simple_request_of_another_origin_has_no_effect(service: ServiceProcess, browser: Browser) -> None:
     submit(service)
     await visit(browser, service.url.replace("127.0.0.1", "localhost") + "/livez")
 
     how = "{method: 'POST', mode: 'no-cors'}"
     kind = await browser.value(f"fetch('{service.url}/v1/queues/default/pause', {how}).then(answer => answer.type)")
 
-    assert kind == "opaque"  # it came as far as the service
+    assert kind == "opaque"  # the request reached the service
     assert not is_paused(service)
 
 
-async def test_page_under_a_name_made_to_point_here_reads_and_changes_nothing(
-    service: ServiceProcess, browser: Browser
-) -> None:
+async def test_page_with_a_rebound_name_reads_and_changes_nothing(service: ServiceProcess, browser: Browser) -> None:
     submit(service)
     await visit(browser, service.url.replace("127.0.0.1", EVIL) + "/livez")
 
@@ -57,7 +53,7 @@ async def test_page_under_a_name_made_to_point_here_reads_and_changes_nothing(
     assert not is_paused(service)
 
 
-async def test_page_of_its_own_reads_and_changes(service: ServiceProcess, browser: Browser) -> None:
+async def test_page_of_the_service_reads_and_changes(service: ServiceProcess, browser: Browser) -> None:
     submit(service)
     await visit(browser, f"{service.url}/livez")
 

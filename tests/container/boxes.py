@@ -1,4 +1,4 @@
-"""A container of the image as an operator would run it: read-only, without rights, asked over HTTP."""
+"""A container of the image as an operator runs it: read-only, without privileges, reached over HTTP."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _numbers = itertools.count()
 
 
 class Ended(NamedTuple):
-    """What is left of a container that was stopped."""
+    """The exit code and log of a stopped container."""
 
     code: int
     seconds: float
 
 
 class Box:
-    """One container; `volume` is what it keeps its data in, `folder` what it finds its settings in."""
+    """One container; `volume` holds its data, `folder` its settings."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Box:
         self._options = [*STRICT, *engine.run_options, *engine.network(port), *mounts, *given]
 
     def start(self) -> float:
-        """Start it and wait until it is healthy; the seconds that took come back."""
+        """Start it and wait until it is healthy; return the seconds."""
         began = time.monotonic()
         self.launch()
         self.wait_until(self.is_healthy, "healthy")
@@ -70,16 +70,16 @@ class Box:
         return Ended(self.exit_code(), time.monotonic() - began)
 
     def exit_code(self) -> int:
-        """Wait for its end."""
+        """Wait until it ends; return its exit code."""
         return int(self._engine.ask("wait", self.name))
 
     def remove(self) -> None:
         self._engine.ask("rm", "--force", self.name)
 
-    # questions
+    # requests
 
     def is_healthy(self) -> bool:
-        """Run the image's own check, without the pause that engines make before they do."""
+        """Run the image's health check at once, without the engine's interval."""
         _, *check = orjson.loads(self._engine.ask("inspect", "--format={{json .Config.Healthcheck.Test}}", self.name))
         try:
             self.run(*check)
@@ -93,20 +93,20 @@ class Box:
         with urllib.request.urlopen(request, timeout=30) as answer:
             return orjson.loads(answer.read())
 
-    def see_run(self, **job: object) -> Any:
-        """Submit a job and wait for its end."""
+    def run_job(self, **job: object) -> Any:
+        """Submit a job and wait until it is final."""
         submitted = self.ask("POST", "/v1/jobs", job)
         return self.ask("GET", f"/v1/jobs/{submitted['id']}?wait=20")
 
     def run(self, *command: str) -> str:
-        """Run a command inside."""
+        """Run a command in the container."""
         return self._engine.ask("exec", self.name, *command)
 
     def log(self) -> str:
         return self._engine.log(self.name)
 
     def processes(self) -> dict[int, str]:
-        """All processes inside, each with its state; "Z" is one that nobody has reaped."""
+        """Return all processes in the container with their states; "Z" is an unreaped one."""
         return {int(number): state for number, state in map(str.split, self._lines("python", "-c", PROCESSES))}
 
     def wait_until(self, is_so: Callable[[], bool], what: str, timeout: float = 30.0) -> None:

@@ -1,4 +1,4 @@
-"""What the tests of the image get: an engine, the image, containers and volumes that are gone afterwards."""
+"""Fixtures for the tests of the image: an engine, the image, and temporary containers and volumes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def volume(engine: Engine) -> Iterator[str]:
 
 @pytest.fixture
 def make_box(engine: Engine, image: str, volume: str) -> Iterator[Callable[..., Box]]:
-    """Makes containers of the image that serve anybody, on one volume; they are removed when the test is over."""
+    """Return a function that makes open containers on one volume; remove them after the test."""
     made: list[Box] = []
 
     def make(**given: Any) -> Box:
@@ -64,7 +64,7 @@ def make_box(engine: Engine, image: str, volume: str) -> Iterator[Callable[..., 
 
 @pytest.fixture
 def box(make_box: Callable[..., Box]) -> Box:
-    """A container that is healthy."""
+    """Return a healthy container."""
     box = make_box()
     box.start()
     return box
@@ -72,7 +72,7 @@ def box(make_box: Callable[..., Box]) -> Box:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with settings and the module that they name, such as an operator mounts: readable for all."""
+    """Return a world-readable folder with settings and their module, as an operator mounts it."""
     tmp_path.chmod(0o755)
     module = Path(__file__).with_name("functions.py").read_text()
     (tmp_path / "functions.py").write_text(module)
@@ -85,7 +85,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def figure(request: pytest.FixtureRequest) -> Callable[[str, object], None]:
-    """Notes a measured value, which is shown after the last test."""
+    """Return a function that records a measured value for the summary after the last test."""
     figures = request.config.stash.setdefault(FIGURES, [])
     return lambda what, value: figures.append(f"{what}: {value}")
 

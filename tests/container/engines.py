@@ -1,4 +1,4 @@
-"""What builds and runs images here: a Docker engine, or buildah and podman over a base made on the spot."""
+"""The engine that builds and runs images: Docker, or buildah and podman with a base image made by the tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Final
 from tests.support import ROOT
 
 SUITE: Final = "trixie"
-"""The Debian that a base is made of: its Python is the one of the Dockerfile's base."""
+"""The Debian release of a base; its Python has the version of the Dockerfile's base."""
 
 PYTHON: Final = "3.13"
 GLIBCS: Final = ("2_17", "2_28", "2_34")
@@ -24,44 +24,44 @@ PIP: Final = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--qui
 
 
 class CannotRunError(Exception):
-    """No image can be built and run here; says why."""
+    """No image can be built and run here; the text gives the reason."""
 
 
 class CallFailedError(subprocess.SubprocessError):
-    """A command failed; shows the end of what it wrote."""
+    """A command failed; the text has the end of its output."""
 
 
 class Engine(ABC):
-    """A command line that builds images and runs containers, such as Docker and podman share."""
+    """The command line that Docker and podman share."""
 
     command: Sequence[str]
     run_options: Sequence[str] = ()
 
     @abstractmethod
     def build(self, tag: str, folder: Path) -> None:
-        """Build the image of a folder with a Dockerfile."""
+        """Build the image of a folder that has a Dockerfile."""
 
     @abstractmethod
     def network(self, port: int) -> Sequence[str]:
-        """The options that let the service of a container be reached on a port of this machine."""
+        """Return the options that publish the service on a port of this machine."""
 
     @abstractmethod
     def close(self) -> None:
-        """Clean up when all is over."""
+        """Clean up after the last test."""
 
     def log(self, container: str) -> str:
-        """What a container has written; the command gives its stdout and stderr back as its own."""
+        """Return the output of a container; the command repeats it on stdout and stderr."""
         ask = [*self.command, "logs", container]
         ran = subprocess.run(ask, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
         return ran.stdout.decode(errors="replace")
 
     def ask(self, *arguments: str, timeout: float = 60.0) -> str:
-        """Give a command, and return what it wrote to stdout."""
+        """Run a command of the engine, and return its stdout."""
         return call(*self.command, *arguments, timeout=timeout)
 
 
 class Docker(Engine):
-    """A Docker engine, found as the docker command finds it."""
+    """The Docker engine that the docker command uses."""
 
     command = ("docker",)
 
@@ -72,13 +72,13 @@ class Docker(Engine):
         return ("--publish", f"127.0.0.1:{port}:8080")
 
     def close(self) -> None:
-        """Nothing: what was built is left for the next build to use."""
+        """Do nothing: keep the build cache for the next build."""
 
 
 class Podman(Engine):
-    """Debian's buildah and podman with a store of their own, where no engine runs and little is permitted."""
+    """Debian's buildah and podman with their own storage, for machines without an engine and with few privileges."""
 
-    # Podman would raise the limits, a right that a sandbox may lack, and lay a tmpfs over /tmp.
+    # Podman would raise limits, which a sandbox may forbid, and mount a tmpfs over /tmp.
     run_options = ("--ulimit=nofile=1024:1024", "--ulimit=nproc=4096:4096", "--read-only-tmpfs=false")
 
     def __init__(self, *, folder: Path) -> None:
@@ -87,7 +87,7 @@ class Podman(Engine):
         self.command = ("podman", *self._store, "--runtime", "runc")
 
     def prepare(self) -> None:
-        """Make what the Dockerfile builds upon, and fetch what it installs: its build reaches no network."""
+        """Make the base image and download all packages, since the build has no network."""
         missing = [name for name in ("buildah", "podman", "runc", "mmdebstrap") if shutil.which(name) is None]
         if missing or os.geteuid() != 0:
             raise CannotRunError(f"there is no Docker engine, and {', '.join(missing) or 'root'} is missing")
@@ -108,7 +108,7 @@ class Podman(Engine):
         return ("--network=host", "--env", f"ERELONG_SERVER__PORT={port}")
 
     def close(self) -> None:
-        """Leave nothing: it was made for one run."""
+        """Delete the storage."""
         subprocess.run([*self.command, "rm", "--all", "--force", "--time=0"], capture_output=True, timeout=60)
         subprocess.run(["umount", str(self._folder / "store" / "overlay")], capture_output=True, timeout=60)
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -124,14 +124,14 @@ class Podman(Engine):
 
     def _fetch_wheels(self) -> None:
         platforms = [f"--platform=manylinux_{glibc}_{platform.machine()}" for glibc in GLIBCS]
-        what = ["--no-deps", "--only-binary=:all:", "--require-hashes", f"--requirement={ROOT / 'requirements.txt'}"]
+        options = ["--no-deps", "--only-binary=:all:", "--require-hashes", f"--requirement={ROOT / 'requirements.txt'}"]
         where = f"--dest={self._folder / 'wheels'}"
-        call(*PIP, "download", *what, f"--python-version={PYTHON}", *platforms, where, timeout=300)
+        call(*PIP, "download", *options, f"--python-version={PYTHON}", *platforms, where, timeout=300)
         (self._folder / "pip.conf").write_text("[global]\nno-index = true\nfind-links = /wheels\n")
 
 
 def find_engine(folder: Path) -> Engine:
-    """The engine of this machine, or one made in the folder; raise CannotRunError when there is none."""
+    """Return the engine of this machine, or one made in the folder; raise CannotRunError without either."""
     if _has_docker():
         return Docker()
     engine = Podman(folder=folder)
@@ -140,7 +140,7 @@ def find_engine(folder: Path) -> Engine:
 
 
 def call(*command: str, timeout: float) -> str:
-    """Run a command and return what it wrote to stdout."""
+    """Run a command and return its stdout."""
     ran = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
     if ran.returncode != 0:
         raise CallFailedError(f"{' '.join(command)} ended with {ran.returncode}: {(ran.stdout + ran.stderr)[-2000:]}")
@@ -156,12 +156,12 @@ def _has_docker() -> bool:
 
 
 def _base_name() -> str:
-    found = re.search(r"^ARG BASE=(\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
-    assert found is not None
-    return found[1]
+    match = re.search(r"^ARG BASE=(\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert match is not None
+    return match[1]
 
 
 def _mirrors() -> list[str]:
-    """Where this machine's own packages come from; none, and the program takes that of everybody."""
+    """Return the package mirrors of this machine; without any, mmdebstrap uses the public one."""
     ask = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Origin: Debian"]
     return call(*ask, timeout=10).split()

@@ -1,4 +1,4 @@
-"""The image built from the Dockerfile, run as compose.yaml runs it: with a read-only root and no rights."""
+"""The image of the Dockerfile, run as by compose.yaml: with a read-only root and no privileges."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.container.boxes import Box
 from tests.container.engines import CallFailedError, Engine
 
-MAX_ADDED = 60_000  # KiB upon the base; two thirds of it are compiled libraries
+MAX_ADDED = 60_000  # KiB on top of the base
 MAX_START = 10.0  # seconds
 STATUS = ("Uid", "Gid", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs")
 
@@ -20,14 +20,14 @@ Figure = Callable[[str, object], None]
 pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(900)]
 
 
-def test_little_is_added_to_the_base(box: Box, figure: Figure) -> None:
+def test_image_adds_little_to_the_base(box: Box, figure: Figure) -> None:
     added = int(box.run("du", "-sk", "/opt").split()[0])
 
     figure("KiB over the base", added)
     assert added < MAX_ADDED
 
 
-def test_it_has_no_rights(box: Box) -> None:
+def test_container_has_no_privileges(box: Box) -> None:
     status = dict(line.split(":", 1) for line in box.run("cat", "/proc/1/status").splitlines())
 
     user, group, *capabilities, is_bound = (set(status[name].split()) for name in STATUS)
@@ -37,14 +37,14 @@ def test_it_has_no_rights(box: Box) -> None:
 
 
 @pytest.mark.parametrize("folder", ["/", "/tmp", "/etc/erelong", "/opt/erelong"])
-def test_it_writes_to_nothing_but_its_data(box: Box, folder: str) -> None:
+def test_container_writes_only_to_its_data(box: Box, folder: str) -> None:
     with pytest.raises(CallFailedError, match="Read-only file system"):
         box.run("touch", f"{folder}/file")
 
     assert "erelong.db" in box.run("ls", "/data")
 
 
-def test_it_turns_healthy(make_box: Callable[..., Box], figure: Figure) -> None:
+def test_container_becomes_healthy(make_box: Callable[..., Box], figure: Figure) -> None:
     seconds = make_box().start()
 
     figure("seconds until healthy", f"{seconds:.2f}")
@@ -52,12 +52,12 @@ def test_it_turns_healthy(make_box: Callable[..., Box], figure: Figure) -> None:
 
 
 def test_a_job_runs(box: Box) -> None:
-    job = box.see_run(kind="echo", params={"hello": "world"}, delay="50ms")
+    job = box.run_job(kind="echo", params={"hello": "world"}, delay="50ms")
 
     assert (job["state"], job["result"]) == ("succeeded", {"hello": "world"})
 
 
-def test_the_environment_is_all_the_settings_it_needs(make_box: Callable[..., Box], tmp_path: Path) -> None:
+def test_container_can_be_configured_by_the_environment_alone(make_box: Callable[..., Box], tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     environment = {"ERELONG_AUTH__ALLOW_ANONYMOUS": "true", "ERELONG_QUEUES__MAIL__CONCURRENCY": "3"}
     box = make_box(folder=str(tmp_path), environment=environment)
@@ -66,7 +66,7 @@ def test_the_environment_is_all_the_settings_it_needs(make_box: Callable[..., Bo
     assert box.ask("GET", "/v1/queues/mail")["settings"]["concurrency"] == 3
 
 
-def test_it_refuses_to_serve_strangers_unless_told_to(make_box: Callable[..., Box]) -> None:
+def test_container_refuses_anonymous_access_by_default(make_box: Callable[..., Box]) -> None:
     box = make_box(environment={})
     box.launch()
 
@@ -74,7 +74,7 @@ def test_it_refuses_to_serve_strangers_unless_told_to(make_box: Callable[..., Bo
     assert "server.host" in box.log()
 
 
-def test_it_refuses_to_start_without_settings_it_cannot_read(make_box: Callable[..., Box], folder: Path) -> None:
+def test_container_with_unreadable_settings_does_not_start(make_box: Callable[..., Box], folder: Path) -> None:
     folder.chmod(0o700)
     box = make_box(folder=str(folder))
     box.launch()
@@ -88,13 +88,13 @@ def test_orphans_are_reaped(make_box: Callable[..., Box], folder: Path, kind: st
     box = make_box(folder=str(folder))
     box.start()
 
-    job = box.see_run(kind=kind)
+    job = box.run_job(kind=kind)
 
     assert job["state"] == "succeeded"
     box.wait_until(lambda: job["result"] not in box.processes(), "reaped")
 
 
-def test_orphans_of_commands_run_from_outside_are_reaped(box: Box) -> None:
+def test_orphans_of_exec_commands_are_reaped(box: Box) -> None:
     orphan = int(box.run("sh", "-c", "sleep 0.3 >/dev/null 2>&1 & echo $!"))
 
     box.wait_until(lambda: orphan not in box.processes(), "reaped")
@@ -112,10 +112,10 @@ def test_own_kinds_can_be_part_of_an_image(
     box = make_box(image="erelong-test-derived")
     box.start()
 
-    assert box.see_run(kind="process")["state"] == "succeeded"
+    assert box.run_job(kind="process")["state"] == "succeeded"
 
 
-def test_it_stops_at_once_when_idle(box: Box, figure: Figure) -> None:
+def test_idle_container_stops_at_once(box: Box, figure: Figure) -> None:
     ended = box.stop()
 
     figure("seconds to stop when idle", f"{ended.seconds:.2f}")
@@ -123,7 +123,7 @@ def test_it_stops_at_once_when_idle(box: Box, figure: Figure) -> None:
     assert ended.seconds < 2
 
 
-def test_what_runs_ends_before_it_stops_and_all_is_there_in_the_next(make_box: Callable[..., Box]) -> None:
+def test_running_job_ends_before_the_stop_and_all_jobs_are_in_the_next_container(make_box: Callable[..., Box]) -> None:
     box = make_box()
     box.start()
     running = box.ask("POST", "/v1/jobs", {"kind": "echo", "params": {"sleep": 2.0}})["id"]

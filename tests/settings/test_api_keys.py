@@ -72,14 +72,14 @@ def test_lease_tokens_in_paths_are_redacted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("queues", "asked", "foreign"),
+    ("queues", "requested", "foreign"),
     [((), ["a", "b"], []), (("a",), ["a", "b", "c"], ["b", "c"]), (("a", "b"), ["b"], []), (("a",), [], [])],
 )
-def test_caller_is_limited_to_its_queues(queues: tuple[str, ...], asked: list[str], foreign: list[str]) -> None:
+def test_caller_is_limited_to_its_queues(queues: tuple[str, ...], requested: list[str], foreign: list[str]) -> None:
     caller = Caller(name="x", scopes=frozenset(), queues=frozenset(queues))
 
-    assert caller.foreign(asked) == foreign
-    assert [queue for queue in asked if not caller.may_use(queue)] == foreign
+    assert caller.foreign(requested) == foreign
+    assert [queue for queue in requested if not caller.may_use(queue)] == foreign
 
 
 def test_anonymous_caller_has_all_scopes() -> None:

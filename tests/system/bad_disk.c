@@ -1,7 +1,7 @@
-/* A disk that fails on demand: preloaded into the service, it spoils the n-th call that writes to one store.
+/* A disk that fails on demand: preloaded into the service, it makes the n-th call that writes to one store fail.
  *
- * BAD_DISK names a file of five 64-bit numbers, mapped by this library and by the test: how many calls are left until
- * the fault (0: none is asked for), which calls count (1 writes, 2 syncs, 4 truncations), what happens (errno, or 0 for
+ * BAD_DISK names a file of five 64-bit numbers, mapped by this library and by the test: the number of calls until
+ * the fault (0: no fault), which calls count (1 writes, 2 syncs, 4 truncations), what happens (errno, or 0 for
  * a short write that is no error), whether half of the bytes are written first, and how many faults there were.
  */
 #define _GNU_SOURCE
@@ -47,7 +47,7 @@ static int is_its_turn(int fd, long kind) {
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
-/* What is left of a write that goes wrong: half of it on the disk, or nothing; an error, or a short count. */
+/* A failed write puts half of its bytes or none on the disk, and returns an error or a short count. */
 #define SPOILED_WRITE(half)                      \
     ssize_t written = wish[HALF] ? (half) : 0;   \
     if (!wish[ERROR]) return written;            \

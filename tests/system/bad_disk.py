@@ -1,4 +1,4 @@
-"""A disk that fails on demand, for one service: `bad_disk.c`, compiled and preloaded into it."""
+"""A disk that fails on demand for one service, by `bad_disk.c`, compiled and preloaded."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ SOURCE = Path(__file__).with_name("bad_disk.c")
 NUMBERS = struct.Struct("5q")
 
 
-class WorkerLoop(IntFlag):
-    """What a fault can hit."""
+class Calls(IntFlag):
+    """The calls that a fault can hit."""
 
     WRITE = 1
     SYNC = 2
     TRUNCATE = 4
 
 
-class Spoil(NamedTuple):
-    """What happens to a call: an error (0: none), after half of its bytes were written or none."""
+class Fault(NamedTuple):
+    """A fault: an error number (0: none), after half of the bytes or none."""
 
-    calls: WorkerLoop
+    calls: Calls
     error: int
     is_half: bool = False
 
 
-SPOILS = {
-    "EIO on write": Spoil(WorkerLoop.WRITE, errno.EIO),
-    "EIO in mid-write": Spoil(WorkerLoop.WRITE, errno.EIO, is_half=True),
-    "ENOSPC on write": Spoil(WorkerLoop.WRITE, errno.ENOSPC),
-    "ENOSPC in mid-write": Spoil(WorkerLoop.WRITE, errno.ENOSPC, is_half=True),
-    "short write": Spoil(WorkerLoop.WRITE, 0, is_half=True),
-    "EIO on fdatasync": Spoil(WorkerLoop.SYNC, errno.EIO),
-    "ENOSPC on fdatasync": Spoil(WorkerLoop.SYNC, errno.ENOSPC),
-    "EIO on ftruncate": Spoil(WorkerLoop.TRUNCATE, errno.EIO),
+FAULTS = {
+    "EIO on write": Fault(Calls.WRITE, errno.EIO),
+    "EIO in mid-write": Fault(Calls.WRITE, errno.EIO, is_half=True),
+    "ENOSPC on write": Fault(Calls.WRITE, errno.ENOSPC),
+    "ENOSPC in mid-write": Fault(Calls.WRITE, errno.ENOSPC, is_half=True),
+    "short write": Fault(Calls.WRITE, 0, is_half=True),
+    "EIO on fdatasync": Fault(Calls.SYNC, errno.EIO),
+    "ENOSPC on fdatasync": Fault(Calls.SYNC, errno.ENOSPC),
+    "EIO on ftruncate": Fault(Calls.TRUNCATE, errno.EIO),
 }
 
 
 class BadDisk:
-    """The wishes of a test to the library; `environment` is what a service must be started with."""
+    """Controls the library; a service must be started with `environment`."""
 
     def __init__(self, *, folder: Path, library: Path) -> None:
         wishes = folder / "bad_disk"
@@ -56,24 +56,22 @@ class BadDisk:
         with wishes.open("r+b") as file:
             self._page = mmap.mmap(file.fileno(), NUMBERS.size)
 
-    def mark_unreadable(self, nth: int, mark_unreadable: Spoil) -> None:
-        """Let the n-th of these calls from now on fail."""
-        NUMBERS.pack_into(
-            self._page, 0, nth, mark_unreadable.calls, mark_unreadable.error, mark_unreadable.is_half, self.faults
-        )
+    def inject(self, nth: int, fault: Fault) -> None:
+        """Make the n-th of the fault's calls fail, counted from here."""
+        NUMBERS.pack_into(self._page, 0, nth, fault.calls, fault.error, fault.is_half, self.faults)
 
     def heal(self) -> None:
         NUMBERS.pack_into(self._page, 0, 0, 0, 0, 0, self.faults)
 
     @property
     def faults(self) -> int:
-        """How many calls have failed so far."""
+        """Return the number of failed calls."""
         count: int = NUMBERS.unpack_from(self._page)[-1]
         return count
 
 
 def compile_library(folder: Path) -> Path:
-    """Skips the test where there is no compiler, but not under CI."""
+    """Compile the library; without a compiler, skip the test, or fail it under CI."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         if os.environ.get("CI") == "true":

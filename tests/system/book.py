@@ -1,4 +1,4 @@
-"""What the functions have written down: the runs of jobs as they saw themselves."""
+"""The runs of jobs as their functions recorded them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FUNCTIONS = [Path(__file__).with_name(name) for name in ("functions.py", "proces
 
 
 class Run(NamedTuple):
-    """One attempt at a job, begun at an instant of the wall clock, in microseconds."""
+    """One attempt at a job, begun at a wall-clock instant in microseconds."""
 
     id: str
     attempt: int
@@ -22,7 +22,7 @@ class Run(NamedTuple):
 
 
 def install(service: ServiceProcess) -> None:
-    """Put the functions where the service finds them: kinds name them as "functions:<name>"."""
+    """Copy the functions beside the settings, where kinds name them as "functions:<name>"."""
     for functions in FUNCTIONS:
         (service.folder / functions.name).write_text(functions.read_text())
 
@@ -39,7 +39,7 @@ def read_book(service: ServiceProcess) -> list[Run]:
 
 
 def most_at_once(service: ServiceProcess, ids: Collection[str]) -> int:
-    """How many of these jobs ran together at the busiest moment."""
+    """Return the largest number of these jobs that ran at once."""
     lines = [line.split() for line in (service.folder / "book.txt").read_text().splitlines()]
     steps = sorted((int(instant), 1 if event == "begin" else -1) for id, _, event, instant in lines if id in ids)
     return max(accumulate(step for _, step in steps))

@@ -1,4 +1,4 @@
-"""A client of the service as others would write one."""
+"""A client of the service, as a user would write it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ NDJSON = {"Content-Type": "application/x-ndjson"}
 
 
 class Client:
-    """Asks one service, wherever it listens after its last start."""
+    """A client of one service, on the port of its last start."""
 
     def __init__(self, *, session: aiohttp.ClientSession, service: ServiceProcess) -> None:
         self._session = session
         self._service = service
 
     async def ask(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
-        """One request; the status and the JSON of the answer."""
+        """Send one request; return the status and the JSON of the response."""
         status, _, answer = await self.ask_closely(method, path, body)
         return status, answer
 
@@ -38,7 +38,7 @@ class Client:
             return response.status, dict(response.headers), orjson.loads(text) if text else None
 
     async def page(self, path: str) -> str:
-        """What is not JSON."""
+        """Return the text of a response that is not JSON."""
         async with self._session.get(self._service.url + path) as response:
             assert response.status == 200
             return await response.text()
@@ -54,7 +54,7 @@ class Client:
         return [ticket["id"] for ticket in answer["jobs"]]
 
     async def stream(self, jobs: Iterable[dict[str, Any]], *, size: int = 500) -> AsyncIterator[dict[str, Any]]:
-        """Submit lines, `size` at a time; yields the answer to each as it comes."""
+        """Submit lines, `size` at a time; yield the response to each as it arrives."""
 
         async def chunks() -> AsyncIterator[bytes]:
             lines: list[bytes] = []
@@ -82,7 +82,7 @@ class Client:
         return dict(job)
 
     async def list_all(self, query: str = "view=full") -> list[dict[str, Any]]:
-        """Every job, page by page."""
+        """Return all jobs, page by page."""
         jobs: list[dict[str, Any]] = []
         path = f"/v1/jobs?limit=1000&{query}"
         while path:
@@ -93,19 +93,19 @@ class Client:
         return jobs
 
     async def counts(self, queue: str = "default") -> dict[str, int]:
-        status, found = await self.ask("GET", f"/v1/queues/{queue}")
-        assert status == 200, found
-        return dict(found["counts"])
+        status, body = await self.ask("GET", f"/v1/queues/{queue}")
+        assert status == 200, body
+        return dict(body["counts"])
 
     async def wait_until_done(self, *, waiting: int = 0, queue: str = "default", timeout: float = 60.0) -> None:
-        """Until nothing runs any more and only `waiting` jobs wait."""
+        """Wait until no job runs and only `waiting` jobs wait."""
         async for _ in looks(timeout, 0.05):
             counts = await self.counts(queue)
             if counts["scheduled"] <= waiting and not counts["running"]:
                 return
 
-    async def submit_and_see_run(self, **job: Any) -> dict[str, Any]:
-        """Submit a job and wait until its handler has begun."""
+    async def submit_and_wait_for_start(self, **job: Any) -> dict[str, Any]:
+        """Submit a job and wait until its handler starts."""
         submitted = await self.submit(**job)
         async for _ in looks():
             submitted = await self.read(submitted["id"])
@@ -115,9 +115,9 @@ class Client:
 
 
 async def looks(timeout: float = 10.0, pause: float = 0.01) -> AsyncIterator[None]:
-    """Turns of a loop that looks for something outside; when the time is up it raises TimeoutError."""
+    """Yield until the caller leaves the loop; raise TimeoutError at the timeout."""
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         yield
         await asyncio.sleep(pause)
-    raise TimeoutError(f"what was looked for did not come within {timeout:g} s")
+    raise TimeoutError(f"the condition was not met within {timeout:g} s")

@@ -1,4 +1,4 @@
-"""What the trials of the real process get: services that are gone when the test is over, and a place for figures."""
+"""Fixtures for tests of the real process: temporary services, and a record of figures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIGURES = pytest.StashKey[list[str]]()
 
 @pytest.fixture
 def make_service(tmp_path: Path) -> Iterator[Callable[..., ServiceProcess]]:
-    """Makes services, each on a folder of its own; what still runs at the end of the test is killed."""
+    """Return a function that makes services with their own folders; kill the running ones after the test."""
     made: list[ServiceProcess] = []
 
     def make(**given: Any) -> ServiceProcess:
@@ -46,7 +46,7 @@ def make_client(session: aiohttp.ClientSession) -> Callable[[ServiceProcess], Cl
 
 @pytest.fixture
 def figure(request: pytest.FixtureRequest) -> Callable[[str, object], None]:
-    """Notes a measured value, which is shown after the last test."""
+    """Return a function that records a measured value for the summary after the last test."""
     figures = request.config.stash.setdefault(FIGURES, [])
     name = request.node.name
     return lambda what, value: figures.append(f"{name}: {what}: {value}")

@@ -1,4 +1,4 @@
-"""Worker processes that are killed, frozen and thawed at random, and what they have written down."""
+"""Worker processes that are killed, stopped and continued at random, and their records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONGEST_FREEZE = 2.5
 
 
 class Answer(NamedTuple):
-    """What a worker was told: of a call, or (`lent`) of a job that it was given."""
+    """A response that a worker recorded: to a call, or (`lent`) a leased job."""
 
     verb: str
     token: str
@@ -30,7 +30,7 @@ class Answer(NamedTuple):
 
 
 class Crew:
-    """Workers of one service; who is killed is replaced at once."""
+    """Workers of one service; a killed one is replaced at once."""
 
     def __init__(self, *, service: ServiceProcess, size: int, work: float) -> None:
         self.done: Counter[str] = Counter()
@@ -40,18 +40,18 @@ class Crew:
         self._work = work
         self._workers: list[subprocess.Popen[bytes]] = []
         self._thaws: dict[int, asyncio.TimerHandle] = {}
-        self.tell_port()
+        self.write_port()
         for _ in range(size):
             self._hire()
 
-    def tell_port(self) -> None:
-        """Let the workers know where the service listens."""
+    def write_port(self) -> None:
+        """Write the port of the service for the workers."""
         fresh = self._port_file.with_suffix(".new")
         fresh.write_text(self._service.url.rpartition(":")[2])
         fresh.replace(self._port_file)
 
     async def harass(self, pause: float) -> None:
-        """Do something bad to one of them, again and again."""
+        """Harm a random worker, repeatedly."""
         while True:
             await asyncio.sleep(random.uniform(0.5, 1.5) * pause)
             worker = random.choice(self._workers)

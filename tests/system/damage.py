@@ -1,4 +1,4 @@
-"""Everything that can befall the files of a store while nobody looks."""
+"""Every kind of damage to the files of a stopped store."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ DATABASE = "erelong.db"
 MARKER = b"payload-of-a-trial"
 WAL_HEADER = 32
 FRAME_HEADER = 24
-LEAF = 13  # the first byte of a page that holds rows
+LEAF = 13  # the first byte of a page with rows
 
 
 class Left(NamedTuple):
-    """Folders as a service has left them: one that was killed, one that was stopped, the same hours before, and one
-    of somebody else; and a backup."""
+    """Folders of services (killed, stopped, an older copy of the stopped one, another service) and a backup."""
 
     killed: Path
     stopped: Path
@@ -30,17 +29,17 @@ class Left(NamedTuple):
 Damage = Callable[[Path, Left], None]
 
 
-def flip(path: Path, place: int) -> None:
+def flip(path: Path, offset: int) -> None:
     content = bytearray(path.read_bytes())
-    content[place] ^= 0x40
+    content[offset] ^= 0x40
     path.write_bytes(content)
 
 
-def _places_of_rows(data: Path) -> list[int]:
-    """Where pages begin that hold rows of jobs."""
+def _row_pages(data: Path) -> list[int]:
+    """Return the offsets of pages with rows of jobs."""
     content, size = (data / DATABASE).read_bytes(), page_size(data / DATABASE)
     pages = range(0, len(content), size)
-    return [place for place in pages if content[place] == LEAF and MARKER in content[place : place + size]]
+    return [offset for offset in pages if content[offset] == LEAF and MARKER in content[offset : offset + size]]
 
 
 def page_size(database: Path) -> int:
@@ -48,8 +47,8 @@ def page_size(database: Path) -> int:
 
 
 def _flip_payload(data: Path, _: Left) -> None:
-    place = _places_of_rows(data)[1]
-    flip(data / DATABASE, (data / DATABASE).read_bytes().index(MARKER, place) + 3)
+    offset = _row_pages(data)[1]
+    flip(data / DATABASE, (data / DATABASE).read_bytes().index(MARKER, offset) + 3)
 
 
 def _flip_index(data: Path, _: Left) -> None:
@@ -129,16 +128,16 @@ def _forget_database(data: Path) -> None:
 
 
 def _zero_page(data: Path, _: Left) -> None:
-    """One that holds rows."""
+    """Overwrite a page with rows by zeros."""
     path = data / DATABASE
     content, size = bytearray(path.read_bytes()), page_size(path)
-    place = _places_of_rows(data)[1]
-    content[place : place + size] = bytes(size)
+    offset = _row_pages(data)[1]
+    content[offset : offset + size] = bytes(size)
     path.write_bytes(content)
 
 
 def _tear_page(data: Path, left: Left) -> None:
-    """Half of it is as it was hours ago."""
+    """Replace half of the file with its older copy."""
     path, size = data / DATABASE, page_size(data / DATABASE)
     content, old = bytearray(path.read_bytes()), (left.old / DATABASE).read_bytes()
     for start in range(size, len(old), size):
@@ -147,7 +146,7 @@ def _tear_page(data: Path, left: Left) -> None:
             content[half] = old[half]
             path.write_bytes(content)
             return
-    raise AssertionError("no page differs from what it was")
+    raise AssertionError("no page differs from the older copy")
 
 
 def _append(name: str) -> Damage:

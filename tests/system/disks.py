@@ -1,4 +1,4 @@
-"""Small disks of our own: one of memory that is soon full, one in a file whose power can be cut."""
+"""Temporary disks: a small one in memory, and one in a file whose power can be cut."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Disk:
         _do("mount", "-o", "loop", str(self._image), str(self.folder))
 
     def restore_power(self) -> None:
-        """Mount it anew. Containers that start on the machine may keep what was mounted, dead as it is, for a while."""
+        """Mount it again. Containers that start meanwhile may hold the old mount for a while."""
         deadline = time.monotonic() + REMOUNT_TIMEOUT
         while True:
             _do("umount", str(self.folder))
@@ -48,7 +48,7 @@ class Disk:
                 time.sleep(0.1)
 
     def cut_power(self) -> None:
-        """From now on nothing more is written: what was not flushed is lost."""
+        """Stop all writes: unflushed data is lost."""
         folder = os.open(self.folder, os.O_RDONLY)
         try:
             fcntl.ioctl(folder, FS_IOC_SHUTDOWN, struct.pack("I", WITHOUT_FLUSHING))
@@ -58,7 +58,7 @@ class Disk:
 
 @contextmanager
 def power_disk(folder: Path, *, megabytes: int = 256) -> Iterator[Disk]:
-    """A disk whose power can be cut, mounted; skips the test, and says why, where that is not permitted."""
+    """Mount a disk whose power can be cut; skip the test with a reason if mounts are not permitted."""
     if os.geteuid() != 0 or shutil.which("mkfs.ext4") is None:
         pytest.skip("NOT TRIED: power cuts need root and mkfs.ext4, to mount a disk of their own")
     disk = Disk(image=folder / "disk.img", folder=folder / "disk", megabytes=megabytes)
@@ -74,19 +74,19 @@ def power_disk(folder: Path, *, megabytes: int = 256) -> Iterator[Disk]:
 
 @contextmanager
 def small_disk(folder: Path, *, megabytes: int) -> Iterator[Path]:
-    """A disk of memory that is soon full; skips the test, and says why, where mounting is not permitted."""
+    """Mount a small disk in memory; skip the test with a reason if mounts are not permitted."""
     if os.geteuid() != 0:
         pytest.skip("NOT TRIED: a full disk needs root, to mount a small one")
-    place = folder / "small"
-    place.mkdir()
+    mount = folder / "small"
+    mount.mkdir()
     try:
-        _do("mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(place))
+        _do("mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(mount))
     except subprocess.CalledProcessError as error:
         pytest.skip(f"NOT TRIED: a full disk needs a mount, and this machine permits none: {error.stderr!r}")
     try:
-        yield place
+        yield mount
     finally:
-        subprocess.run(["umount", "-l", str(place)], check=False, capture_output=True)
+        subprocess.run(["umount", "-l", str(mount)], check=False, capture_output=True)
 
 
 def _do(*command: str) -> None:

@@ -1,4 +1,4 @@
-"""Functions of kinds that the trials run in the service; copied beside its settings as they stand."""
+"""Functions of kinds that tests run in the service; this file is copied beside its settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CLOCKS = os.open(Path(__file__).with_name("clocks.txt"), os.O_WRONLY | os.O_APPE
 
 
 async def note(attempt: Attempt, sleep: float = 0.0) -> None:
-    """Write down when each attempt began and when it ended: one write a line, which no kill can cut."""
+    """Record when each attempt begins and ends, one line per write, so that a kill cannot truncate a line."""
     began = time.time_ns()
     os.write(BOOK, b"%s %d begin %d\n" % (attempt.id.encode(), attempt.number, began))
     if sleep:
@@ -24,17 +24,17 @@ async def note(attempt: Attempt, sleep: float = 0.0) -> None:
 
 
 async def begin(attempt: Attempt) -> None:
-    """Write down when it began, nothing else."""
+    """Record only when it begins."""
     os.write(BOOK, b"%s %d begin %d\n" % (attempt.id.encode(), attempt.number, time.time_ns()))
 
 
 async def stall(seconds: float) -> None:
-    """Keep the whole loop."""
-    time.sleep(seconds)  # noqa: ASYNC251 - what it is about
+    """Block the loop."""
+    time.sleep(seconds)  # noqa: ASYNC251 - the block is the point
 
 
 async def tell_time(attempt: Attempt, stumble: bool = False) -> None:
-    """Write down which attempt was due when, and what a clock says that nobody sets; stumble at the first if asked."""
+    """Record the due time of each attempt and the monotonic clock; fail the first attempt on request."""
     line = f"{attempt.id} {attempt.number} {attempt.due_at} {time.monotonic()}\n"
     os.write(CLOCKS, line.encode())
     if stumble and attempt.number == 1:
@@ -46,7 +46,7 @@ async def hang() -> None:
 
 
 async def swallow() -> None:
-    """Hear of no cancellation."""
+    """Ignore cancellation."""
     while True:
         try:
             await asyncio.Event().wait()

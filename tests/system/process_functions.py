@@ -1,4 +1,4 @@
-"""Functions of kinds that the trials run in processes; copied beside the settings of the service as they stand."""
+"""Functions of kinds that tests run in processes; this file is copied beside the settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FOLDER = Path(__file__).parent
 
 
 def note(attempt: Attempt) -> None:
-    """Write down which process runs which attempt, and since when."""
+    """Record the process and the start of each attempt."""
     _write("begun.txt", f"{attempt.id} {time.time_ns()}")
     _write("pids.txt", f"{os.getpid()}")
 
@@ -34,7 +34,7 @@ def ignore(attempt: Attempt) -> None:
 
 
 def fork(attempt: Attempt) -> None:
-    """Children in the group, in a group and in a session of their own, and a daemon; all ignore SIGTERM."""
+    """Fork children in the group, in a new group and in a new session, and a daemon; all ignore SIGTERM."""
     for leave in ("stay", "group", "session", "daemon"):
         if os.fork() == 0:
             _leave(leave)
@@ -54,7 +54,7 @@ def die(attempt: Attempt) -> None:
 
 
 def eat(attempt: Attempt) -> None:
-    """Take all memory there is, and never mind."""
+    """Allocate all memory, and ignore MemoryError."""
     note(attempt)
     held = []
     while True:
@@ -80,7 +80,7 @@ def _ignore() -> None:
 
 
 def _write(name: str, line: str) -> None:
-    """One write, which no kill can cut."""
+    """Append a line in one write, so that a kill cannot truncate it."""
     descriptor = os.open(FOLDER / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(descriptor, f"{line}\n".encode())
     os.close(descriptor)

@@ -1,4 +1,4 @@
-"""What clients have been told, and whether the service keeps to it: each acknowledged job in its acknowledged state."""
+"""The acknowledged state of every job, and the check that the service keeps it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALLOWED = frozenset({503, 507})
 
 
 class Promise(NamedTuple):
-    """The last that was acknowledged of a job. A job that is not `is_far` is due at once."""
+    """The last acknowledged state of a job. A job that is not `is_far` is due at once."""
 
     is_far: bool
     priority: int = 0
@@ -29,7 +29,7 @@ class Promise(NamedTuple):
 
 
 class Promises:
-    """Clients that submit, change and cancel without end, and the book of what they were told."""
+    """Clients that submit, change and cancel jobs, and the book of acknowledged states."""
 
     def __init__(self, client: Client, *, seed: int = 7, params: Mapping[str, Any] | None = None) -> None:
         self.book: dict[str, Promise] = {}
@@ -41,7 +41,7 @@ class Promises:
         self._chance = random.Random(seed)
 
     async def load(self, clients: int = 8, *, asks: int | None = None) -> None:
-        """Ask until `is_over`, or each client `asks` times."""
+        """Send requests until `is_over`, or `asks` times per client."""
         await asyncio.gather(*(self._ask_on(asks) for _ in range(clients)))
 
     async def _ask_on(self, asks: int | None) -> None:
@@ -51,7 +51,7 @@ class Promises:
             done += 1
             try:
                 await self._chance.choice(ways)()
-            except (aiohttp.ClientError, OSError):  # it is gone: whatever was asked may have been done or not
+            except (aiohttp.ClientError, OSError):  # the service is gone, and the result of the request unknown
                 await asyncio.sleep(PAUSE_AFTER_REFUSAL)
 
     async def _submit(self) -> None:
@@ -79,7 +79,7 @@ class Promises:
         await self._step(lambda id: self._ask("POST", f"/v1/jobs/{id}/cancel"), is_cancelled=True)
 
     async def _step(self, ask: Callable[[str], Any], **changes: Any) -> None:
-        """Change a waiting job that nobody else has in hand; without a yes nobody knows what it is."""
+        """Change a waiting job that no other client is changing; without a success its state is unknown."""
         waiting = [id for id in self._some_ids() if id not in self.unsure and not self.book[id].is_cancelled]
         if not waiting:
             await self._submit()
@@ -104,16 +104,16 @@ class Promises:
         return status, answer
 
     def broken(self, jobs: Collection[Mapping[str, Any]]) -> dict[str, str]:
-        """Which promises do not hold of the jobs that are there, and how."""
-        found = {job["id"]: job for job in jobs}
-        wrong = {id: self.fault(id, found.get(id)) for id in self.book}
+        """Return the broken promises, with the fault of each."""
+        by_id = {job["id"]: job for job in jobs}
+        wrong = {id: self.fault(id, by_id.get(id)) for id in self.book}
         return {id: fault for id, fault in wrong.items() if fault}
 
     def fault(self, id: str, job: Mapping[str, Any] | None) -> str:
-        """How a job, as it is, breaks what was promised of it; empty if it does not."""
+        """Return how a job breaks its promise; empty if it does not."""
         promise = self.book[id]
         if job is None:
-            return "it is not there"
+            return "it is missing"
         if job["state"] == "failed" and job["error"]["type"] == "unreadable":
             return "it cannot be read, and says so"
         if not promise.is_far:
@@ -126,12 +126,12 @@ class Promises:
 
 
 async def keep(promises: Promises, client: Client, *, timeout: float = 20.0) -> None:
-    """Every promise holds, and what is due comes to its end."""
+    """Assert that every promise holds and every due job ends."""
     broken = promises.broken(await client.list_all("view=full"))
     assert not broken, f"{len(broken)} of {len(promises.book)} promises are broken: {dict([*broken.items()][:3])}"
     deadline = time.monotonic() + timeout
     while promises.book and await _is_busy(client):
-        assert time.monotonic() < deadline, "something that is due does not run"
+        assert time.monotonic() < deadline, "a due job does not run"
         await asyncio.sleep(0.05)
 
 

@@ -1,5 +1,5 @@
-"""A worker outside, as others would write one, in a process that may be killed at any moment: python pull_worker.py
-<file with the port> <log> [seconds of work]. It writes down every answer that it gets, one write a line."""
+"""A pull worker, as a user would write it, in a process that may be killed at any moment: python pull_worker.py
+<file with the port> <log> [seconds of work]. It records every response, one line per write."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 MOST_LEASES = 20
-PATIENCE = 0.05  # between two tries at a service that is down
-FORGOTTEN = 0.02  # share of the leases that nothing is done for until they have run out
-LONG = 1.0  # seconds that a job takes at most that was tried before: so late answers meet leases of others
+PATIENCE = 0.05  # seconds between two tries while the service is down
+FORGOTTEN = 0.02  # share of the leases that are left to run out
+LONG = 1.0  # maximum seconds of a retried job, so that late calls meet leases of other workers
 
 
 class Lease:
-    """A job in hand: when it will be answered for, and when the service must next hear of it."""
+    """A leased job: when its work ends, and when its lease must next be extended."""
 
     def __init__(self, *, token: str, id: str, attempt: int, seconds: float, now: float) -> None:
         self.token, self.id, self.attempt, self.seconds = token, id, attempt, seconds
@@ -32,7 +32,7 @@ class Lease:
 
 
 class Worker:
-    """Leases jobs, a few at once, keeps them while they take their time and answers for each."""
+    """Leases a few jobs at once, extends their leases and finishes them."""
 
     def __init__(self, *, port_file: Path, log: Path, work: float) -> None:
         self._port_file = port_file
@@ -56,8 +56,8 @@ class Worker:
     def _lease(self, now: float) -> None:
         seconds = random.choice([1, 1.5, 2])
         wait = 0.02 if self._held else 5
-        asked = {"kinds": ["work"], "max": random.randint(2, MOST_LEASES), "wait": wait, "lease": seconds}
-        status, answer = self._call("", asked)
+        body = {"kinds": ["work"], "max": random.randint(2, MOST_LEASES), "wait": wait, "lease": seconds}
+        status, answer = self._call("", body)
         for given in answer["leases"] if status == 200 else ():
             id, attempt = given["job"]["id"], given["job"]["attempt"]
             self._held.append(Lease(token=given["token"], id=id, attempt=attempt, seconds=seconds, now=now))
@@ -86,7 +86,7 @@ class Worker:
         return status
 
     def _call(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
-        """Ask until there is an answer that is not about the service being away."""
+        """Send a request until the service, which may be down, answers it."""
         while True:
             try:
                 if self._connection is None:
@@ -96,7 +96,11 @@ class Worker:
                 self._connection.request("POST", "/v1/leases" + path, json.dumps(body), headers)
                 response = self._connection.getresponse()
                 status, text = response.status, response.read()
-            except (OSError, ValueError, http.client.HTTPException):  # it is down: perhaps it took the answer
+            except (
+                OSError,
+                ValueError,
+                http.client.HTTPException,
+            ):  # the service is down, and may have processed the request
                 self._connection = None
                 time.sleep(PATIENCE)
                 continue

@@ -1,4 +1,4 @@
-"""Clients that hold their connections as long as they are let, as a process of its own:
+"""Clients that hold their connections as long as possible, in a separate process:
 `python -m tests.system.slow_clients PORT NUMBER` prints a line once all are connected."""
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ WAYS = (drip_header, drip_body, read_nothing, stay_idle)
 
 
 async def be_slow(port: int, number: int) -> None:
-    """One client after another with the same way, since each is cut off in the end."""
+    """Run one slow client after another, since the service disconnects each in the end."""
     while True:
         connection = socket.socket()
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
@@ -65,7 +65,7 @@ async def main(port: int, number: int) -> None:
     for index in range(number):
         clients.append(asyncio.create_task(be_slow(port, index)))
         await asyncio.sleep(0.002)
-    print("connected", flush=True)  # noqa: T201 - whoever started this waits for it
+    print("connected", flush=True)  # noqa: T201 - the parent process waits for it
     await asyncio.gather(*clients)
 
 

@@ -1,4 +1,4 @@
-"""What a service uses under a long mixed load, looked at again and again: python -m tests.system.soak --minutes 15."""
+"""Samples the resources of a service under a long mixed load: python -m tests.system.soak --minutes 15."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MEBI = 1024 * 1024
 
 
 class Sample(NamedTuple):
-    """What the service used at a moment. `series` are the lines of its metrics, `jobs` what is stored."""
+    """The resources of the service at an instant. `series` counts lines of its metrics, `jobs` stored jobs."""
 
     second: float
     rss_mib: float
@@ -34,7 +34,7 @@ class Sample(NamedTuple):
 
 
 class Trend(NamedTuple):
-    """How a quantity went: its mean, and by how much the line through all samples rises from the first to the last."""
+    """The trend of a quantity: its mean, and the rise of the fitted line from the first to the last sample."""
 
     name: str
     first: float
@@ -49,7 +49,7 @@ class Trend(NamedTuple):
 
 
 class Soaked(NamedTuple):
-    """What a soak showed: the trends, how often each status was answered, the jobs taken in and CPU seconds used."""
+    """The result of a soak: trends, responses by status, submitted jobs and CPU seconds."""
 
     trends: dict[str, Trend]
     answers: dict[int, int]
@@ -68,7 +68,7 @@ class Soaked(NamedTuple):
 
 
 async def soak(service: ServiceProcess, *, seconds: float, warm_up: float, pause: float) -> Soaked:
-    """Load a service that runs; what it used in the time after the warm-up comes back."""
+    """Load a running service; return its use of resources after the warm-up."""
     samples: list[Sample] = []
     connector = aiohttp.TCPConnector(limit=0)
     async with Sink() as sink, aiohttp.ClientSession(connector=connector) as session:
@@ -80,7 +80,7 @@ async def soak(service: ServiceProcess, *, seconds: float, warm_up: float, pause
                 samples.append(await _look(service, session, second))
             await asyncio.sleep(pause)
         if loading.done():
-            await loading  # it broke: say how
+            await loading  # it failed: raise its error
         loading.cancel()
         await asyncio.wait({loading})
         submitted = await _levels(service, session, "erelong_jobs_submitted_total")
@@ -89,18 +89,18 @@ async def soak(service: ServiceProcess, *, seconds: float, warm_up: float, pause
 
 
 def trends(samples: Sequence[Sample]) -> dict[str, Trend]:
-    """The line of least squares through each quantity."""
+    """Fit a line to each quantity by least squares."""
     seconds = [sample.second for sample in samples]
     span = seconds[-1] - seconds[0]
     middle = sum(seconds) / len(seconds)
     spread = sum((second - middle) ** 2 for second in seconds)
-    found = {}
+    trends = {}
     for index, name in enumerate(Sample._fields[1:], 1):
         values = [sample[index] for sample in samples]
         mean = sum(values) / len(values)
         slope = sum((x - middle) * (y - mean) for x, y in zip(seconds, values, strict=True)) / spread
-        found[name] = Trend(name, values[0], values[-1], mean, slope * span, span)
-    return found
+        trends[name] = Trend(name, values[0], values[-1], mean, slope * span, span)
+    return trends
 
 
 async def _look(service: ServiceProcess, session: aiohttp.ClientSession, second: float) -> Sample:
@@ -120,7 +120,7 @@ async def _look(service: ServiceProcess, session: aiohttp.ClientSession, second:
 
 
 async def _levels(service: ServiceProcess, session: aiohttp.ClientSession, name: str) -> tuple[float, int]:
-    """The sum of all that the metrics page says of a name, and how many lines it has."""
+    """Return the sum of a metric over all its series, and the number of lines of the page."""
     async with session.get(f"{service.url}/metrics") as answer:
         lines = [line for line in (await answer.text()).splitlines() if not line.startswith("#")]
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name)), len(lines)
@@ -137,7 +137,7 @@ def _size(path: Path) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=15.0)
-    parser.add_argument("--warm-up", type=float, default=3.0, help="minutes that are not looked at")
+    parser.add_argument("--warm-up", type=float, default=3.0, help="minutes without samples")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         service = ServiceProcess(folder=Path(folder), config=CONFIG)
@@ -149,7 +149,7 @@ def main() -> None:
         finally:
             service.kill()
         print(*soaked.table(), sep="\n")
-        print(f"{soaked.submitted} jobs taken in, {soaked.cpu:.1f} s of CPU; stopped with {ended}")
+        print(f"{soaked.submitted} jobs submitted, {soaked.cpu:.1f} s of CPU; stopped with {ended}")
         print(*service.errors(), sep="\n")
 
 

@@ -1,4 +1,4 @@
-"""A mixed load without end: everything a client can ask for, wrong things too, at a moderate pace."""
+"""An endless mixed load: every call of the API, invalid ones too, at a moderate pace."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ WRONG: tuple[tuple[str, str, Any], ...] = (
 
 
 class Sink:
-    """What http jobs call: it is well, fails, or is too slow for them."""
+    """The receiver of http jobs: it answers, fails, or is too slow."""
 
     async def __aenter__(self) -> Sink:
         app = web.Application()
@@ -86,7 +86,7 @@ class Sink:
 
 
 class Load:
-    """Clients of one service, each of which does one thing again and again; `answers` counts by status."""
+    """Clients of one service, each of which repeats one action; `answers` counts responses by status."""
 
     def __init__(self, *, session: aiohttp.ClientSession, service: ServiceProcess, sink: Sink) -> None:
         self.answers: Counter[int] = Counter()
@@ -96,7 +96,7 @@ class Load:
         self._numbers = count()
 
     async def run(self) -> None:
-        """Until cancelled. The number is the mean pause, in seconds, between two turns."""
+        """Run until cancelled. Each number is the mean pause between two actions, in seconds."""
         clients: list[tuple[Callable[[], Awaitable[object]], float]] = [
             *[(self._submit, 0.1)] * 3,
             (self._batch, 1.0),
@@ -110,7 +110,7 @@ class Load:
             *[(self._work, 0.02)] * 2,
             (self._use_a_queue_once, 3.0),
             (self._err, 0.1),
-            (self._come_anew, 0.5),
+            (self._reconnect, 0.5),
         ]
         async with asyncio.TaskGroup() as group:
             for turn, pause in clients:
@@ -126,7 +126,7 @@ class Load:
         self.answers[status] += 1
         return answer
 
-    # what is submitted
+    # submits
 
     async def _submit(self) -> None:
         await self._ask("POST", "/v1/jobs", self._job())
@@ -154,7 +154,7 @@ class Load:
         if draw < 0.5:
             return {"kind": "begin"}
         if draw < 0.6:
-            return {"kind": "echo", "params": {"fail": "as asked", "text": "x" * random.randint(0, 5_000)}}
+            return {"kind": "echo", "params": {"fail": "on request", "text": "x" * random.randint(0, 5_000)}}
         if draw < 0.63:
             return {"kind": "echo", "params": {"sleep": 1.0}, "timeout": 0.2}
         if draw < 0.75:
@@ -165,7 +165,7 @@ class Load:
             return {"kind": "work", "params": {"text": "x" * 200}}
         return {"kind": random.choice(["nap"] * 10 + ["quick"] * 10 + ["cat"] * 4 + ["spin"])}
 
-    # what is done to jobs
+    # calls on jobs
 
     async def _change(self) -> None:
         job = await self._ask("POST", "/v1/jobs", {"kind": "echo", "queue": "plain", "delay": FAR})
@@ -183,13 +183,13 @@ class Load:
                 await self._ask("DELETE", path)
 
     async def _put_off(self) -> None:
-        """A few jobs that are put off for ever: an entry of the agenda goes stale each time."""
+        """Reschedule a few jobs again and again, which leaves a stale entry in the agenda each time."""
         key = f"put-off-{random.randrange(50)}"
         job = {"kind": "echo", "queue": "plain", "delay": FAR, "key": key, "on_conflict": "reschedule"}
         await self._ask("POST", "/v1/jobs", job)
 
     async def _repeat(self) -> None:
-        """Requests with one of a few Idempotency-Keys, which are kept for a day."""
+        """Send requests with one of a few Idempotency-Keys, which are kept for a day."""
         key = {"Idempotency-Key": f"once-{random.randrange(50)}"}
         job = {"kind": "echo", "queue": "plain"}
         status, _, _ = await self._client.ask_closely("POST", "/v1/jobs", job, key)
@@ -207,21 +207,21 @@ class Load:
                     await self._client.ask("GET" if body is None else "POST", path, body)
 
     async def _work(self) -> None:
-        asked = {"kinds": ["work"], "max": 5, "wait": 1, "lease": 1}
-        answer = await self._ask("POST", "/v1/leases", asked)
+        body = {"kinds": ["work"], "max": 5, "wait": 1, "lease": 1}
+        answer = await self._ask("POST", "/v1/leases", body)
         for lease in answer.get("leases", ()):
             path = f"/v1/leases/{lease['token']}"
             await self._ask("POST", f"{path}/extend", {"lease": 2})
             draw = random.random()
             if draw < 0.05:
-                continue  # it runs out
+                continue  # let it run out
             verb = "release" if draw < 0.1 else "fail" if draw < 0.2 else "finish"
             await self._ask("POST", f"{path}/{verb}", {"result": "done"} if verb == "finish" else {})
 
-    # what is asked besides
+    # other requests
 
     async def _use_a_queue_once(self) -> None:
-        """A queue that nobody names ever again once its job is forgotten."""
+        """Use a new queue once, with a job that is then deleted."""
         queue = f"passing-{next(self._numbers)}"
         await self._ask("PUT", f"/v1/queues/{queue}", {"concurrency": 3})
         job = await self._ask("POST", "/v1/jobs", {"kind": "begin", "queue": queue})
@@ -241,8 +241,8 @@ class Load:
     async def _err(self) -> None:
         await self._ask(*random.choice(WRONG))
 
-    async def _come_anew(self) -> None:
-        """A connection of its own, and one that breaks off in the middle of a body."""
+    async def _reconnect(self) -> None:
+        """Open a new connection, and another that breaks in the middle of a body."""
         async with aiohttp.ClientSession() as session, session.get(f"{self._service.url}/livez") as answer:
             self.answers[answer.status] += 1
         host, port = self._service.url.removeprefix("http://").split(":")

@@ -1,9 +1,9 @@
 /* A wall clock that a test can step, for one process: LD_PRELOAD it, with STEPPED_CLOCK naming a file that holds the
- * microseconds by which the clock is off, as a 64-bit integer. The file is mapped, so that what is written there holds
+ * microseconds by which the clock is off, as a 64-bit integer. The file is mapped, so that a change takes effect
  * at once; SIGRTMIN then does what the kernel does when its clock is set: timers on the wall clock move with it, and
  * those with TFD_TIMER_CANCEL_ON_SET are cancelled. Monotonic clocks are left alone, as by a real step.
  *
- * STEPPED_CLOCK_NO_TIMERFD=1 makes a system without timerfd of it. */
+ * STEPPED_CLOCK_NO_TIMERFD=1 simulates a system without timerfd. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -25,7 +25,7 @@
 static _Atomic int64_t none;
 static _Atomic int64_t *off_us = &none;
 
-/* What is known of a timer on the wall clock: when it is to ring by the stepped clock, in ns; 0: not armed. */
+/* A timer on the wall clock: its expiry by the stepped clock, in ns; 0: not armed. */
 static struct {
     _Atomic int is_wall, is_cancelled, cancels_on_set;
     _Atomic int64_t at;
@@ -37,7 +37,7 @@ static struct timespec spec_of(int64_t ns) {
     return (struct timespec){.tv_sec = ns / SECOND, .tv_nsec = ns % SECOND};
 }
 
-/* Arm the kernel's timer. A system call, as a signal handler may make it; an instant before 1970 rings at once. */
+/* Arm the kernel's timer. A system call, as a signal handler may make it; an instant before 1970 expires at once. */
 static int arm(int fd, int64_t at) {
     int64_t real = at - off();
     struct itimerspec spec = {.it_value = spec_of(real > 0 ? real : 1)};
@@ -52,7 +52,7 @@ static void on_step(int number) {
         if (!at) continue;
         if (atomic_load(&timers[fd].cancels_on_set)) {
             atomic_store(&timers[fd].is_cancelled, 1);
-            arm(fd, off() + 1); /* long ago: it becomes readable at once, and read() says ECANCELED */
+            arm(fd, off() + 1); /* long past: it becomes readable at once, and read() returns ECANCELED */
         } else {
             arm(fd, at);
         }
@@ -123,7 +123,7 @@ int timerfd_settime(int fd, int flags, const struct itimerspec *spec, struct iti
     } while (off() != off_before); /* stepped in between: armed by the old clock */
     if (!atomic_exchange(&timers[fd].is_cancelled, 0)) return 0;
     arm(fd, at);
-    errno = ECANCELED; /* nobody has read of the step; armed it is all the same, as by the kernel */
+    errno = ECANCELED; /* the step was not read yet; the timer is armed, as by the kernel */
     return -1;
 }
 

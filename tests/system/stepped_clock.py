@@ -1,4 +1,4 @@
-"""The wall clock of a service that runs, set forward and back while the rest of the machine keeps its own."""
+"""Steps the wall clock of a running service, but not that of the machine."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tests.support.process import ServiceProcess
 
 SECOND = 1_000_000
 SOURCE = Path(__file__).with_suffix(".c")
-UNDER_WAY: Final = 0.1  # seconds in which what was claimed before a step may begin after it
+UNDER_WAY: Final = 0.1  # seconds within which a job claimed before a step may begin after it
 
 
 def build(folder: Path) -> Path:
-    """Compile what is laid under the service; where that cannot be, the test is skipped, or fails if CI is set."""
+    """Compile the preloaded library; without a compiler, skip the test, or fail it under CI."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None or not sys.platform.startswith("linux"):
         missing = "the clock can be stepped on Linux with a C compiler only: apt install gcc libc6-dev"
@@ -36,14 +36,14 @@ def build(folder: Path) -> Path:
 
 
 class Stretch(NamedTuple):
-    """A time without a step: since when on the monotonic clock, and how far that is from the wall clock then."""
+    """A period without a step: its start on the monotonic clock, and the offset of the wall clock."""
 
     since: float
     apart: float
 
 
 class SteppedClock:
-    """What the services started with its `environment` take for the wall clock; `steps` are the stretches so far."""
+    """The wall clock of services started with its `environment`, and its `stretches` so far."""
 
     def __init__(self, *, library: Path, file: Path) -> None:
         file.write_bytes(bytes(mmap.PAGESIZE))
@@ -64,7 +64,7 @@ class SteppedClock:
         os.kill(service.pid, signal.SIGRTMIN)
 
     def due_since(self, due_at: int, at: float) -> float | None:
-        """Since when, on the monotonic clock, something had been due that began at a moment; None: it was early."""
+        """Return the monotonic time since which a job was due when it began; None if it began early."""
         since: float | None = None
         until = at
         for stretch in reversed([stretch for stretch in self.stretches if stretch.since <= at]):

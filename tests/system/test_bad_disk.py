@@ -1,4 +1,4 @@
-"""The disk fails, call after call, under a running service and while it starts: whatever was acknowledged holds."""
+"""The disk fails under a running service and during its start: every acknowledged write survives."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ import aiohttp
 import pytest
 
 from tests.support.process import NotReadyError, ServiceProcess
-from tests.system.bad_disk import SPOILS, BadDisk, Spoil, WorkerLoop, compile_library
+from tests.system.bad_disk import FAULTS, BadDisk, Calls, Fault, compile_library
 from tests.system.client import Client
 from tests.system.promises import Promises, keep
 from tests.system.trials import IS_FULL, sized
 
-UNDER_LOAD = [
-    name for name, mark_unreadable in SPOILS.items() if mark_unreadable.calls is not WorkerLoop.TRUNCATE
-]  # a load truncates nothing
-CLIENTS, ASKS = sized((4, 12), (2, 4))  # in full each call of a short load fails in turn
+UNDER_LOAD = [name for name, fault in FAULTS.items() if fault.calls is not Calls.TRUNCATE]  # a load truncates nothing
+CLIENTS, ASKS = sized((4, 12), (2, 4))  # in a full run each call of a short load fails once
 MOST_CALLS = 400
 STARTS = sized(2, MOST_CALLS)
 IO_FAILED = 74
@@ -42,18 +40,18 @@ async def test_disk_that_fails_under_load_breaks_no_promise(
 ) -> None:
     sweep = Sweep(make_service, make_client, BadDisk(folder=tmp_path, library=library))
     for nth in range(1, MOST_CALLS) if IS_FULL else (3,):
-        if not await sweep.fail(nth, SPOILS[name]):
+        if not await sweep.fail(nth, FAULTS[name]):
             break
     figure("faults", sweep.ends.total())
     figure("the service", dict(sweep.ends))
     figure("answers", dict(sorted(sweep.promises.statuses.items())))
     figure("acknowledged jobs, none of them lost or undone", len(sweep.promises.book))
     assert sweep.ends.total(), "no call failed: the trial shows nothing"
-    assert not IS_FULL or nth < MOST_CALLS - 1, "the sweep did not come to an end"
+    assert not IS_FULL or nth < MOST_CALLS - 1, "the sweep did not end"
 
 
 class Sweep:
-    """A service, a call of which fails, and another that starts on what it has left and fails next."""
+    """A service with a failing call, and a second one on the same data that fails next."""
 
     def __init__(self, make_service: MakeService, make_client: MakeClient, disk: BadDisk) -> None:
         self._disk = disk
@@ -62,15 +60,15 @@ class Sweep:
         self.promises = Promises(self._client)
         self.ends: Counter[str] = Counter()
 
-    async def fail(self, nth: int, mark_unreadable: Spoil) -> bool:
-        """Spoil the n-th call of a short load; whether there were so many."""
+    async def fail(self, nth: int, fault: Fault) -> bool:
+        """Make the n-th call of a short load fail; return whether it was reached."""
         if not self._service.is_running:
             await asyncio.to_thread(self._service.start)
         faults = self._disk.faults
-        self._disk.mark_unreadable(nth, mark_unreadable)
+        self._disk.inject(nth, fault)
         await self.promises.load(CLIENTS, asks=ASKS)
         self._disk.heal()
-        end = await self._look_at_the_living()
+        end = await self._check_without_restart()
         if nth % 2 or not self._service.is_running:
             self._service.kill()
         else:
@@ -81,10 +79,10 @@ class Sweep:
         self.ends[end] += has_failed
         return has_failed
 
-    async def _look_at_the_living(self) -> str:
-        """A service that goes on keeps its promises without a restart; one that does not says so by its code."""
+    async def _check_without_restart(self) -> str:
+        """Check a service that goes on without a restart, or its exit code; return the result."""
         try:
-            await self.promises.load(CLIENTS, asks=3)  # it is well again, or leaves
+            await self.promises.load(CLIENTS, asks=3)  # it recovers, or exits
             await keep(self.promises, self._client)
         except (aiohttp.ClientError, OSError):
             assert self._service.wait().code == IO_FAILED, self._service.log_text()
@@ -102,7 +100,7 @@ async def test_disk_that_fails_again_ends_the_service_with_74(
     service.start()
     for _ in range(2):
         await promises.load(2, asks=3)
-        disk.mark_unreadable(2, SPOILS["EIO on fdatasync"])
+        disk.inject(2, FAULTS["EIO on fdatasync"])
         await promises.load(2, asks=8)
 
     assert service.wait().code == IO_FAILED
@@ -114,8 +112,8 @@ async def test_disk_that_fails_again_ends_the_service_with_74(
     await keep(promises, client)
 
 
-@pytest.mark.parametrize("name", sized(["EIO on write", "EIO on fdatasync"], list(SPOILS)))
-async def test_disk_that_fails_at_the_start_ends_it_with_74_or_is_got_over(
+@pytest.mark.parametrize("name", sized(["EIO on write", "EIO on fdatasync"], list(FAULTS)))
+async def test_disk_that_fails_at_the_start_ends_it_with_74_or_is_survived(
     make_service: MakeService, make_client: MakeClient, figure: Figure, library: Path, tmp_path: Path, name: str
 ) -> None:
     disk = BadDisk(folder=tmp_path, library=library)
@@ -128,7 +126,7 @@ async def test_disk_that_fails_at_the_start_ends_it_with_74_or_is_got_over(
     ends: Counter[str] = Counter()
     for nth in range(1, STARTS):
         faults = disk.faults
-        disk.mark_unreadable(nth, SPOILS[name])
+        disk.inject(nth, FAULTS[name])
         ends[await _start(service, promises, client)] += 1
         service.kill()
         if disk.faults == faults:

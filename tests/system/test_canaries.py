@@ -1,4 +1,4 @@
-"""Secrets planted in every setting that takes one, and every place where the real process could show them."""
+"""Secrets in every setting that takes one, and a search of every output of the real process for them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ AUTHORIZATION = {"Authorization": "Bearer {secret:crm}"}
 
 
 class Echo:
-    """A proxy, and behind it a server that says back what it should not, as the path asks for it."""
+    """A proxy, and a server behind it that echoes secrets in the form that the path names."""
 
     def __init__(self) -> None:
         self.heads: list[str] = []
@@ -69,7 +69,7 @@ class Echo:
 
 
 async def ask_for_everything(client: Client, session: aiohttp.ClientSession, service: ServiceProcess) -> list[bytes]:
-    """Run jobs that use the secrets and refuse those that must not; all that the API says of it."""
+    """Submit jobs with permitted and forbidden secrets; return all responses of the API."""
     pages: list[str] = []
     for path in ("200", "302", "401", "410", "503", "garbage", "hang-up"):
         job = {"kind": "http", "params": {"url": f"http://receiver.example/{path}", "headers": AUTHORIZATION}}
@@ -89,7 +89,7 @@ async def ask_for_everything(client: Client, session: aiohttp.ClientSession, ser
     return texts
 
 
-async def test_planted_secrets_are_sent_and_shown_nowhere(
+async def test_planted_secrets_are_sent_and_never_shown(
     make_service: Callable[..., ServiceProcess],
     make_client: Callable[[ServiceProcess], Client],
     session: aiohttp.ClientSession,
@@ -112,9 +112,7 @@ async def test_planted_secrets_are_sent_and_shown_nowhere(
     ("command", "fault", "code"),
     [("check-config", "", 0), ("serve", "", 65), ("serve", "[webhooks.secrets.mail]\nvalue = 'canary'\n", 78)],
 )
-def test_planted_secrets_are_not_shown_by_a_start_that_fails(
-    tmp_path: Path, command: str, fault: str, code: int
-) -> None:
+def test_failed_start_does_not_show_planted_secrets(tmp_path: Path, command: str, fault: str, code: int) -> None:
     config = tmp_path / "config.toml"
     config.write_text(SETTINGS % 3128 + fault)
     (tmp_path / "erelong.db").write_text("no database")

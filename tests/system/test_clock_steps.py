@@ -1,4 +1,4 @@
-"""The wall clock of a service under load is set forward and back by an hour: nothing is early, nothing runs twice."""
+"""The wall clock of a service under load steps by an hour: no job is early, none runs twice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOUR = 3_600.0
 STEPS = sized((HOUR, -HOUR, HOUR), (HOUR, -HOUR, HOUR, HOUR, -HOUR, -HOUR, HOUR) * 5)
 STRETCH = sized(0.7, 2.0)  # seconds between two steps
 WAITING = sized(300, 1_000)  # jobs that a step forward makes due
-SLACK = 0.7  # seconds that a busy machine may be late beside what is promised
+SLACK = 0.7  # seconds that a busy machine may be late beyond the promise
 RATE = 20
 CONFIG = """
 [workers]
@@ -62,7 +62,7 @@ def clock(library: Path, tmp_path: Path) -> SteppedClock:
 
 @pytest.fixture
 def start_service(make_service: Callable[..., ServiceProcess], clock: SteppedClock) -> Callable[..., ServiceProcess]:
-    """Start a service on the clock that can be stepped."""
+    """Return a function that starts a service on the stepped clock."""
 
     def start(**environment: str) -> ServiceProcess:
         service = make_service(config=CONFIG, environment=clock.environment | environment)
@@ -74,10 +74,10 @@ def start_service(make_service: Callable[..., ServiceProcess], clock: SteppedClo
 
 
 class Load:
-    """A client that submits jobs near and far without end, by the clock of the service; `told` is when it knew."""
+    """A client that submits near and far jobs by the clock of the service; `known_at` is when it got their ids."""
 
     def __init__(self, *, client: Client, clock: SteppedClock) -> None:
-        self.told: dict[str, float] = {}
+        self.known_at: dict[str, float] = {}
         self._client = client
         self._clock = clock
 
@@ -92,10 +92,10 @@ class Load:
             for at in instants
         ]
         ids = await self._client.submit_batch(jobs)
-        self.told |= dict.fromkeys(ids, time.monotonic())
+        self.known_at |= dict.fromkeys(ids, time.monotonic())
 
 
-async def test_steps_under_load_start_nothing_early_nothing_twice_and_what_is_due_within_a_second(
+async def test_steps_under_load_start_no_job_early_or_twice_and_due_jobs_within_a_second(
     start_service: Callable[..., ServiceProcess],
     make_client: Callable[[ServiceProcess], Client],
     clock: SteppedClock,
@@ -114,21 +114,21 @@ async def test_steps_under_load_start_nothing_early_nothing_twice_and_what_is_du
         clock.step(step, service)
     await asyncio.sleep(1.0)
     loading.cancel()
-    clock.step(HOUR, service)  # what still waits now, waits no longer
+    clock.step(HOUR, service)  # makes the remaining jobs due
     await client.wait_until_done()
     runs = _runs(service)
     jobs = {job["id"]: job for job in await client.list_all()}
 
-    late = [_late(run, clock, load.told) for run in runs]
+    late = [_late(run, clock, load.known_at) for run in runs]
     assert {job["state"] for job in jobs.values()} == {"succeeded"}
-    assert jobs.keys() == load.told.keys()
+    assert jobs.keys() == load.known_at.keys()
     assert sorted((run.id, run.attempt) for run in runs) == sorted(_attempts(jobs))
     assert max(late) < 1.0
     assert service.errors() == []
     figure(f"{len(runs)} attempts over {len(STEPS) + 1} steps of ±1 h: s late p50, p99, most", _spread(late))
 
 
-async def test_timeouts_leases_rates_and_waits_feel_no_step(
+async def test_steps_do_not_change_timeouts_leases_rates_and_waits(
     start_service: Callable[..., ServiceProcess], make_client: Callable[[ServiceProcess], Client], clock: SteppedClock
 ) -> None:
     service = start_service()
@@ -159,7 +159,7 @@ async def test_timeouts_leases_rates_and_waits_feel_no_step(
 
 
 @pytest.mark.parametrize("without", [{}, {"STEPPED_CLOCK_NO_TIMERFD": "1"}], ids=["timerfd", "timer"])
-async def test_step_is_told_and_what_it_makes_due_or_expires_is_seen_to_within_a_second(
+async def test_step_is_logged_and_the_jobs_that_it_makes_due_or_expires_are_handled_within_a_second(
     start_service: Callable[..., ServiceProcess],
     make_client: Callable[[ServiceProcess], Client],
     clock: SteppedClock,
@@ -194,11 +194,11 @@ def _runs(service: ServiceProcess) -> list[Run]:
     return [Run(id, int(attempt), int(due_at), float(began)) for id, attempt, due_at, began in lines]
 
 
-def _late(run: Run, clock: SteppedClock, told: dict[str, float]) -> float:
-    """Seconds on the monotonic clock since it was due and, at the first attempt, known to be there."""
+def _late(run: Run, clock: SteppedClock, known_at: dict[str, float]) -> float:
+    """Return the monotonic seconds since a job was due and, for its first attempt, since its client knew it."""
     due_since = clock.due_since(run.due_at, run.began)
     assert due_since is not None, f"{run} was early: the clock went by {clock.stretches}"
-    return max(0.0, run.began - max(due_since, told[run.id]))
+    return max(0.0, run.began - max(due_since, known_at[run.id]))
 
 
 def _attempts(jobs: dict[str, Any]) -> list[tuple[str, int]]:
@@ -217,8 +217,8 @@ async def _ask(client: Client, method: str, path: str, body: object = None) -> f
 
 
 async def _until_over(client: Client, **job: Any) -> float:
-    """Seconds from the start of a job, as seen from outside, to its end by a timeout."""
-    running = await client.submit_and_see_run(**job)
+    """Return the seconds from the start of a job to its end by a timeout, as a client sees them."""
+    running = await client.submit_and_wait_for_start(**job)
     began = time.monotonic()
     over = await client.wait_until_final(running["id"])
     assert over["error"]["type"] == "timeout"

@@ -1,4 +1,4 @@
-"""The files of a store are damaged while nobody looks: the next start repairs it or says so, and is never silent."""
+"""The files of a stopped store are damaged: the next start repairs or reports the damage, and never hides it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Figure = Callable[[str, object], None]
 
 
 class Ground:
-    """What a service has left, and what it had promised: until the backup, and until its end."""
+    """The files of a service, and its promises at the backup and at its end."""
 
     def __init__(self, *, folder: Path, make_service: MakeService, make_client: MakeClient) -> None:
         self.left = Left(*(folder / name for name in ("killed", "stopped", "old", "other", "backup.db")))
@@ -67,7 +67,7 @@ class Ground:
         shutil.copytree(service.data, self.left.stopped)
 
     def damaged(self, name: str) -> ServiceProcess:
-        """A service, not started, on files that this has befallen."""
+        """Return a service, not started, on damaged files."""
         service = self._make_service(settings={"store.reserve": "0"})
         shutil.copytree(self.left.killed if name in OF_KILLED else self.left.stopped, service.data)
         (OF_STOPPED | OF_KILLED)[name](service.data, self.left)
@@ -88,7 +88,7 @@ class Ground:
         return promises
 
 
-async def test_every_damage_is_repaired_or_told_of_and_a_restore_heals_it(
+async def test_every_damage_is_repaired_or_reported_and_a_restore_heals_it(
     make_service: MakeService, make_client: MakeClient, figure: Figure, tmp_path: Path
 ) -> None:
     ground = Ground(folder=tmp_path, make_service=make_service, make_client=make_client)
@@ -98,7 +98,7 @@ async def test_every_damage_is_repaired_or_told_of_and_a_restore_heals_it(
     async def judge(name: str) -> str:
         async with places:
             service = ground.damaged(name)
-            verdict = await _start_and_look(service, make_client(service), ground.promises)
+            verdict = await _start_and_check(service, make_client(service), ground.promises)
             service.kill()
             return verdict
 
@@ -111,31 +111,35 @@ async def test_every_damage_is_repaired_or_told_of_and_a_restore_heals_it(
         await ground.restore(name)
 
 
-async def _start_and_look(service: ServiceProcess, client: Client, promises: Promises) -> str:
-    """What came of a damage; "SILENT" and why if something acknowledged is gone and nobody has said so."""
+async def _start_and_check(service: ServiceProcess, client: Client, promises: Promises) -> str:
+    """Return the effect of a damage; "SILENT" with a reason if an acknowledged state is lost without a report."""
     try:
         await asyncio.to_thread(service.start)
     except NotReadyError:
         return _judge_end(service)
     if await _is_all_there(client, promises):
         return "repaired"
-    told = wrong = 0
+    reported = wrong = 0
     for id in promises.book:
         status, job = await client.ask("GET", f"/v1/jobs/{id}")
         fault = promises.fault(id, job if status == 200 else None)
         if status == 503 or "says so" in fault:
-            told += 1
+            reported += 1
         elif fault:
             wrong += 1
     if wrong:
         return f"SILENT {wrong} of {len(promises.book)} promises broken"
     status, ready = await client.ask("GET", "/readyz")
     is_red = status == 503 and ready["checks"]["store"] != "ok"
-    return f"told of {told} of {len(promises.book)} jobs" if is_red else f"SILENT {told} jobs, /readyz {status} {ready}"
+    return (
+        f"reported {reported} of {len(promises.book)} jobs"
+        if is_red
+        else f"SILENT {reported} jobs, /readyz {status} {ready}"
+    )
 
 
 async def _is_all_there(client: Client, promises: Promises) -> bool:
-    """The quick way to know it, if a listing is to be had."""
+    """Whether a listing, if it works, shows no broken promise: the quick check."""
     try:
         return not promises.broken(await client.list_all("view=full"))
     except AssertionError:
@@ -150,5 +154,5 @@ def _judge_end(service: ServiceProcess) -> str:
 
 
 def tell(*words: str) -> int:
-    """Call the program as an operator does; the exit code."""
+    """Run the program as an operator does; return the exit code."""
     return subprocess.run([sys.executable, "-m", "app", *words], cwd=ROOT, check=False, capture_output=True).returncode

@@ -1,4 +1,4 @@
-"""A service that cannot start, or go on: its last line says why, and there is no traceback."""
+"""A service that cannot start or go on exits with a reason in its last line, and without a traceback."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def assert_ended_with(service: ServiceProcess, code: int, why: str) -> None:
     assert "Traceback" not in service.log_text()
 
 
-def test_settings_that_are_wrong_end_it_with_78(make_service: MakeService) -> None:
+def test_wrong_settings_exit_78(make_service: MakeService) -> None:
     assert_ended_with(make_service(config="[server]\nport = 'x'\n"), 78, 'server.port = "x"')
 
 
-def test_data_that_are_not_ours_end_it_with_65(make_service: MakeService) -> None:
+def test_foreign_data_exit_65(make_service: MakeService) -> None:
     service = make_service()
     service.data.mkdir()
     (service.data / "erelong.db").write_bytes(b"x" * 10_000)
@@ -35,14 +35,14 @@ def test_data_that_are_not_ours_end_it_with_65(make_service: MakeService) -> Non
     assert_ended_with(service, 65, "cannot be read as a database of erelong")
 
 
-def test_data_that_cannot_be_opened_end_it_with_74(make_service: MakeService) -> None:
+def test_data_that_cannot_be_opened_exit_74(make_service: MakeService) -> None:
     service = make_service()
     (service.data / "erelong.db").mkdir(parents=True)
 
     assert_ended_with(service, 74, "check the disk and the permissions")
 
 
-def test_data_that_another_process_has_end_it_with_75(make_service: MakeService) -> None:
+def test_data_of_another_process_exit_75(make_service: MakeService) -> None:
     owner = make_service()
     owner.start()
     service = make_service()

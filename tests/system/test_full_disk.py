@@ -1,4 +1,4 @@
-"""The disk is full: submits are refused, everything else goes on, and it recovers by itself."""
+"""On a full disk the service refuses submits only, and recovers by itself."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.system.promises import Promises, keep
 from tests.system.test_corruption import tell
 from tests.system.trials import sized
 
-MEGABYTES = 24  # most of it ballast: what is freed must have room for the reserve
+MEGABYTES = 24  # most of it ballast: its space must hold the reserve
 SETTINGS = {"store.reserve": "2097152"}
 BIG = {"text": "x" * 20_000}
 CLIENTS = 4
@@ -32,8 +32,8 @@ Figure = Callable[[str, object], None]
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    with small_disk(tmp_path, megabytes=MEGABYTES) as place:
-        yield place
+    with small_disk(tmp_path, megabytes=MEGABYTES) as folder:
+        yield folder
 
 
 async def test_full_disk_refuses_submits_and_nothing_else_and_recovers(
@@ -46,7 +46,7 @@ async def test_full_disk_refuses_submits_and_nothing_else_and_recovers(
     promises = Promises(client, params=BIG)
     ballast = _fill(disk, leave=5 << 20)
     waiting = [await client.submit(kind="echo", delay=3_600) for _ in range(3)]
-    running = [await client.submit_and_see_run(kind="echo", params={"sleep": 2}) for _ in range(3)]
+    running = [await client.submit_and_wait_for_start(kind="echo", params={"sleep": 2}) for _ in range(3)]
 
     loading = asyncio.create_task(promises.load(CLIENTS))
     async for _ in looks(30):
@@ -129,7 +129,7 @@ async def test_backup_under_load_holds_everything_acknowledged_before_it(
 
 
 def _fill(disk: Path, *, leave: int) -> Path:
-    """A file that takes all the room but some."""
+    """Fill the disk with a file, except for some space."""
     ballast = disk / "ballast"
     free = shutil.disk_usage(disk).free - leave
     with ballast.open("wb") as file:

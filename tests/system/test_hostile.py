@@ -1,4 +1,4 @@
-"""Clients that send nonsense, very much of it, or hardly anything: none gets a 5xx, and the others do not feel it."""
+"""Clients that send nonsense, too much or too little: none gets a 5xx, and other clients are not slowed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.system.trials import IS_FULL, percentile, sized
 EXAMPLES = sized(3, 400)  # for each operation
 CASES = sized(50, 10_000)
 RAW, AT_ONCE = sized(600, 92_000), 100
-SILENCE = 0.2  # seconds without a byte after which the rest of an answer is not waited for
+SILENCE = 0.2  # seconds without a byte that end the wait for a response
 SLOW, ROUNDS, ROUND = sized(40, 500), sized(1, 5), sized(0.5, 10.0)
 NORMAL, PAUSE = 8, 0.02
 CONFIG = """
@@ -38,7 +38,7 @@ connect_timeout = 0.2
 pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(sized(60, 900))]
 
 
-def test_requests_made_from_the_document_are_answered_as_it_says(
+def test_requests_generated_from_the_openapi_document_are_answered_as_it_says(
     make_service: Callable[..., ServiceProcess], figure: Callable[[str, object], None], tmp_path: Path
 ) -> None:
     service = make_service(config=CONFIG)
@@ -46,15 +46,15 @@ def test_requests_made_from_the_document_are_answered_as_it_says(
 
     ran = subprocess.run(_schemathesis(service), cwd=tmp_path, capture_output=True, text=True, timeout=sized(60, 840))
 
-    found = re.search(r"(\d+) generated", ran.stdout)
-    cases = int(found[1]) if found else 0
+    match = re.search(r"(\d+) generated", ran.stdout)
+    cases = int(match[1]) if match else 0
     figure("requests made from the document", cases)
     assert ran.returncode == 0, ran.stdout[-8_000:] + ran.stderr[-2_000:]
     assert cases >= CASES
     _check_calm(service)
 
 
-async def test_bytes_that_are_hardly_requests_are_answered_or_cut_off(
+async def test_malformed_requests_are_answered_or_disconnected(
     make_service: Callable[..., ServiceProcess], figure: Callable[[str, object], None]
 ) -> None:
     service = make_service(config=CONFIG)
@@ -94,7 +94,7 @@ async def test_slow_clients_do_not_slow_the_others(
 
     figure("ms p50, p99 of each round alone", ", ".join(map(_spread, alone)))
     figure(f"ms p50, p99 of each round beside {SLOW} slow clients", ", ".join(map(_spread, beside)))
-    assert min(map(_p99, beside)) < (2 if IS_FULL else 10) * min(map(_p99, alone))  # others load the machine as well
+    assert min(map(_p99, beside)) < (2 if IS_FULL else 10) * min(map(_p99, alone))  # the machine may have other load
     _check_calm(service)
 
 
@@ -109,7 +109,7 @@ def _schemathesis(service: ServiceProcess) -> list[str]:
 
 
 async def _send_all(port: int, requests: Any) -> int:
-    """Send what is left, one after another; how many answers came back."""
+    """Send the remaining inputs, one after another; return the number of responses."""
     answered = 0
     for request in requests:
         answers = answers_in(await _exchange(port, request))
@@ -131,14 +131,14 @@ async def _exchange(port: int, request: bytes) -> bytes:
                 break
             answer += part
     except (TimeoutError, ConnectionError):
-        pass  # it waits for more, or was closed while we sent
+        pass  # the server waits for more, or closed the connection meanwhile
     finally:
         writer.transport.abort()
     return answer
 
 
 async def _measure(client: Client) -> list[float]:
-    """How many milliseconds normal requests take."""
+    """Return the milliseconds that normal requests take."""
     until = time.perf_counter() + ROUND
     rows = await asyncio.gather(*(_be_normal(client, until) for _ in range(NORMAL)))
     return [ms for row in rows for ms in row]
@@ -156,7 +156,7 @@ async def _be_normal(client: Client, until: float) -> list[float]:
 
 
 def _check_calm(service: ServiceProcess) -> None:
-    """It still serves, has answered nothing with 5xx, and has nothing to complain of."""
+    """Assert that the service runs, sent no 5xx and logged no errors."""
     with urllib.request.urlopen(f"{service.url}/metrics", timeout=10) as response:
         page = response.read().decode()
     assert re.findall(r'erelong_http_requests_total\{.*status="5.*', page) == []

@@ -1,4 +1,4 @@
-"""The first process of a container, in a process namespace of its own: orphans, signals, exit codes."""
+"""The init process of a container, in its own process namespace: orphans, signals, exit codes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support import SOURCE
 ALONE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc")
 COMMAND = "import sys\nfrom erelong.cli import pid1\nsys.exit(pid1.run(lambda: exec(sys.argv[1])))"
 
-# Leaves its grandchild to the first process, and tells whether that has reaped it.
+# Leaves its grandchild to the init process, and reports whether it was reaped.
 ORPHAN = """
 import os, pathlib, subprocess, time
 orphan = int(subprocess.run(["sh", "-c", "sleep 0.2 >&2 & echo $!"], stdout=subprocess.PIPE).stdout)
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.real_loop
 
 @pytest.fixture
 def start() -> Start:
-    """Starts Python code as a command of the first process of a namespace."""
+    """Return a function that starts Python code as the command of an init process in a new namespace."""
     if shutil.which("unshare") is None or subprocess.run([*ALONE, "true"], capture_output=True).returncode != 0:
         pytest.skip("no process namespace here: unshare is missing, or may not make one")
     return lambda code: _start(*ALONE, code=code)
@@ -61,7 +61,7 @@ def test_exit_code_is_that_of_the_command(start: Start) -> None:
         assert process.wait(5) == 75
 
 
-def test_exit_code_tells_of_a_signal_as_a_shell_does(start: Start) -> None:
+def test_exit_code_encodes_a_signal_as_in_a_shell(start: Start) -> None:
     with start("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)") as process:
         assert process.wait(5) == 128 + signal.SIGKILL
 
@@ -77,7 +77,7 @@ def test_signal_is_passed_on(start: Start, number: signal.Signals) -> None:
         assert process.wait(5) == 7
 
 
-def test_command_has_no_parent_but_ours_where_it_is_not_the_first_process() -> None:
+def test_command_is_not_wrapped_outside_of_a_container() -> None:
     with _start(code="import os\nprint(os.getppid())") as process:
         said, _ = process.communicate(timeout=5)
 

@@ -1,4 +1,4 @@
-"""The service is killed under load, again and again: what was acknowledged is there, and runs."""
+"""The service is killed under load, repeatedly: every acknowledged job survives and runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(sized(60, 400))]
 
 
 class Load:
-    """Clients that submit without end and note what was acknowledged, by id: when it was asked to run."""
+    """Clients that submit jobs; `acknowledged` has the requested time of each acknowledged job by id."""
 
     def __init__(self, client: Client) -> None:
         self.acknowledged: dict[str, int] = {}
@@ -43,28 +43,28 @@ class Load:
 
     async def _again_and_again(self, way: Callable[[], Any]) -> None:
         while not self.is_over:
-            with suppress(aiohttp.ClientError, OSError):  # it was killed: what is not acknowledged may be lost
+            with suppress(aiohttp.ClientError, OSError):  # the service was killed, and unacknowledged jobs may be lost
                 await way()
             await asyncio.sleep(0.02)
 
     async def _singly(self) -> None:
         job = self._job()
-        self.acknowledged[(await self._client.submit(**job))["id"]] = _asked(job)
+        self.acknowledged[(await self._client.submit(**job))["id"]] = _execute_at(job)
 
     async def _in_batches(self) -> None:
         jobs = [self._job() for _ in range(20)]
         ids = await self._client.submit_batch(jobs)
-        self.acknowledged |= dict(zip(ids, map(_asked, jobs), strict=True))
+        self.acknowledged |= dict(zip(ids, map(_execute_at, jobs), strict=True))
 
     async def _in_streams(self) -> None:
         jobs = [self._job() for _ in range(50)]
         answers = self._client.stream(jobs, size=7)
-        asked = iter(jobs)
+        submitted = iter(jobs)
         async for answer in answers:
-            self.acknowledged[answer["id"]] = _asked(next(asked))
+            self.acknowledged[answer["id"]] = _execute_at(next(submitted))
 
     def _job(self) -> dict[str, Any]:
-        """Now, in a few seconds, or in an hour; some take longer than the service lives."""
+        """Return a job due at once, in seconds, or in an hour; some run longer than the service."""
         draw = self._random
         sleep = draw.choice([0, 0, 0, 0, 0, 0, 0, 0.05, 0.2, 1.0])
         delay = draw.choice([0, 0, draw.uniform(0.1, 3), draw.uniform(0.1, 3), 3600])
@@ -115,10 +115,10 @@ async def _kill_and_restart(service: ServiceProcess) -> float:
 def _every_job_is_as_it_should_be(acknowledged: dict[str, int], jobs: dict[str, dict[str, Any]]) -> None:
     assert acknowledged.keys() <= jobs.keys()
     now = round(time.time() * SECOND)
-    for id, asked in acknowledged.items():
+    for id, execute_at in acknowledged.items():
         job = jobs[id]
-        assert _instant(job["execute_at"]) == asked, job
-        if asked > now:
+        assert _instant(job["execute_at"]) == execute_at, job
+        if execute_at > now:
             assert (job["state"], job["due_at"], job["attempt"]) == ("scheduled", job["execute_at"], 0), job
         elif job["state"] != "succeeded":
             assert (job["state"], job["error"]["type"]) == ("failed", "lost"), job
@@ -138,15 +138,15 @@ def _every_run_is_as_it_should_be(
         if job["kind"] == "note":
             outcomes = {attempt["number"]: attempt["outcome"] for attempt in job["attempts"]}
             numbers = [run.attempt for run in by_job[id]]
-            assert len(numbers) == len(set(numbers)), f"an attempt at job {id} was made twice: {numbers}"
+            assert len(numbers) == len(set(numbers)), f"an attempt at job {id} ran twice: {numbers}"
             assert set(numbers) >= {number for number, outcome in outcomes.items() if outcome == "succeeded"}, job
             for run in by_job[id]:
                 assert run.has_ended or outcomes[run.attempt] == "lost", f"{run} was cut off: {outcomes}"
 
 
-def _asked(job: dict[str, Any]) -> int:
-    asked: float = job["execute_at"]
-    return round(asked * SECOND)
+def _execute_at(job: dict[str, Any]) -> int:
+    execute_at: float = job["execute_at"]
+    return round(execute_at * SECOND)
 
 
 def _instant(text: str) -> int:

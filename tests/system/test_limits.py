@@ -1,4 +1,4 @@
-"""Queues keep their limits under load, and what one of them holds up costs the others nothing."""
+"""Queues keep their limits under load, and a held queue does not slow the others."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tests.system.trials import IS_FULL, percentile, sized
 SECOND = 1_000_000
 TENANTS, OF_ONE_TENANT = 50, 10_000
 LIMIT = 2
-SPAN = sized(2.3, 10.3)  # a little more than a start of the slowest, so that it does not hang on a millisecond
+SPAN = sized(2.3, 10.3)  # a little more than the slowest interval, so that a millisecond does not decide
 TOLERANCE = sized(0.1, 0.02)
 JOBS, JOBS_SPAN, ROUNDS = sized((150, 0.4, 1), (2_000, 4.0, 4))
 SLOW, PAUSED = sized(500, 5_000), sized(5_000, 100_000)
-MOST_LATE = sized(250, 50)  # ms; where nothing else runs beside it this is 5
+MOST_LATE = sized(250, 50)  # ms; a quiet machine needs far less
 CONFIG = """
 [kinds.begin]
 python = "functions:begin"
@@ -44,7 +44,7 @@ pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(sized(60, 400))]
 
 
 class Rate(NamedTuple):
-    """How many jobs of a queue may start a second, and how many at once after a quiet time."""
+    """A rate limit: jobs per second, and the burst after an idle period."""
 
     per_second: float
     burst: int
@@ -54,7 +54,7 @@ RATES = [Rate(0.5, 1), Rate(1, 1), Rate(50, 1), Rate(50, 50), Rate(500, 1), Rate
 
 
 class Quickness(NamedTuple):
-    """What jobs of a queue saw: milliseconds late, and the service's CPU microseconds for each."""
+    """The lateness of a queue's jobs in milliseconds, and the CPU microseconds of the service per job."""
 
     late: list[float]
     cpu: float
@@ -62,7 +62,7 @@ class Quickness(NamedTuple):
 
 @pytest.fixture
 def make_busy(make_service: Callable[..., ServiceProcess]) -> Callable[[], ServiceProcess]:
-    """Makes services that have the kinds and queues of this module; they are still to be started."""
+    """Return a function that makes services with the kinds and queues of this module, not started."""
 
     def make() -> ServiceProcess:
         service = make_service(config=CONFIG)
@@ -72,7 +72,7 @@ def make_busy(make_service: Callable[..., ServiceProcess]) -> Callable[[], Servi
     return make
 
 
-async def test_tenant_with_many_due_jobs_keeps_no_other_waiting(
+async def test_tenant_with_many_due_jobs_does_not_delay_others(
     make_busy: Callable[[], ServiceProcess],
     make_client: Callable[[ServiceProcess], Client],
     figure: Callable[[str, object], None],
@@ -156,7 +156,7 @@ async def _fill(
 
 
 async def _fill_at(client: Client, rate: Rate, at: float) -> Sequence[str]:
-    """More jobs than a queue of this rate can start in the time."""
+    """Submit more jobs than a queue of this rate can start in the time."""
     queue = f"rate-{rate.per_second:g}-{rate.burst}"
     await client.ask("PUT", f"/v1/queues/{queue}", {"rate": rate._asdict(), "concurrency": 10_000})
     return await _fill(client, queue, round((SPAN + 1) * rate.per_second) + rate.burst, at)
@@ -169,7 +169,7 @@ async def _wait_until_due(client: Client, queue: str, number: int) -> None:
 
 
 async def _measure(service: ServiceProcess, client: Client) -> Quickness:
-    """Jobs of a queue of their own at random instants, submitted beforehand."""
+    """Measure the jobs of a separate queue, due at random instants and submitted in advance."""
     first = time.time() + sized(0.2, 1.0)
     instants = [round(first + random.random() * JOBS_SPAN, 6) for _ in range(JOBS)]
     jobs = ({"kind": "begin", "queue": "quick", "execute_at": instant} for instant in instants)
@@ -185,12 +185,12 @@ async def _measure(service: ServiceProcess, client: Client) -> Quickness:
 
 
 def _least_share(rate: Rate) -> float:
-    """A bucket of one keeps nothing for a machine that is late: where others load it, starts are lost."""
+    """Return the least accepted share: a bucket of one saves no tokens, so that a busy machine loses starts."""
     return 1 - TOLERANCE if IS_FULL or rate.burst >= rate.per_second else 0.5
 
 
 def _rate(starts: list[float], burst: int) -> float:
-    """Starts a second beyond the burst, counted from the first: the bucket fills while the burst still starts."""
+    """Return starts per second beyond the burst, counted from the first, since the bucket fills during the burst."""
     return (len(starts) - burst) / (starts[-1] - starts[0])
 
 

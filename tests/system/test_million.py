@@ -1,4 +1,4 @@
-"""A million jobs wait: what they cost to submit, to hold and to load again, and that they slow nothing down."""
+"""A million waiting jobs: the cost to submit, hold and load them, without slower requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.system.client import NDJSON, Client
 from tests.system.trials import IS_FULL, sized
 
 JOBS = sized(20_000, 1_000_000)
-FEW = 2_000  # so that every listing has a full page to begin with
+FEW = 2_000  # so that every listing has a full first page
 LINES = 500
 REQUESTS = sized(20, 200)
 CREATED = b'"created":true'
@@ -29,7 +29,7 @@ LISTINGS = {
     "label": "limit=100&label.tenant=t7",
     "by time": "limit=100&order=due_at",
     "by time, after an instant": "limit=100&order=due_at&due_after={middle}",
-    "by time, of a small queue": "limit=100&order=due_at&queue=asked",
+    "by time, of a small queue": "limit=100&order=due_at&queue=requested",
     "by time, of a kind without jobs": "limit=100&order=due_at&kind=http",
     "nothing found": "limit=100&state=failed",
 }
@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(sized(60, 900))]
 
 
 class Quickness(NamedTuple):
-    """Median milliseconds of an answer."""
+    """Median durations of requests in milliseconds."""
 
     post: float
     read: float
@@ -79,11 +79,11 @@ async def test_many_waiting_jobs_cost_little_and_slow_nothing_down(
     assert (await client.counts("q3"))["scheduled"] == (FEW + JOBS) // 10
     if IS_FULL:
         assert grown <= 100
-        _none_is_slower(before, restarted)
+        _assert_none_is_slower(before, restarted)
 
 
 @pytest.mark.timeout(sized(60, 900))
-async def test_pages_of_a_listing_by_time_are_in_order_and_lack_none(
+async def test_pages_of_a_listing_by_time_are_in_order_and_complete(
     make_service: Callable[..., ServiceProcess],
     make_client: Callable[[ServiceProcess], Client],
     session: aiohttp.ClientSession,
@@ -104,7 +104,7 @@ async def test_pages_of_a_listing_by_time_are_in_order_and_lack_none(
 
 
 async def _submit(session: aiohttp.ClientSession, service: ServiceProcess, number: int) -> None:
-    """One stream of jobs of ten queues, due at any time of the week after the next hour."""
+    """Submit one stream of jobs of ten queues, due at random times of a week that begins in an hour."""
     first = time.time() + HOUR
 
     async def chunks() -> AsyncIterator[bytes]:
@@ -112,14 +112,14 @@ async def _submit(session: aiohttp.ClientSession, service: ServiceProcess, numbe
             lines = [_line(first, index) for index in range(start, min(number, start + LINES))]
             yield b"".join(lines)
 
-    created, begun = 0, b""
+    created, rest = 0, b""
     url = f"{service.url}/v1/jobs/batch"
     async with session.post(url, data=chunks(), headers=NDJSON, timeout=aiohttp.ClientTimeout(total=None)) as response:
         assert response.status == 200
         async for chunk in response.content.iter_any():
-            told = begun + chunk
-            created += told.count(CREATED)
-            begun = told[1 - len(CREATED) :]  # a piece may end within the word
+            text = rest + chunk
+            created += text.count(CREATED)
+            rest = text[1 - len(CREATED) :]  # a chunk may end within the word
     assert created == number
 
 
@@ -136,7 +136,7 @@ async def _quickness(client: Client) -> Quickness:
     posts, reads = [], []
     for _ in range(REQUESTS):
         began = time.perf_counter()
-        job = await client.submit(kind="echo", delay=WEEK, queue="asked")
+        job = await client.submit(kind="echo", delay=WEEK, queue="requested")
         posts.append(time.perf_counter() - began)
         began = time.perf_counter()
         await client.read(job["id"])
@@ -146,7 +146,7 @@ async def _quickness(client: Client) -> Quickness:
 
 
 async def _list_ms(client: Client, query: str) -> float:
-    """The median of the first page and those that follow it."""
+    """Return the median duration over the first page and those after it."""
     took = []
     path = f"/v1/jobs?{query}"
     for _ in range(max(5, REQUESTS // 10)):
@@ -159,15 +159,15 @@ async def _list_ms(client: Client, query: str) -> float:
 
 
 def _show(figure: Callable[[str, object], None], *stages: Quickness) -> None:
-    """Each figure with few jobs, with many, and after the restart."""
+    """Record each figure with few jobs, with many, and after the restart."""
     figure("POST, ms", " ".join(f"{stage.post:.2f}" for stage in stages))
     figure("GET by id, ms", " ".join(f"{stage.read:.2f}" for stage in stages))
     for name in LISTINGS:
         figure(f"list {name}, ms", " ".join(f"{stage.listings[name]:.2f}" for stage in stages))
 
 
-def _none_is_slower(few: Quickness, many: Quickness) -> None:
-    """Within what noise makes of it; an answer that goes through all jobs takes hundreds of times as long."""
+def _assert_none_is_slower(few: Quickness, many: Quickness) -> None:
+    """Assert that durations grow by noise only; a scan of all jobs would take hundreds of times as long."""
     assert many.post < 2 * few.post + 1
     assert many.read < 2 * few.read + 1
     slower = {name: ms for name, ms in many.listings.items() if ms > 2 * few.listings[name] + 2}

@@ -1,4 +1,4 @@
-"""Jobs run on the dot on both event loops, none early, and the service sleeps in between."""
+"""Jobs run on time on both event loops, none early, and the service sleeps in between."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = [
 ]
 
 
-async def test_near_job_runs_on_the_dot_while_the_scheduler_sleeps_on_a_far_one(
+async def test_near_job_runs_on_time_while_the_scheduler_sleeps_until_a_far_one(
     make_service: Callable[..., ServiceProcess],
     make_client: Callable[[ServiceProcess], Client],
     figure: Callable[[str, object], None],
@@ -87,7 +87,7 @@ async def test_many_jobs_at_random_instants_are_never_early(
 
 
 @pytest.mark.skipif(not HAS_PROC, reason="CPU time is read from /proc")
-async def test_service_that_waits_uses_no_cpu(
+async def test_idle_service_uses_no_cpu(
     make_service: Callable[..., ServiceProcess],
     make_client: Callable[[ServiceProcess], Client],
     figure: Callable[[str, object], None],

@@ -1,4 +1,4 @@
-"""What the service refuses to start on: a store that another owns or that is none, settings that cannot be read."""
+"""The service refuses to start on a store of another process, on a foreign file, or on bad settings."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_foreign_file_exits_65_and_is_left_as_it_was(
 
 
 @pytest.mark.parametrize(
-    ("config", "told"),
+    ("config", "words"),
     [
         ("[server]\nport = 8080\nbacklog = 3\n", ["config.toml", "server.backlog", "no such setting"]),
         ("[workers]\n\nconcurrency = 0\n", ["config.toml", "workers.concurrency", "0"]),
@@ -71,8 +71,8 @@ def test_foreign_file_exits_65_and_is_left_as_it_was(
     ],
     ids=["unknown", "bound", "syntax", "module"],
 )
-def test_settings_that_cannot_be_used_exit_78_and_are_named(
-    make_service: Callable[..., ServiceProcess], config: str, told: list[str]
+def test_invalid_settings_exit_78_and_are_named(
+    make_service: Callable[..., ServiceProcess], config: str, words: list[str]
 ) -> None:
     service = make_service(config=config)
 
@@ -80,10 +80,10 @@ def test_settings_that_cannot_be_used_exit_78_and_are_named(
     ended = service.wait()
 
     assert ended.code == 78
-    assert [words for words in told if words not in service.log_text()] == []
+    assert [word for word in words if word not in service.log_text()] == []
 
 
-def test_settings_file_that_is_not_there_exits_78(make_service: Callable[..., ServiceProcess]) -> None:
+def test_missing_settings_file_exits_78(make_service: Callable[..., ServiceProcess]) -> None:
     service = make_service()
     (service.folder / "config.toml").unlink()
 

@@ -1,4 +1,4 @@
-"""The power is cut under load: what was acknowledged is on the disk, if durability is full."""
+"""The power is cut under load: with full durability, every acknowledged write is on the disk."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.system.promises import Promises, keep, stop_loading
 from tests.system.trials import IS_FULL, sized
 
 CUTS = sized(2, 100)
-CUTS_OF_ONE = 5  # store; more would make the comparing slow
+CUTS_OF_ONE = 5  # store; more would make the comparison slow
 CUTS_OF_NORMAL = sized(5, 20)
 
 pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(sized(60, 1_800))]
@@ -26,7 +26,7 @@ MakeClient = Callable[[ServiceProcess], Client]
 Figure = Callable[[str, object], None]
 
 
-async def test_power_cuts_lose_nothing_that_was_acknowledged(
+async def test_power_cuts_lose_no_acknowledged_write(
     make_service: MakeService, make_client: MakeClient, figure: Figure, tmp_path: Path
 ) -> None:
     acknowledged = 0
@@ -46,13 +46,13 @@ async def test_power_cuts_lose_nothing_that_was_acknowledged(
             assert service.stop().code == 0
     figure("cuts", CUTS)
     figure("acknowledged jobs, none of them lost or undone", acknowledged)
-    assert acknowledged > 20 * CUTS, "hardly anything was acknowledged: the trial shows nothing"
+    assert acknowledged > 20 * CUTS, "too few writes were acknowledged: the trial shows nothing"
 
 
-async def test_power_cuts_lose_what_was_not_fsynced(
+async def test_power_cuts_lose_writes_without_fsync(
     make_service: MakeService, make_client: MakeClient, figure: Figure, tmp_path: Path
 ) -> None:
-    """That the trial above can see a loss: in small, until it has seen one."""
+    """Verify that the trial above can detect a loss: repeat a small one until it does."""
     lost, acknowledged, cut = 0, 0, 0
     with power_disk(tmp_path) as disk:
         while cut < CUTS_OF_NORMAL and (IS_FULL or not lost):

@@ -1,4 +1,4 @@
-"""Jobs in processes, however bad: dead in time with all they started, also when the service is killed."""
+"""Bad jobs in processes end in time with their descendants, even when the service is killed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KILLS = sized(1, 10)
 AT_ONCE = 2
 TIMEOUT, GRACE = 0.3, 0.3
 SECOND = 1_000_000
-MOST = sized(0.5, 0.05)  # the promise is kept where nothing else runs beside it
+MOST = sized(0.5, 0.05)  # a quiet machine keeps the promise
 
 BEGIN = "echo $ERELONG_JOB_ID $(date +%s%N) >> begun.txt; echo $$ >> pids.txt;"
 CHILD = 'sh -c "echo \\$\\$ >> pids.txt; exec sleep 600"'
@@ -44,7 +44,7 @@ pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(sized(60, 600))]
 
 @pytest.fixture
 def start_service(make_service: Callable[..., ServiceProcess]) -> Callable[..., ServiceProcess]:
-    """Start a service that has the kinds of this module."""
+    """Return a function that starts a service with the kinds of this module."""
 
     def start(**settings: object) -> ServiceProcess:
         given = {
@@ -63,7 +63,7 @@ def start_service(make_service: Callable[..., ServiceProcess]) -> Callable[..., 
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_bad_jobs_are_dead_with_all_they_started_soon_after_the_grace(
+async def test_bad_jobs_and_their_descendants_are_dead_soon_after_the_grace(
     start_service: Callable[..., ServiceProcess],
     make_client: Callable[[ServiceProcess], Client],
     way: str,
@@ -89,7 +89,7 @@ async def test_bad_jobs_are_dead_with_all_they_started_soon_after_the_grace(
     assert quick["result"] == 1
 
 
-async def test_nothing_is_left_when_the_service_is_killed(
+async def test_no_process_is_left_when_the_service_is_killed(
     start_service: Callable[..., ServiceProcess],
     make_client: Callable[[ServiceProcess], Client],
     figure: Callable[[str, object], None],
@@ -119,7 +119,7 @@ async def test_nothing_is_left_when_the_service_is_killed(
     assert max(seconds) < 1.0
 
 
-async def test_poison_is_failed_after_three_crashes_and_the_rest_goes_on(
+async def test_poison_job_fails_after_three_crashes_and_other_jobs_go_on(
     start_service: Callable[..., ServiceProcess], make_client: Callable[[ServiceProcess], Client]
 ) -> None:
     client = make_client(start_service())
@@ -140,7 +140,7 @@ async def test_poison_is_failed_after_three_crashes_and_the_rest_goes_on(
 
 
 @pytest.mark.parametrize("way", ["spin", "fork", "command-ignore"])
-async def test_cancel_really_stops_what_runs(
+async def test_cancel_stops_the_processes_of_a_job(
     start_service: Callable[..., ServiceProcess], make_client: Callable[[ServiceProcess], Client], way: str
 ) -> None:
     service = start_service()
@@ -158,7 +158,7 @@ async def test_cancel_really_stops_what_runs(
     assert alive(pids) == []
 
 
-async def test_service_that_stops_gives_back_what_ran_and_leaves_nothing(
+async def test_stopping_service_releases_running_jobs_and_leaves_no_process(
     start_service: Callable[..., ServiceProcess], make_client: Callable[[ServiceProcess], Client]
 ) -> None:
     service = start_service(**{"server.drain_timeout": 0.2})
@@ -192,7 +192,7 @@ def _config(folder: Path) -> str:
 
 
 def _over_the_grace(service: ServiceProcess, jobs: list[dict[str, Any]], way: str) -> list[float]:
-    """Seconds beyond what each may take. A function may have waited for a process: it counts from where it began."""
+    """Return the seconds beyond the limit of each job, counted from its begin, as it may have waited for a process."""
     begun = {id: int(instant) // 1_000 for id, instant in map(str.split, _lines(service.folder / "begun.txt"))}
     allowed = 0.0 if way in ("die", "command-die") else TIMEOUT + GRACE
     starts = {job["id"]: _instant(job["started_at"]) if "-" in way else begun[job["id"]] for job in jobs}

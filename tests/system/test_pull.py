@@ -1,4 +1,4 @@
-"""Workers outside are killed and frozen, and the service as well: each job is done, by who holds its lease alone."""
+"""Pull workers and the service are killed and stopped: every job ends, finished only by the holder of its lease."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HARM_PAUSE = sized(0.12, 0.2)
 KILLS = sized(1, 2)
 ASKS = sized(60, 500)
 AHEAD = 0.02
-LATE_SHARE, MOST_LATE = sized((0.5, 50), (0.99, 10))  # ms; the promise is kept where nothing else runs beside it
+LATE_SHARE, MOST_LATE = sized((0.5, 50), (0.99, 10))  # ms; a quiet machine keeps the promise
 HISTORY = 20
 CONFIG = "[kinds.work]\npull = true\nretry = { max_attempts = 1000, delay = 0.1, factor = 1.0 }\n\n"
 CONFIG += "[kinds.kept]\npull = true\n\n[queues.default]\nconcurrency = 10000\n"
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(sized(60, 900))]
 
 
 class Restart(NamedTuple):
-    """When the service was killed, and when it answered again."""
+    """The instants at which the service was killed and answered again."""
 
     killed_at: float
     ready_at: float
@@ -52,7 +52,7 @@ def make_crew() -> Iterator[Callable[..., Crew]]:
         crew.dismiss()
 
 
-async def test_each_job_is_done_by_who_holds_its_lease_however_workers_and_service_end(
+async def test_each_job_is_finished_by_the_holder_of_its_lease_despite_kills(
     make_service: Callable[..., ServiceProcess],
     make_client: Callable[[ServiceProcess], Client],
     make_crew: Callable[..., Crew],
@@ -67,8 +67,8 @@ async def test_each_job_is_done_by_who_holds_its_lease_however_workers_and_servi
     crew = make_crew(service=service, size=CREW, work=WORK)
     harassing = asyncio.create_task(crew.harass(HARM_PAUSE))
     restarts = [await _restart_when_done(client, service, crew, turn / (KILLS + 1)) for turn in range(1, KILLS + 1)]
-    await _look_until_done(client, 0.9)
-    harassing.cancel()  # else the last jobs are lost again and again
+    await _wait_until_done(client, 0.9)
+    harassing.cancel()  # otherwise the last jobs are lost repeatedly
     await client.wait_until_done()
     took = time.perf_counter() - began
     crew.dismiss()
@@ -85,7 +85,7 @@ async def test_each_job_is_done_by_who_holds_its_lease_however_workers_and_servi
     assert service.events("leases_failed") == []
 
 
-async def test_due_job_is_at_once_with_a_worker_that_waits(
+async def test_due_job_reaches_a_waiting_worker_at_once(
     make_service: Callable[..., ServiceProcess],
     make_client: Callable[[ServiceProcess], Client],
     figure: Callable[[str, object], None],
@@ -111,8 +111,8 @@ async def test_due_job_is_at_once_with_a_worker_that_waits(
     assert percentile(late, LATE_SHARE) <= MOST_LATE
 
 
-async def _look_until_done(client: Client, share: float) -> None:
-    """Until this share of all jobs is done, and others are in somebody's hands."""
+async def _wait_until_done(client: Client, share: float) -> None:
+    """Wait until this share of all jobs is done and others are leased."""
     async for _ in looks(sized(40.0, 800.0), 0.02):
         counts = await client.counts()
         if counts["succeeded"] >= share * JOBS and counts["running"]:
@@ -120,8 +120,8 @@ async def _look_until_done(client: Client, share: float) -> None:
 
 
 async def _restart_when_done(client: Client, service: ServiceProcess, crew: Crew, share: float) -> Restart:
-    """Kill the service once this share of all jobs is done; a lease that is long enough must survive that."""
-    await _look_until_done(client, share)
+    """Kill the service once this share of all jobs is done; a long lease must survive the kill."""
+    await _wait_until_done(client, share)
     await client.submit(kind="kept", queue="kept")
     _, answer = await client.ask("POST", "/v1/leases", {"kinds": ["kept"], "wait": 10, "lease": 60})
     (lease,) = answer["leases"]
@@ -129,7 +129,7 @@ async def _restart_when_done(client: Client, service: ServiceProcess, crew: Crew
     service.kill()
     await asyncio.to_thread(service.start)
     ready_at = time.time()
-    crew.tell_port()
+    crew.write_port()
     status, job = await client.ask("POST", f"/v1/leases/{lease['token']}/finish")
     assert status == 200, job
     assert (job["state"], job["attempt"]) == ("succeeded", 1)
@@ -137,11 +137,11 @@ async def _restart_when_done(client: Client, service: ServiceProcess, crew: Crew
 
 
 def _every_job_is_done(jobs: dict[str, dict[str, Any]]) -> None:
-    """All policies are patient, so none fails; what came of each attempt is known, once."""
+    """Assert that every job succeeded once and that no history is truncated."""
     for job in jobs.values():
         outcomes = [attempt["outcome"] for attempt in job["attempts"]]
         assert job["state"] == "succeeded", job
-        assert len(outcomes) < HISTORY, "the history was cut: what it says of the answers is not whole"
+        assert len(outcomes) < HISTORY, "the history is truncated, so it cannot confirm every response"
         assert outcomes.count("succeeded") == 1, job
         assert outcomes[-1] == "succeeded", job
         finals = [attempt["number"] for attempt in job["attempts"] if attempt["outcome"] != "released"]
@@ -149,7 +149,7 @@ def _every_job_is_done(jobs: dict[str, dict[str, Any]]) -> None:
 
 
 def _every_answer_is_right(answers: list[Answer], jobs: dict[str, dict[str, Any]]) -> None:
-    """Who was told 200 stands in the history once, who was told 409 as lost, and nobody was told anything else."""
+    """Assert that each 200 is in the history once, each 409 as lost, and that there is no other response."""
     taken: dict[tuple[str, int, str], set[str]] = defaultdict(set)
     refused: dict[tuple[str, int], set[str]] = defaultdict(set)
     for answer in answers:
@@ -161,7 +161,7 @@ def _every_answer_is_right(answers: list[Answer], jobs: dict[str, dict[str, Any]
             case 409, "lease_lost":
                 refused[answer.id, answer.attempt].add(answer.token)
             case _:
-                pytest.fail(f"a worker was told {answer}")
+                pytest.fail(f"a worker got {answer}")
     history = {id: Counter((made["number"], made["outcome"]) for made in job["attempts"]) for id, job in jobs.items()}
     for (id, attempt, outcome), tokens in taken.items():
         assert len(tokens) <= history[id][attempt, outcome], f"{tokens} of {jobs[id]}"
@@ -173,7 +173,7 @@ def _every_answer_is_right(answers: list[Answer], jobs: dict[str, dict[str, Any]
 
 
 def _begun_before_ended_after(jobs: dict[str, dict[str, Any]], restarts: list[Restart]) -> int:
-    """Attempts in somebody's hands while the service was away, and taken from them when it was back."""
+    """Count attempts that began before a kill and were answered after the restart."""
     answered = [made for job in jobs.values() for made in job["attempts"] if made["outcome"] in OUTCOMES.values()]
     return sum(
         _seconds(made["started_at"]) < killed_at and _seconds(made["finished_at"]) > ready_at
@@ -197,7 +197,7 @@ def _show(
     taken = [answer for answer in answers if answer.verb in ("finish", "fail") and answer.status == 200]
     results = Counter((answer.id, answer.attempt) for answer in taken)
     figure(f"{JOBS} jobs by {CREW} workers, s, jobs/s", f"{took:.1f}, {JOBS / took:,.0f}")
-    figure("what was done to workers", dict(crew.done))
+    figure("harm to workers", dict(crew.done))
     figure("jobs by state", dict(Counter(job["state"] for job in jobs.values())))
     figure("attempts by outcome", dict(outcomes))
     figure("answers by call and status", dict(Counter(f"{answer.verb} {answer.status}" for answer in answers)))

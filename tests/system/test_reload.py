@@ -1,4 +1,4 @@
-"""SIGHUP: keys are read again by a service that runs, and a terminal that is gone is the end of it."""
+"""SIGHUP: a running service reads its keys again, and a closed terminal stops it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MakeService = Callable[..., ServiceProcess]
 
 @pytest.fixture
 def terminal() -> Iterator[int]:
-    """A terminal, as a shell has one."""
+    """Open a pseudo-terminal, as for a shell."""
     main, other = os.openpty()
     yield other
     os.close(other)
@@ -42,16 +42,16 @@ async def status_of(session: aiohttp.ClientSession, service: ServiceProcess, key
 
 
 async def hang_up(service: ServiceProcess, event: str) -> dict[str, Any]:
-    """Send SIGHUP, and return what the log says of it."""
+    """Send SIGHUP, and return its log event."""
     before = len(service.events(event))
     service.signal(signal.SIGHUP)
     async for _ in looks():
-        if len(told := service.events(event)) > before:
-            return told[-1]
+        if len(events := service.events(event)) > before:
+            return events[-1]
     raise AssertionError("unreachable")
 
 
-async def test_keys_are_read_again_from_the_file(make_service: MakeService, session: aiohttp.ClientSession) -> None:
+async def test_keys_are_reloaded_from_the_file(make_service: MakeService, session: aiohttp.ClientSession) -> None:
     old, new = new_key(), new_key()
     service = make_service(config=settings_of(old))
     service.start()
@@ -66,7 +66,7 @@ async def test_keys_are_read_again_from_the_file(make_service: MakeService, sess
     assert (while_both, both["keys"], one["keys"]) == ([200, 200], 2, 1)
 
 
-async def test_key_is_read_again_from_the_file_that_a_variable_names(
+async def test_key_is_reloaded_from_the_file_that_a_variable_names(
     make_service: MakeService, session: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
     old, new = new_key(), new_key()
@@ -92,7 +92,7 @@ async def test_key_is_read_again_from_the_file_that_a_variable_names(
         ("[server]\nhost = '0.0.0.0'\n", "open to others"),
     ],
 )
-async def test_settings_that_cannot_be_used_leave_the_keys_as_they_were(
+async def test_invalid_settings_leave_the_keys_unchanged(
     make_service: MakeService, session: aiohttp.ClientSession, after: str, reason: str
 ) -> None:
     key, other = new_key(), new_key()
@@ -100,27 +100,25 @@ async def test_settings_that_cannot_be_used_leave_the_keys_as_they_were(
     service.start()
 
     service.configure(after)
-    told = await hang_up(service, "auth_reload_failed")
+    failed = await hang_up(service, "auth_reload_failed")
 
-    assert reason in told["reason"]
-    assert told["level"] == "error"
+    assert reason in failed["reason"]
+    assert failed["level"] == "error"
     assert [await status_of(session, service, one) for one in (key, other)] == [200, 401]
 
 
-async def test_what_takes_a_restart_is_told(make_service: MakeService) -> None:
+async def test_changes_that_need_a_restart_are_reported(make_service: MakeService) -> None:
     key = new_key()
     service = make_service(config=settings_of(key))
     service.start()
 
     service.configure(settings_of(key, more="[auth]\nopen_metrics = false\n"))
-    told = [await hang_up(service, "auth_reloaded") for _ in range(2)]
+    events = [await hang_up(service, "auth_reloaded") for _ in range(2)]
 
-    assert [line["restart_for"] for line in told] == ["open_metrics"] * 2
+    assert [line["restart_for"] for line in events] == ["open_metrics"] * 2
 
 
-async def test_stream_ends_when_its_key_is_taken_away(
-    make_service: MakeService, session: aiohttp.ClientSession
-) -> None:
+async def test_stream_ends_when_its_key_is_revoked(make_service: MakeService, session: aiohttp.ClientSession) -> None:
     old, new = new_key(), new_key()
     service = make_service(config=settings_of(old, scopes="'submit'"))
     service.start()
@@ -146,13 +144,13 @@ async def test_stream_ends_when_its_key_is_taken_away(
     assert rest == b""
 
 
-async def test_service_whose_terminal_is_gone_drains(
+async def test_service_drains_when_its_terminal_is_closed(
     make_service: MakeService, make_client: Callable[[ServiceProcess], Client], terminal: int
 ) -> None:
     service = make_service(stdin=terminal)
     service.start()
     client = make_client(service)
-    job = await client.submit_and_see_run(kind="echo", params={"sleep": 0.5})
+    job = await client.submit_and_wait_for_start(kind="echo", params={"sleep": 0.5})
 
     service.signal(signal.SIGHUP)
     async for _ in looks():

@@ -1,4 +1,4 @@
-"""A service that is told to end: what runs may finish, what cannot is given back, a second signal is obeyed at once."""
+"""SIGTERM drains: running jobs finish or are released, and a second signal ends the service at once."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(30)]
 
 
 @SIGNALS
-async def test_service_that_drains_finishes_what_runs_and_takes_nothing_new(
+async def test_draining_service_finishes_running_jobs_and_refuses_new_ones(
     make_service: Callable[..., ServiceProcess], make_client: Callable[[ServiceProcess], Client], number: int
 ) -> None:
     service = make_service()
     service.start()
     client = make_client(service)
-    job = await client.submit_and_see_run(kind="echo", params={"sleep": 1.0})
+    job = await client.submit_and_wait_for_start(kind="echo", params={"sleep": 1.0})
     waiting = await client.submit(kind="echo", delay=3600)
 
     service.signal(number)
@@ -54,7 +54,7 @@ async def test_long_poll_is_answered_when_the_service_drains(
     service = make_service()
     service.start()
     client = make_client(service)
-    running = await client.submit_and_see_run(kind="echo", params={"sleep": 1.5})
+    running = await client.submit_and_wait_for_start(kind="echo", params={"sleep": 1.5})
     waiting = await client.submit(kind="echo", delay=3600)
     poll = asyncio.create_task(client.wait_until_final(waiting["id"], 25))
     await asyncio.sleep(0.2)
@@ -67,14 +67,14 @@ async def test_long_poll_is_answered_when_the_service_drains(
     assert (await asyncio.to_thread(service.wait)).code == 0
 
 
-async def test_job_longer_than_the_drain_is_released_uncounted_and_runs_again(
+async def test_job_longer_than_the_drain_is_released_without_counting_and_runs_again(
     make_service: Callable[..., ServiceProcess], make_client: Callable[[ServiceProcess], Client]
 ) -> None:
     service = make_service(config=CONFIG, settings={"server.drain_timeout": "0.5"})
     install(service)
     service.start()
     client = make_client(service)
-    job = await client.submit_and_see_run(kind="note", params={"sleep": 2.0})
+    job = await client.submit_and_wait_for_start(kind="note", params={"sleep": 2.0})
 
     ended = await asyncio.to_thread(service.stop)
     service.start()
@@ -98,7 +98,7 @@ async def test_second_signal_ends_the_service_at_once(
     service = make_service()
     service.start()
     client = make_client(service)
-    job = await client.submit_and_see_run(kind="echo", params={"sleep": 60})
+    job = await client.submit_and_wait_for_start(kind="echo", params={"sleep": 60})
 
     service.signal(number)
     await _until_it_drains(service)

@@ -1,4 +1,4 @@
-"""What a service uses does not grow under a long mixed load."""
+"""The resources of a service do not grow under a long mixed load."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tests.system.soak_load import CONFIG
 from tests.system.trials import IS_FULL, sized
 
 SECONDS, WARM_UP, PAUSE = sized((5.0, 2.0, 0.2), (900.0, 180.0, 2.0))
-SHARE = sized(1.0, 0.05)  # of its mean, by which a quantity may rise
+SHARE = sized(1.0, 0.05)  # maximum growth, as a share of the mean
 AT_LEAST = {
-    "rss_mib": 4.0,  # what is used at random moments fragments the heap
+    "rss_mib": 4.0,  # allocations at random times fragment the heap
     "descriptors": 10.0,
-    "threads": 8.0,  # a pool keeps those that were once needed together
+    "threads": 8.0,  # a pool keeps the most it ever used at once
     "wal_mib": 1.0,
     "database_mib": 1.0,
-    "agenda": 100_000.0,  # stale entries are dropped when there are as many (1.6 MB)
-    "series": 200.0,  # of queues used once, which are forgotten after five minutes
+    "agenda": 100_000.0,  # the agenda drops stale entries at this number
+    "series": 200.0,  # of queues used once, which are dropped after five minutes
     "jobs": 300.0,
 }
 
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(sized(40, 1_000))]
 
 
 @pytest.mark.skipif(not HAS_PROC, reason="what a process uses is read from /proc")
-async def test_nothing_grows_under_a_long_mixed_load(
+async def test_no_resource_grows_under_a_long_mixed_load(
     make_service: Callable[..., ServiceProcess], figure: Callable[[str, object], None]
 ) -> None:
     service = make_service(config=CONFIG)

@@ -1,4 +1,4 @@
-"""A service under load of every kind is told to end, again and again: it does in time, and nothing is lost."""
+"""A service under mixed load is stopped, repeatedly: it ends in time and loses no job."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tests.system.trials import sized
 
 ROUNDS = sized(2, 20)
 DRAIN = 1.0
-SLACK = sized(1.5, 1.0)  # seconds beyond the drain; the promise is kept where nothing else runs beside it
-AT_ONCE = 0.5  # seconds within which those that wait are answered
+SLACK = sized(1.5, 1.0)  # seconds beyond the drain; a quiet machine keeps the promise
+AT_ONCE = 0.5  # seconds within which waiting requests are answered
 CONFIG = """
 [webhooks]
 allow_networks = ["127.0.0.0/8"]
@@ -46,14 +46,14 @@ work = { pull = true }
 [queues.default]
 concurrency = 1000
 """
-LONG = ("swallow", "block", "ignore", "rest")  # what is never done
+LONG = ("swallow", "block", "ignore", "rest")  # functions that never end
 SHORT = ("note", "nap", "quick", "echo", "work")
 
 pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(sized(60, 400))]
 
 
 class Clients:
-    """Those who load the service in one round, and what they were told before it ended and while it drained."""
+    """The clients of one round, with the responses they got before and during the drain."""
 
     def __init__(self, *, session: aiohttp.ClientSession, service: ServiceProcess, sink: Sink) -> None:
         self.acknowledged: set[str] = set()
@@ -65,24 +65,24 @@ class Clients:
         self._session = session
         self._service = service
         self._sink = sink
-        self._told_at: float | None = None
+        self._stopped_at: float | None = None
 
     async def run(self) -> None:
-        """Until nobody answers any more."""
+        """Run until the service stops answering."""
         turns = [self._submit] * 3 + [self._batch] + [self._work] * 3 + [self._read]
         await asyncio.gather(
             *map(self._again_and_again, turns), self._stream(), self._dawdle(), self._wait(), self._keep_a_lease()
         )
 
     async def under_way(self) -> None:
-        """Until some wait and one holds a lease, and a random time beyond that."""
+        """Wait until some requests wait and one client holds a lease, and then a random time."""
         async for _ in looks():
             if self.has_waiting and self.answers["extend", 200, ""]:
                 break
         await asyncio.sleep(random.uniform(0.1, sized(0.6, 2.0)))
 
-    def told(self) -> None:
-        self._told_at = time.monotonic()
+    def note_stop(self) -> None:
+        self._stopped_at = time.monotonic()
 
     async def _again_and_again(self, turn: Callable[[], Awaitable[None]]) -> None:
         with suppress(aiohttp.ClientError, OSError):
@@ -111,7 +111,7 @@ class Clients:
             self.acknowledged |= {ticket["id"] for ticket in answer["jobs"]}
 
     async def _stream(self) -> None:
-        """One stream that goes on and on, however long ago the service was told to end."""
+        """Send one stream that goes on after the service began to drain."""
 
         async def lines() -> AsyncIterator[bytes]:
             while True:
@@ -132,7 +132,7 @@ class Clients:
         self.answers["line", line.get("problem", {}).get("status", 200), ""] += 1
 
     async def _dawdle(self) -> None:
-        """A request whose body never comes to its end."""
+        """Send a request whose body never ends."""
         host, port = self._service.url.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(CUT_OFF)
@@ -141,7 +141,7 @@ class Clients:
         writer.close()
 
     async def _wait(self) -> None:
-        """Requests that would wait far longer than the service is there."""
+        """Send requests that would wait much longer than the service runs."""
         far = await self._ask("submit", "POST", "/v1/jobs", {"kind": "note", "delay": 3600})
         self.acknowledged.add(far["id"])
         self.has_waiting = True
@@ -152,22 +152,22 @@ class Clients:
                 for _ in range(10)
             ),
         )
-        self.let_go_after = time.monotonic() - (self._told_at or 0.0)
+        self.let_go_after = time.monotonic() - (self._stopped_at or 0.0)
 
     async def _work(self) -> None:
-        asked = {"kinds": ["work"], "queues": ["default"], "max": 3, "wait": 0.2, "lease": 60}
-        answer = await self._ask("lease", "POST", "/v1/leases", asked)
+        body = {"kinds": ["work"], "queues": ["default"], "max": 3, "wait": 0.2, "lease": 60}
+        answer = await self._ask("lease", "POST", "/v1/leases", body)
         for lease in answer["leases"] if answer else ():
             await asyncio.sleep(0.01)
             await self._ask("finish", "POST", f"/v1/leases/{lease['token']}/finish", {"result": 1})
 
     async def _keep_a_lease(self) -> None:
-        """Answers of who holds a lease are taken until the end."""
+        """Extend and finish leases until the service ends."""
         job = await self._ask("submit", "POST", "/v1/jobs", {"kind": "work", "queue": "kept"})
         self.acknowledged.add(job["id"])
-        asked = {"kinds": ["work"], "queues": ["kept"], "wait": 5, "lease": 60}
-        (lease,) = (await self._ask("lease", "POST", "/v1/leases", asked))["leases"]
-        while self._told_at is None or time.monotonic() < self._told_at + DRAIN * 0.8:
+        body = {"kinds": ["work"], "queues": ["kept"], "wait": 5, "lease": 60}
+        (lease,) = (await self._ask("lease", "POST", "/v1/leases", body))["leases"]
+        while self._stopped_at is None or time.monotonic() < self._stopped_at + DRAIN * 0.8:
             await self._ask("extend", "POST", f"/v1/leases/{lease['token']}/extend", {"lease": 60})
             await asyncio.sleep(0.02)
         if not await self._ask("finish", "POST", f"/v1/leases/{lease['token']}/finish"):
@@ -186,7 +186,7 @@ class Clients:
         return {"kind": kind, "params": params, "delay": random.choice([0, 0.3])}
 
 
-async def test_service_under_load_ends_in_time_and_neither_loses_nor_counts_what_it_stopped(
+async def test_service_under_load_ends_in_time_and_neither_loses_nor_counts_stopped_attempts(
     make_service: Callable[..., ServiceProcess],
     make_client: Callable[[ServiceProcess], Client],
     session: aiohttp.ClientSession,
@@ -202,13 +202,13 @@ async def test_service_under_load_ends_in_time_and_neither_loses_nor_counts_what
         seconds, let_go_after = [], []
         for turn in range(ROUNDS):
             service.start()
-            if turn == 0:  # they begin anew each time
+            if turn == 0:  # the counts begin at zero in each round
                 acknowledged |= set(await client.submit_batch([{"kind": kind, "timeout": 6_000} for kind in LONG]))
             clients = Clients(session=session, service=service, sink=sink)
             loading = asyncio.create_task(clients.run())
             await clients.under_way()
             service.signal(signal.SIGTERM)
-            clients.told()
+            clients.note_stop()
             ended = await asyncio.to_thread(service.wait)
             await loading
             assert ended.code == 0
@@ -232,13 +232,13 @@ async def test_service_under_load_ends_in_time_and_neither_loses_nor_counts_what
     assert acknowledged <= jobs.keys()
     assert answers["submit", 503, "draining"] > 0
     assert answers["wait", 200, ""] == 10 * ROUNDS
-    assert [job for job in jobs.values() if not _is_as_it_should_be(job)] == []
+    assert [job for job in jobs.values() if not _has_right_count(job)] == []
     assert set(_outcomes(jobs)) == {"succeeded", "released"}
     begun = Counter(run.id for run in read_book(service))
     assert [id for id, runs in begun.items() if runs > len(jobs[id]["attempts"])] == []
 
 
-async def test_second_signal_under_load_leaves_at_once_and_leaves_no_process_behind(
+async def test_second_signal_under_load_ends_the_service_at_once_without_leftover_processes(
     make_service: Callable[..., ServiceProcess], make_client: Callable[[ServiceProcess], Client]
 ) -> None:
     service = make_service(config=CONFIG)
@@ -288,15 +288,15 @@ async def test_idle_service_with_clients_connected_stops_at_once(
 
 
 async def _until_only_these_run(client: Client, kinds: Iterable[str]) -> None:
-    """Pull workers have gone, and what they could do waits for others."""
+    """Wait until only these kinds run: pull workers are gone, and their jobs wait for others."""
     async for _ in looks(60.0, 0.05):
         live = await client.list_all("state=scheduled&state=running&queue=default")
         if {job["kind"] for job in live if job["waiting_for"] != "time"} <= {*kinds, "work"}:
             return
 
 
-def _is_as_it_should_be(job: dict[str, Any]) -> bool:
-    """Released attempts are not counted; what runs now is not among the attempts that are over."""
+def _has_right_count(job: dict[str, Any]) -> bool:
+    """Whether released attempts are not counted. A running attempt is counted but not yet in `attempts`."""
     counted = [attempt["number"] for attempt in job["attempts"] if attempt["outcome"] != "released"]
     if job["state"] == "running":
         counted.append(job["attempt"])

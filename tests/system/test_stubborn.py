@@ -1,4 +1,4 @@
-"""Handlers that do not end, do not listen, or want the process to leave: the service outlives them all."""
+"""Handlers that do not end, ignore cancellation or call exit: the service survives them all."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAUSE = 0.01
 pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(sized(40, 120))]
 
 
-async def test_stubborn_jobs_end_in_time_and_the_service_answers_throughout_and_still_stops(
+async def test_stubborn_jobs_end_in_time_while_the_service_answers_and_it_can_stop(
     make_service: Callable[..., ServiceProcess],
     make_client: Callable[[ServiceProcess], Client],
     figure: Callable[[str, object], None],
@@ -68,14 +68,14 @@ async def test_stubborn_jobs_end_in_time_and_the_service_answers_throughout_and_
 
 
 @pytest.mark.parametrize("way", ["hang", "swallow", "block"])
-async def test_stubborn_job_that_runs_does_not_keep_the_service_from_stopping(
+async def test_running_stubborn_job_does_not_prevent_the_stop(
     make_service: Callable[..., ServiceProcess], make_client: Callable[[ServiceProcess], Client], way: str
 ) -> None:
     service = make_service(config=CONFIG, settings={"server.drain_timeout": "0.5"})
     install(service)
     service.start()
     client = make_client(service)
-    job = await client.submit_and_see_run(kind=way)
+    job = await client.submit_and_wait_for_start(kind=way)
 
     ended = await asyncio.to_thread(service.stop)
 
@@ -87,7 +87,7 @@ async def test_stubborn_job_that_runs_does_not_keep_the_service_from_stopping(
 
 
 async def _ask_on(client: Client) -> tuple[float, int, float]:
-    """Read and write until cancelled; the slowest answer, how many there were, and the median."""
+    """Send reads and writes until cancelled; return the slowest duration, their number, and the median."""
     seconds: list[float] = []
     try:
         while True:

@@ -1,4 +1,4 @@
-"""The service is killed while events come for keys whose jobs run: the newest event of each key is dealt with."""
+"""The service is killed while events arrive for keys with running jobs: the newest event of each key is processed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(sized(60, 400))]
 
 
 class Events:
-    """One client a key, which submits event after event; `newest` is the last that was acknowledged: number and id."""
+    """One client per key that submits events; `newest` has the number and id of the last acknowledged one."""
 
     def __init__(self, client: Client) -> None:
         self.newest: dict[str, tuple[int, str]] = {}
@@ -47,14 +47,14 @@ class Events:
                 "on_conflict": draw.choice(["replace", "replace", "reschedule"]),
                 "labels": {"key": key},
             }
-            with suppress(aiohttp.ClientError, OSError):  # it was killed: what is not acknowledged may be lost
+            with suppress(aiohttp.ClientError, OSError):  # the service was killed, and unacknowledged jobs may be lost
                 status, answer = await self._client.ask("POST", "/v1/jobs", job)
                 assert status in (200, 201), answer
                 self.newest[key] = (number, answer["id"])
             await asyncio.sleep(draw.uniform(0.01, 0.3))
 
 
-async def test_newest_event_of_each_key_is_dealt_with_and_superseded_jobs_are_not_run_again(
+async def test_newest_event_of_each_key_is_processed_and_superseded_jobs_are_not_retried(
     make_service: Callable[..., ServiceProcess],
     make_client: Callable[[ServiceProcess], Client],
     figure: Callable[[str, object], None],
@@ -79,7 +79,7 @@ async def test_newest_event_of_each_key_is_dealt_with_and_superseded_jobs_are_no
     for job in jobs:  # the newest first
         by_key[job["labels"]["key"]].append(job)
     for key, (number, id) in events.newest.items():
-        _newest_is_dealt_with(by_key[key], number, id)
+        _assert_newest_is_processed(by_key[key], number, id)
     superseded = [job for job in jobs if job["key"] is None]
     ends = Counter((job["state"], (job["error"] or {}).get("type")) for job in superseded)
     assert ends.keys() == {("succeeded", None), ("cancelled", "superseded")}, ends
@@ -88,8 +88,8 @@ async def test_newest_event_of_each_key_is_dealt_with_and_superseded_jobs_are_no
     figure("of them lost by a kill and not run again", ends["cancelled", "superseded"])
 
 
-def _newest_is_dealt_with(jobs: list[dict[str, Any]], number: int, id: str) -> None:
-    """That of an event which was not acknowledged may have come after it."""
+def _assert_newest_is_processed(jobs: list[dict[str, Any]], number: int, id: str) -> None:
+    """Assert that the last acknowledged event, or an unacknowledged one after it, was processed."""
     held = [job for job in jobs if job["key"] is not None]
     newest = held[0]
     assert newest["id"] >= id

@@ -1,4 +1,4 @@
-"""The real service sends its traces where OpenTelemetry's variables say, the last ones when it stops."""
+"""The real service sends traces to the endpoint in OpenTelemetry's variables, the last ones when it stops."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(30)]
 
 @pytest_asyncio.fixture
 async def collected(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[tuple[str, bytes]]]:
-    """What a collector was sent, by path."""
+    """Run a collector; yield its received paths and bodies."""
     seen: list[tuple[str, bytes]] = []
 
     async def receive(request: web.Request) -> web.Response:
         seen.append((request.path, await request.read()))
         return web.Response(content_type="application/x-protobuf")
 
-    runner = web.ServerRunner(web.Server(receive))  # type: ignore[arg-type]  # which is what it takes
+    runner = web.ServerRunner(web.Server(receive))  # type: ignore[arg-type]  # aiohttp's annotation is too narrow
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
@@ -34,7 +34,7 @@ async def collected(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[tuple
     await runner.cleanup()
 
 
-async def test_traces_are_sent_to_the_collector_at_the_latest_when_it_stops(
+async def test_traces_are_sent_to_the_collector_at_the_stop_at_the_latest(
     make_service: Callable[..., ServiceProcess],
     make_client: Callable[[ServiceProcess], Client],
     collected: list[tuple[str, bytes]],
@@ -54,7 +54,7 @@ async def test_traces_are_sent_to_the_collector_at_the_latest_when_it_stops(
     assert b"run echo" in body
 
 
-async def test_collector_that_does_not_answer_keeps_the_service_from_nothing(
+async def test_unresponsive_collector_does_not_disturb_the_service(
     make_service: Callable[..., ServiceProcess],
     make_client: Callable[[ServiceProcess], Client],
     monkeypatch: pytest.MonkeyPatch,

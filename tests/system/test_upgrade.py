@@ -1,4 +1,4 @@
-"""A service with jobs waiting and running is stopped, and the next version goes on with its data: every job ends."""
+"""A service with waiting and running jobs is replaced by the next version on the same data: every job ends."""
 
 from __future__ import annotations
 

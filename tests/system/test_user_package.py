@@ -1,4 +1,4 @@
-"""A project with a package of its own called `app` declares kinds from it, and they run."""
+"""Kinds can come from a user's own package called `app`."""
 
 from __future__ import annotations
 

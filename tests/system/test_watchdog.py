@@ -1,4 +1,4 @@
-"""A coroutine that blocks the real service is named in its log while it does."""
+"""The log names a coroutine that blocks the real service during the block."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONFIG = '[kinds.stall]\npython = "functions:stall"\n'
 pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(30)]
 
 
-async def test_job_that_blocks_the_loop_is_named_while_it_does(
+async def test_job_that_blocks_the_loop_is_named_during_the_block(
     make_service: Callable[..., ServiceProcess], make_client: Callable[[ServiceProcess], Client]
 ) -> None:
     service = make_service(config=CONFIG, settings={"log.watchdog": "0.3"})
@@ -29,7 +29,7 @@ async def test_job_that_blocks_the_loop_is_named_while_it_does(
     async for _ in looks():
         if service.events("loop_blocked"):
             break
-    with pytest.raises(TimeoutError):  # it is not over: nobody answers
+    with pytest.raises(TimeoutError):  # the loop is still blocked
         await asyncio.wait_for(client.ask("GET", "/livez"), 0.3)
     await client.wait_until_final(job["id"])
     async for _ in looks():

@@ -1,4 +1,4 @@
-"""What waits in the store costs a start nothing, and what is overdue makes no other job late."""
+"""Waiting jobs do not slow a start, and overdue jobs do not delay other jobs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DAY = 86_400
 SECOND = instants.SECOND
 MORE = 0.15  # seconds that a start may take beyond that of an empty store
 LATE = 10.0  # ms
-MOST = sized(0.9, 0.99)  # of the jobs: a disk that others use makes some wait for their claim
+MOST = sized(0.9, 0.99)  # share of the jobs: a busy disk delays the claims of some
 CONFIG = '[kinds.begin]\npython = "functions:begin"\n'
 
 pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(sized(60, 1_800))]
@@ -77,7 +77,7 @@ async def test_overdue_jobs_of_a_paused_queue_make_no_other_job_late(
 
     meanwhile = asyncio.create_task(submit_fresh(client))
     began = time.perf_counter()
-    while (await client.counts("held"))["due"] < OVERDUE:  # noqa: ASYNC110 - the service tells nobody
+    while (await client.counts("held"))["due"] < OVERDUE:  # noqa: ASYNC110 - the service sends no event
         await asyncio.sleep(0.1)
     took = time.perf_counter() - began
     due = await meanwhile
@@ -85,7 +85,7 @@ async def test_overdue_jobs_of_a_paused_queue_make_no_other_job_late(
     await asyncio.sleep(1.5)
 
     late = {run.id: (run.began_at - (due | alone)[run.id]) / 1_000 for run in read_book(service)}
-    figure(f"s until the lane knew of {OVERDUE:,} overdue jobs", f"{took:.1f}")
+    figure(f"s until the lane had {OVERDUE:,} overdue jobs", f"{took:.1f}")
     for name, group in (("meanwhile", due), ("afterwards", alone)):
         of_group = sorted(late[id] for id in group)
         figure(f"ms late {name}: p50, p99, most", " ".join(f"{percentile(of_group, q):.2f}" for q in (0.5, 0.99, 1)))
@@ -94,7 +94,7 @@ async def test_overdue_jobs_of_a_paused_queue_make_no_other_job_late(
 
 
 async def submit_fresh(client: Client) -> dict[str, int]:
-    """Jobs due one after another from soon on, and when each is due; returns when all have been due."""
+    """Submit jobs due one after another; return their due times after the last one."""
     first = round(time.time() + 0.3, 3)
     times = [round(first + index * EVERY, 3) for index in range(FRESH)]
     ids = await client.submit_batch([{"kind": "begin", "execute_at": at} for at in times])
@@ -103,7 +103,7 @@ async def submit_fresh(client: Client) -> dict[str, int]:
 
 
 async def fill(service: ServiceProcess, jobs: Iterator[Job], paused: str | None = None) -> None:
-    """Store jobs as the service would, without asking it."""
+    """Store jobs directly, as the service would."""
     service.data.mkdir(exist_ok=True)
     store = SqliteStore(path=service.data / "erelong.db")
     await store.open()
@@ -119,7 +119,7 @@ def new_jobs(jobs: Sequence[Job]) -> list[NewJob]:
 
 
 def spread(number: int) -> Iterator[Job]:
-    """Jobs due one after another through the day after the next minute."""
+    """Return jobs due one after another through a day that begins in a minute."""
     now, tokens = instants.now(), draw_tokens()
     job = make_job(now=now)
     for index in range(number):

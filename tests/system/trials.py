@@ -1,4 +1,4 @@
-"""How large the trials are: small in every run of the tests, full with ERELONG_TRIALS=full in the environment."""
+"""The size of the trials: small by default, full with ERELONG_TRIALS=full in the environment."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ def sized(small: T, full: T) -> T:
 
 
 def percentile(values: list[float], share: float) -> float:
-    """The value that this share of all values does not exceed."""
+    """Return a quantile of the values."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
