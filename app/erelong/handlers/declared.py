@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from erelong.handlers.command.runner import make_command_kind
 from erelong.handlers.process.pool import ProcessPool
 from erelong.handlers.process.runner import make_process_kind
-from erelong.handlers.process.supervisor_client import IS_POSSIBLE, ProcessEnvironment, SupervisorClient
+from erelong.handlers.process.supervisor_client import IS_SUPPORTED, ProcessEnvironment, SupervisorClient
 from erelong.handlers.pull import make_pull_kind
 from erelong.handlers.python.runner import make_python_kind
-from erelong.handlers.python.signature import Unfit
+from erelong.handlers.python.signature import InvalidKind
 
 if TYPE_CHECKING:
     from erelong.handlers.kinds import Kind
@@ -29,13 +29,13 @@ class DeclaredKinds:
         self._pools: dict[tuple[object, ...], ProcessPool] = {}
 
     def make(self, name: str, kind: KindSettings) -> Kind:
-        """Make one kind; raise Unfit when its declaration cannot run."""
+        """Make one kind; raise InvalidKind when its declaration cannot run."""
         if kind.pull:
             return make_pull_kind(name=name, schema=kind.params_schema)
         if kind.python is not None and kind.isolation != "process":
             return make_python_kind(name=name, path=kind.python, isolation=kind.isolation)
-        if not IS_POSSIBLE:
-            raise Unfit(f"processes need Linux, and this is {sys.platform}: use another isolation")
+        if not IS_SUPPORTED:
+            raise InvalidKind(f"processes need Linux, and this is {sys.platform}: use another isolation")
         process_environment = ProcessEnvironment(
             environment=kind.environment or {},
             directory=None if kind.directory is None else str(kind.directory.resolve()),

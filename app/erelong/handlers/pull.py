@@ -13,7 +13,7 @@ from erelong.errors import Fault
 from erelong.handlers.base import Stop
 from erelong.handlers.kinds import Kind
 from erelong.handlers.param_errors import MAX_FAULTS, invalid
-from erelong.handlers.python.signature import Unfit
+from erelong.handlers.python.signature import InvalidKind
 
 ANY_OBJECT: dict[str, Any] = {"type": "object"}
 
@@ -33,12 +33,12 @@ class SchemaParams:
 
 
 def make_pull_kind(*, name: str, schema: dict[str, Any] | Path | None = None) -> Kind:
-    """Make a pull kind; raise Unfit when `schema`, a table or a file, is not a JSON schema."""
+    """Make a pull kind; raise InvalidKind when `schema`, a table or a file, is not a JSON schema."""
     table = _read(schema) if isinstance(schema, Path) else schema or ANY_OBJECT
     try:
         Draft202012Validator.check_schema(table)
     except SchemaError as error:
-        raise Unfit(f"params_schema is not a JSON schema: {error.message}") from None
+        raise InvalidKind(f"params_schema is not a JSON schema: {error.message}") from None
     # A worker learns of a cancel when it extends its lease.
     params = SchemaParams(name=name, schema=table)
     return Kind(name=name, type="pull", stop=Stop.COOPERATIVE, params_schema=table, params=params, runner=None)
@@ -48,5 +48,5 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         table: dict[str, Any] = orjson.loads(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise Unfit(f"params_schema cannot be read: {error}") from None
+        raise InvalidKind(f"params_schema cannot be read: {error}") from None
     return table

@@ -11,7 +11,7 @@ from erelong.handlers.echo import make_echo
 from erelong.handlers.http.runner import make_http
 from erelong.handlers.kinds import Kind, Kinds
 from erelong.handlers.python.loading import find_shadow
-from erelong.handlers.python.signature import Unfit
+from erelong.handlers.python.signature import InvalidKind
 from erelong.settings.section import ConfigError
 from erelong.telemetry.log import get_logger
 
@@ -43,7 +43,7 @@ def make_kinds(config: Config, *, folders: Sequence[Path] = (), now: Now = insta
             continue
         try:
             kinds[name] = declared.make(name, kind)
-        except Unfit as error:
+        except InvalidKind as error:
             runs = "pull" if kind.pull else "command" if kind.command else f'python = "{kind.python}"'
             shadow = _shadow_of(kind, folders)
             problems.append(f"kinds.{name}.{runs}: {error}{f'; {SHADOWED.format(*shadow)}' if shadow else ''}")

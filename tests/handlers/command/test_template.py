@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from erelong.handlers.command.template import CommandLine, read_command_line
-from erelong.handlers.python.signature import Unfit
+from erelong.handlers.python.signature import InvalidKind
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin"}
 PATTERNS = {"database": "[a-z0-9_]{1,63}", "n": r"\d+|all"}
@@ -21,7 +21,7 @@ def read(*command: str, patterns: dict[str, str] | None = PATTERNS) -> CommandLi
 
 
 def refusal(*command: str, patterns: dict[str, str] | None = PATTERNS) -> str:
-    with pytest.raises(Unfit) as refused:
+    with pytest.raises(InvalidKind) as refused:
         read(*command, patterns=patterns)
     return str(refused.value)
 

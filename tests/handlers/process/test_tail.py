@@ -55,8 +55,8 @@ async def test_closed_tail_keeps_what_it_has() -> None:
 async def test_text_stays_after_the_writer_closes() -> None:
     with Tail() as tail:
         os.write(tail.writer, b"all")
-        tail.let_go()
-        tail.let_go()
+        tail.close_writer()
+        tail.close_writer()
 
         assert tail.text() == "all"
         assert tail.text() == "all"

@@ -14,7 +14,7 @@ from erelong.handlers.kinds import Kind
 from erelong.handlers.param_errors import invalid
 from erelong.handlers.process.supervisor_client import crashed, shielded, timed_out
 from erelong.handlers.process.tail import Tail
-from erelong.handlers.python.signature import Unfit
+from erelong.handlers.python.signature import InvalidKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,10 +36,10 @@ def make_command_kind(
     process_environment: ProcessEnvironment,
     grace: float,
 ) -> Kind:
-    """Make a command kind; raise Unfit when the command cannot run."""
+    """Make a command kind; raise InvalidKind when the command cannot run."""
     command_line = read_command_line(command, patterns, process_environment.whole_environment)
     if process_environment.directory is not None and not os.path.isdir(process_environment.directory):
-        raise Unfit(f'its directory "{process_environment.directory}" does not exist: create it, or name another')
+        raise InvalidKind(f'its directory "{process_environment.directory}" does not exist: create it, or name another')
     runner = CommandRunner(
         name=name, command_line=command_line, processes=processes, process_environment=process_environment, grace=grace
     )
@@ -112,8 +112,8 @@ class CommandRunner:
             raise AttemptFailed("exception", f"cannot start {words[0]}: {error}") from error
         finally:
             os.close(stdin)
-            stdout.let_go()
-            stderr.let_go()
+            stdout.close_writer()
+            stderr.close_writer()
 
     def _judge(self, ended: Ended, stdout: Tail, stderr: Tail) -> Result:
         name = os.path.basename(self._command_line.path)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from erelong.errors import Fault
 from erelong.handlers.param_errors import MAX_FAULTS
-from erelong.handlers.python.signature import Unfit
+from erelong.handlers.python.signature import InvalidKind
 from erelong.model.faults import REQUIRED, shown, unknown
 
 if TYPE_CHECKING:
@@ -67,28 +67,28 @@ class CommandLine:
 def read_command_line(
     command: Sequence[str], patterns: Mapping[str, str] | None, environment: Mapping[str, str]
 ) -> CommandLine:
-    """Read a declared command; find its program on the PATH in `environment`. Raise Unfit when it cannot run."""
+    """Read a declared command; find its program on the PATH in `environment`. Raise InvalidKind when it cannot run."""
     program, *_ = words = [_read_word(text) for text in command]
     if any(placeholder is not None for _, placeholder in program):
-        raise Unfit(f'"{command[0]}" is the program, which params cannot fill: name a program')
+        raise InvalidKind(f'"{command[0]}" is the program, which params cannot fill: name a program')
     compiled = None if patterns is None else {name: _compiled(name, pattern) for name, pattern in patterns.items()}
     for name in [name for word in words for _, name in word if name is not None]:
         if name not in (compiled or {}):
-            raise Unfit(f'"{{{name}}}" has no pattern: add {name} = "[a-z0-9]{{1,20}}" to its params; {_ADVICE}')
+            raise InvalidKind(f'"{{{name}}}" has no pattern: add {name} = "[a-z0-9]{{1,20}}" to its params; {_ADVICE}')
     path = _find_program("".join(text for text, _ in program), environment.get("PATH"))
     return CommandLine(path=path, words=tuple(words), patterns=compiled)
 
 
 def _read_word(text: str) -> Word:
     if "\0" in text:
-        raise Unfit("one of its words has a NUL character, which no argument can hold: remove it")
+        raise InvalidKind("one of its words has a NUL character, which no argument can hold: remove it")
     try:
         parts = tuple(Formatter().parse(text))
     except ValueError as error:
-        raise Unfit(f'"{text}" cannot be read: {error}; {_ADVICE}') from error
+        raise InvalidKind(f'"{text}" cannot be read: {error}; {_ADVICE}') from error
     for _, name, form, conversion in parts:
         if name is not None and (form or conversion or not name.isidentifier()):
-            raise Unfit(f'"{text}" has a placeholder that is not a name; {_ADVICE}')
+            raise InvalidKind(f'"{text}" has a placeholder that is not a name; {_ADVICE}')
     return tuple((literal, name) for literal, name, _, _ in parts)
 
 
@@ -96,14 +96,14 @@ def _compiled(name: str, pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except re.error as error:
-        raise Unfit(f'params.{name} = "{pattern}" is not a regular expression: {error}') from error
+        raise InvalidKind(f'params.{name} = "{pattern}" is not a regular expression: {error}') from error
 
 
 def _find_program(name: str, path: str | None) -> str:
     if os.path.dirname(name) and not os.path.isabs(name):
-        raise Unfit(f'"{name}" is a relative path: write an absolute one, or the name of a program on the PATH')
+        raise InvalidKind(f'"{name}" is a relative path: write an absolute one, or the name of a program on the PATH')
     program = shutil.which(name, path=path)
     if program is None:
         where = "" if os.path.isabs(name) else f" on the PATH, {path or os.defpath}"
-        raise Unfit(f'"{name}" is missing{where}, or not executable')
+        raise InvalidKind(f'"{name}" is missing{where}, or not executable')
     return program

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from erelong.handlers.base import AttemptFailed, Result, Stop
 from erelong.handlers.kinds import Kind
 from erelong.handlers.process.supervisor_client import crashed, shielded, timed_out
-from erelong.handlers.process.worker import Gone
+from erelong.handlers.process.worker import WorkerGone
 from erelong.handlers.python.loading import import_function, is_coroutine_function
 from erelong.handlers.python.runner import Function, FunctionRunner, attempt_of
-from erelong.handlers.python.signature import Unfit, read_signature
+from erelong.handlers.python.signature import InvalidKind, read_signature
 
 if TYPE_CHECKING:
     from erelong.handlers.process.pool import ProcessPool
@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 
 
 def make_process_kind(*, name: str, path: str, pool: ProcessPool) -> Kind:
-    """Import the function `path` ("module:function") to read its annotations; raise Unfit when it cannot be a kind."""
+    """Make a kind of the function `path` ("module:function"); raise InvalidKind when it cannot be one."""
     function = import_function(path)
     if is_coroutine_function(function):
-        raise Unfit('isolation = "process" needs a plain function, and this is an "async def": leave isolation out')
+        raise InvalidKind(
+            'isolation = "process" needs a plain function, and this is an "async def": leave isolation out'
+        )
     pool.add(name, path)
     known = Function(function, read_signature(function))
     runner = ProcessRunner(name=name, function=known, pool=pool)
@@ -69,7 +71,7 @@ class ProcessRunner(FunctionRunner):
             raise timed_out(job.timeout, process.output())
         try:
             answer = call.result()
-        except Gone:
+        except WorkerGone:
             ended = await shielded(self._pool.end(process))
             raise crashed("the process that ran it", ended, process.output()) from None
         output = process.output()

@@ -21,7 +21,7 @@ from erelong.telemetry.log import get_logger
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping, Sequence
 
-IS_POSSIBLE: Final = sys.platform == "linux"
+IS_SUPPORTED: Final = sys.platform == "linux"
 ANSWER_TIME: Final = 15.0  # seconds; longer than the supervisor's own limits for a start and a kill
 INHERITED: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
 

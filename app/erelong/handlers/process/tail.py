@@ -31,14 +31,14 @@ class Tail:
 
     @property
     def writer(self) -> int:
-        """Return the descriptor of the writing end, valid until `let_go`."""
+        """Return the descriptor of the writing end, valid until `close_writer`."""
         return self._writer
 
     @property
     def is_cut(self) -> bool:
         return self._count > MAX_KEPT
 
-    def let_go(self) -> None:
+    def close_writer(self) -> None:
         """Close our copy of the writing end, after a process has inherited it."""
         if self._writer >= 0:
             os.close(self._writer)
@@ -63,7 +63,7 @@ class Tail:
         return kept.decode(errors="replace")
 
     def close(self) -> None:
-        self.let_go()
+        self.close_writer()
         if self._reader >= 0:
             self._loop.remove_reader(self._reader)
             os.close(self._reader)

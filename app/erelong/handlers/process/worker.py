@@ -36,7 +36,7 @@ class StartFailed(Exception):
     """A worker process did not start or could not import its functions; the text gives the reason."""
 
 
-class Gone(Exception):
+class WorkerGone(Exception):
     """The process ended, or closed its connection, before it answered."""
 
 
@@ -77,7 +77,7 @@ class ProcessWorker:
         self._process.ended.add_done_callback(lambda _: callback())
 
     def call(self, kind: str, attempt: Attempt, params: bytes) -> asyncio.Future[Answer]:
-        """Begin a call, whose future may raise Gone. A caller that does not await it must `stop` the process."""
+        """Begin a call, whose future may raise WorkerGone. A caller that does not await it must `stop` the process."""
         self._calls += 1
         self._tail.clear()
         return self._channel.call(orjson.dumps({"kind": kind, "attempt": attempt._asdict()}), params, self._read)
@@ -102,7 +102,7 @@ class ProcessWorker:
             problem = await asyncio.wait_for(ready, START_TIME)
         except TimeoutError:
             raise StartFailed(f"its functions were not imported within {START_TIME:g} s") from None
-        except Gone:
+        except WorkerGone:
             ended = await self._process.stop(0.0)
             raise StartFailed(f"the process {ended}: {self.output() or 'it wrote no output'}") from None
         if problem is not None:
@@ -130,7 +130,7 @@ async def start_process_worker(
             opened.callback(ours.close)
             with theirs:
                 process = await _start(processes, process_environment, [tail.writer, tail.writer, theirs.fileno()])
-            tail.let_go()
+            tail.close_writer()
             worker = ProcessWorker(process=process, tail=tail, channel=await _connect(ours), max_memory=max_memory)
             try:
                 await worker.handshake(functions, max_result)
@@ -189,7 +189,7 @@ class _Channel(asyncio.Protocol):
         self._answer = answer = self._loop.create_future()
         self._read = read
         if self._transport is None:
-            answer.set_exception(Gone())
+            answer.set_exception(WorkerGone())
         else:
             self._transport.write(framed(head, params))
         return answer
@@ -218,4 +218,4 @@ class _Channel(asyncio.Protocol):
         self._transport = None
         for future in (self._ready, self._answer):
             if future is not None and not future.done():
-                future.set_exception(Gone())
+                future.set_exception(WorkerGone())

@@ -16,7 +16,7 @@ from erelong.handlers.base import AttemptFailed
 from erelong.handlers.param_errors import find_faults, invalid
 from erelong.handlers.process.framing import framed, receive
 from erelong.handlers.python.loading import failure_of, import_function, text_of
-from erelong.handlers.python.signature import Signature, Unfit, read_signature
+from erelong.handlers.python.signature import InvalidKind, Signature, read_signature
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -63,7 +63,7 @@ class WorkerLoop:
             try:
                 function = import_function(path)
                 self._functions[kind] = (function, read_signature(function))
-            except Unfit as error:
+            except InvalidKind as error:
                 return f'kinds.{kind}.python = "{path}": {_clean(str(error))}'
         return None
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from erelong.attempt import RetryAfter
 from erelong.clock.instants import parse_duration
 from erelong.handlers.base import AttemptFailed
-from erelong.handlers.python.signature import Unfit
+from erelong.handlers.python.signature import InvalidKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -23,22 +23,22 @@ HANDLERS: Final = "erelong.handlers"
 
 
 def import_function(path: str) -> Callable[..., Any]:
-    """Import the function `path` ("module:function"); raise Unfit when it is missing or not a function."""
+    """Import the function `path` ("module:function"); raise InvalidKind when it is missing or not a function."""
     module_name, _, attribute = path.partition(":")
     try:
         module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
-            raise Unfit(f'no module "{error.name}"; searched in {", ".join(map(repr, sys.path))}') from None
+            raise InvalidKind(f'no module "{error.name}"; searched in {", ".join(map(repr, sys.path))}') from None
         where = traceback.extract_tb(error.__traceback__)[-1]
-        raise Unfit(
+        raise InvalidKind(
             f'importing "{module_name}" failed: {type(error).__name__}: {error} ({where.filename}:{where.lineno})'
         ) from error
     try:
         function = attrgetter(attribute)(module)
     except AttributeError:
         source = getattr(module, "__file__", None) or "built in"
-        raise Unfit(f'module "{module_name}" ({source}) has no "{attribute}"') from None
+        raise InvalidKind(f'module "{module_name}" ({source}) has no "{attribute}"') from None
     _refuse_no_function(function, attribute)
     return function  # type: ignore[no-any-return]  # checked above as far as it can be
 
@@ -104,6 +104,8 @@ def is_coroutine_function(function: Callable[..., Any]) -> bool:
 
 def _refuse_no_function(value: object, name: str) -> None:
     if not callable(value) or inspect.isclass(value):
-        raise Unfit(f'"{name}" is a {"class" if inspect.isclass(value) else type(value).__name__}, not a function')
+        raise InvalidKind(
+            f'"{name}" is a {"class" if inspect.isclass(value) else type(value).__name__}, not a function'
+        )
     if inspect.isgeneratorfunction(value) or inspect.isasyncgenfunction(value):
-        raise Unfit(f'"{name}" is a generator, which would never run: return instead of yield')
+        raise InvalidKind(f'"{name}" is a generator, which would never run: return instead of yield')

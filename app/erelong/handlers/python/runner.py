@@ -15,7 +15,7 @@ from erelong.handlers.base import AttemptFailed, PlainRunner, Stop, current_trac
 from erelong.handlers.kinds import Kind
 from erelong.handlers.param_errors import find_faults, invalid
 from erelong.handlers.python.loading import failure_of, import_function, is_coroutine_function
-from erelong.handlers.python.signature import Signature, Unfit, read_signature
+from erelong.handlers.python.signature import InvalidKind, Signature, read_signature
 from erelong.handlers.python.threads import ThreadPool
 from erelong.model.job import NOTHING, PLACES
 
@@ -34,13 +34,15 @@ def attempt_of(job: Job) -> Attempt:
 
 
 def make_python_kind(*, name: str, path: str, isolation: Literal["async", "thread"] | None) -> Kind:
-    """Import the function `path` ("module:function") and wrap it; raise Unfit when it cannot be a kind."""
+    """Make a kind of the function `path` ("module:function"); raise InvalidKind when it cannot be one."""
     function = import_function(path)
     is_coroutine = is_coroutine_function(function)
     if isolation == "async" and not is_coroutine:
-        raise Unfit('isolation = "async" needs an "async def", and this is a plain function: leave isolation out')
+        raise InvalidKind('isolation = "async" needs an "async def", and this is a plain function: leave isolation out')
     if isolation == "thread" and is_coroutine:
-        raise Unfit('isolation = "thread" needs a plain function, and this is an "async def": leave isolation out')
+        raise InvalidKind(
+            'isolation = "thread" needs a plain function, and this is an "async def": leave isolation out'
+        )
     known = Function(function, read_signature(function))
     runner = CoroutineRunner(name=name, function=known) if is_coroutine else ThreadRunner(name=name, function=known)
     return Kind(
@@ -76,7 +78,7 @@ class FunctionRunner(PlainRunner):
             raise self._invalid(error, params) from None
 
     def _call(self, job: Job) -> Any:
-        if job.params == NOTHING and self._signature.is_bare:
+        if job.params == NOTHING and self._signature.has_no_parameters:
             return self._function()
         try:
             values = self._signature.check(job.params)

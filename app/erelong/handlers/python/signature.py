@@ -26,7 +26,7 @@ _RETURNS_NOTHING: Final = (inspect.Signature.empty, None, NoneType, Never, NoRet
 _RUNS_LATER: Final = (inspect.iscoroutine, inspect.isgenerator, inspect.isasyncgen)
 
 
-class Unfit(Exception):
+class InvalidKind(Exception):
     """A declaration cannot be a kind; the text gives the reason and the remedy."""
 
 
@@ -42,8 +42,7 @@ class Signature:
     named: tuple[tuple[str, Read], ...]
     takes_any_name: bool
     reserved: frozenset[str]
-    is_bare: bool
-    """Whether the function has no parameters at all."""
+    has_no_parameters: bool
 
     def check(self, params: bytes) -> BaseModel:
         """Read params; raise pydantic's ValidationError for those that do not fit."""
@@ -84,7 +83,7 @@ class Signature:
 
 
 def read_signature(function: Callable[..., Any]) -> Signature:
-    """Make the schema of a function; raise Unfit when it cannot have one."""
+    """Make the schema of a function; raise InvalidKind when it cannot have one."""
     signature = _resolved(function)
     parameters = signature.parameters.values()
     by_params = [parameter for parameter in parameters if not _is_attempt(parameter)]
@@ -98,7 +97,7 @@ def read_signature(function: Callable[..., Any]) -> Signature:
         result_schema = result.json_schema(mode="serialization", schema_generator=_QuietSchema)
         params_schema = params.model_json_schema(schema_generator=_QuietSchema)
     except (PydanticUserError, SchemaError, NameError, TypeError, ValueError, AttributeError) as error:
-        raise Unfit(f"its annotations cannot become a schema: {str(error).splitlines()[0]}") from error
+        raise InvalidKind(f"its annotations cannot become a schema: {str(error).splitlines()[0]}") from error
     reads = [(parameter, fields.get(parameter.name, _read_attempt)) for parameter in parameters]
     reads = [(parameter, read) for parameter, read in reads if parameter.kind is not Parameter.VAR_KEYWORD]
     return Signature(
@@ -109,7 +108,7 @@ def read_signature(function: Callable[..., Any]) -> Signature:
         positional=tuple(read for parameter, read in reads if parameter.kind is not Parameter.KEYWORD_ONLY),
         named=tuple((parameter.name, read) for parameter, read in reads if parameter.kind is Parameter.KEYWORD_ONLY),
         takes_any_name=any(parameter.kind is Parameter.VAR_KEYWORD for parameter in by_params),
-        is_bare=not parameters,
+        has_no_parameters=not parameters,
         reserved=frozenset(parameter.name for parameter in parameters if _is_attempt(parameter)),
     )
 
@@ -124,14 +123,16 @@ def _resolved(function: Callable[..., Any]) -> inspect.Signature:
     try:
         signature = inspect.signature(function, eval_str=True)
     except NameError as error:
-        raise Unfit(f'its annotations cannot be read: {error}; import it outside of "if TYPE_CHECKING"') from error
+        raise InvalidKind(
+            f'its annotations cannot be read: {error}; import it outside of "if TYPE_CHECKING"'
+        ) from error
     except (AttributeError, SyntaxError, TypeError, ValueError) as error:
-        raise Unfit(f"its annotations cannot be read: {error}") from error
+        raise InvalidKind(f"its annotations cannot be read: {error}") from error
     for parameter in signature.parameters.values():
         if parameter.kind is Parameter.VAR_POSITIONAL:
-            raise Unfit(f"params, which have names, cannot fill *{parameter.name}: name each parameter")
+            raise InvalidKind(f"params, which have names, cannot fill *{parameter.name}: name each parameter")
         if isinstance(parameter.default, FieldInfo):
-            raise Unfit(f"the default of {parameter.name} is a Field: write Annotated[type, Field(…)] = default")
+            raise InvalidKind(f"the default of {parameter.name} is a Field: write Annotated[type, Field(…)] = default")
     return signature
 
 
