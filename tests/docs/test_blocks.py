@@ -23,7 +23,10 @@ from tests.docs.pages import GUIDE, Block, blocks, prose
 from tests.support import ROOT
 
 COMMANDS = {"serve", "check-config", "health", "backup", "restore", "new-key"}
-PROGRAMS = {"curl", "docker", "echo", "erelong", "export", "make", "python3", "useradd", "/opt/erelong/bin/pip"}
+PROGRAMS = {
+    *("curl", "docker", "echo", "erelong", "export", "make", "mkdir", "python3", "useradd"),
+    "/opt/erelong/bin/pip",
+}
 RUN_BY = {
     "README.md": "test_programs",
     "docs/kinds.md": "test_programs",
@@ -67,6 +70,8 @@ def check_shell(block: Block, _: Path) -> Problems:
     yield from run("bash", "-n", "-c", block.text)
     for line in block.text.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
+        if not words:
+            continue
         if words[0] not in PROGRAMS:
             yield f"unknown program: {line}"
         match words:
@@ -116,7 +121,7 @@ def check_make(target: str, *given: str) -> Problems:
 
 def check_docker(command: str, *given: str) -> Problems:
     """Compare its options with its own help, where docker is installed."""
-    if command not in {"build", "compose", "cp", "exec", "run"}:
+    if command not in {"build", "compose", "cp", "exec", "run", "start", "stop"}:
         yield f"unknown command: docker {command}"
     if shutil.which("docker") is None or command == "compose":
         return

@@ -145,7 +145,7 @@ def test_backup_is_restored(make_service: MakeService, tmp_path: Path) -> None:
     service = make_service()
     service.start()
     id = call(service, "/v1/jobs", kind="echo", delay=3_600)["id"]
-    ((backup, restore),) = [block.text.splitlines() for block in blocks_of("docs/data.md", "sh")]
+    backup, restore = next(blocks_of("docs/data.md", "sh")).text.splitlines()
 
     erelong(backup, tmp_path, "--data", str(service.data))
     service.stop()
