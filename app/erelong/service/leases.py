@@ -192,7 +192,7 @@ class Leases:
             if before.lease != token:
                 if read_ended_leases(before.ended_leases)[-1:] == [[token, action]]:
                     return before, before  # a retry after a lost response
-                raise LeaseLost(f"the lease is over, and its job is {before.state.word}; discard the work")
+                raise LeaseLost(f"the lease is over: its job is {before.state.word}; this call changed nothing")
             after = step(before)
             (verdict,) = await self._store.save([after])
             if verdict.is_saved:
