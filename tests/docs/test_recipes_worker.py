@@ -187,6 +187,7 @@ def test_stopped_worker_releases_its_job(stage: Stage, start_worker: StartWorker
     pipe.begin()
 
     worker.terminate()
+    pipe.feed_until_closed()  # a signal that comes just before a read does not interrupt it
 
     assert worker.wait(recipes_stage.PATIENCE) == 0
     job = stage.job(id)

@@ -210,7 +210,7 @@ class Trial:
         assert (older.superseded, older.state, error) == (True, *EXPECTED[self.end])
 
 
-def run_trial(end: str, *, is_lent: bool, on_conflict: OnConflict, offset: float, seed: int) -> None:
+def assert_ends_once(end: str, *, is_lent: bool, on_conflict: OnConflict, offset: float, seed: int) -> None:
     async def trial() -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
@@ -234,6 +234,6 @@ def test_superseded_job_ends_once_and_the_newer_job_stays_live(end: str, is_lent
     )
     @example(offset=EARLY, on_conflict=OnConflict.REPLACE, seed=0)
     def check(offset: float, on_conflict: OnConflict, seed: int) -> None:
-        run_trial(end, is_lent=is_lent, on_conflict=on_conflict, offset=offset, seed=seed)
+        assert_ends_once(end, is_lent=is_lent, on_conflict=on_conflict, offset=offset, seed=seed)
 
     check()

@@ -29,7 +29,7 @@ FRESH = sized(50, 500)
 EVERY = 0.01
 DAY = 86_400
 SECOND = instants.SECOND
-MORE = 0.15  # seconds that a start may take beyond that of an empty store
+MORE = sized(2.0, 0.15)  # seconds that a start may take beyond that of an empty store
 LATE = 10.0  # ms
 MOST = sized(0.9, 0.99)  # share of the jobs: a busy disk delays the claims of some
 CONFIG = '[kinds.begin]\npython = "functions:begin"\n'
