@@ -213,6 +213,23 @@ async def test_step_of_the_wall_clock_ends_no_lease(serve: Serve, clock: Virtual
     assert (await report(service, lease, "finish")).status == 200
 
 
+async def test_outcome_repeated_after_a_later_lease_changes_nothing(serve: Serve) -> None:
+    service = await pulled(serve)
+    await service.submit(kind="resize")
+    first = await lease_one(service)
+    await report(service, first, "release")
+    done = await report(service, await lease_one(service), "finish")
+
+    repeated, other = await report(service, first, "release"), await report(service, first, "finish")
+
+    assert (repeated.status, repeated.json["state"], repeated.json["version"]) == (
+        200,
+        "succeeded",
+        done.json["version"],
+    )
+    assert (other.status, other.json["code"]) == (409, "lease_lost")
+
+
 @pytest.mark.parametrize(
     ("answer", "json", "state"),
     [("finish", {}, "succeeded"), ("fail", {"retryable": False}, "failed"), ("release", None, "scheduled")],

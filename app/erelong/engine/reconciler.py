@@ -66,7 +66,7 @@ class Reconciler:
         await asyncio.sleep(STORE_PAUSE)
 
     async def lap(self) -> None:
-        """Re-read everything in doubt. Reads that fail stay in doubt; new doubts start another lap."""
+        """Re-read jobs and keys after writes whose result is unknown. Failed reads stay queued."""
         if self._unknown_writes.claimed or self._unknown_writes.changed:
             await self._reread_jobs()
         await self._each(self._unknown_writes.keys, self._reread_holder)

@@ -190,7 +190,7 @@ class Leases:
         while True:
             before = await self.get(token)
             if before.lease != token:
-                if read_ended_leases(before.ended_leases)[-1:] == [[token, action]]:
+                if [token, action] in read_ended_leases(before.ended_leases):
                     return before, before  # a retry after a lost response
                 raise LeaseLost(f"the lease is over: its job is {before.state.word}; this call changed nothing")
             after = step(before)
