@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from erelong.settings.queues import QueueSettings
-from tests.support.served import Answer, Serve, Served
+from tests.support.served import Answer, Serve, Served, ServedStore
 
 
 async def full(serve: Serve, overflow: str, **settings: Any) -> tuple[Served, list[dict[str, Any]]]:
@@ -47,6 +47,19 @@ async def test_queue_has_room_again_after_a_job_leaves(serve: Serve, way: str) -
 
     assert (await submit(service)).status == 201
     assert (await submit(service)).status == 429
+
+
+async def test_submit_with_a_held_key_takes_no_room_from_another(serve: Serve) -> None:
+    store = ServedStore()
+    service = await serve(store=store, queues={"default": QueueSettings(max_backlog=2, overflow="reject")})
+    await submit(service, key="k")
+    let_go = store.hold("add")
+    moving = asyncio.create_task(submit(service, key="k", on_conflict="reschedule"))
+    adding = asyncio.create_task(submit(service))
+    await asyncio.sleep(0.1)
+    let_go.set()
+
+    assert [(await moving).status, (await adding).status] == [200, 201]
 
 
 async def test_submit_with_a_held_key_needs_no_room(serve: Serve) -> None:

@@ -26,7 +26,7 @@ class Backlog:
     def excess(self, queue: str, number: int) -> int:
         """Return by how many `number` more jobs would exceed `max_backlog`; at most 0 if they fit."""
         bound = self._lanes.settings(queue).max_backlog
-        return self._store.waiting(queue) + self._incoming.get(queue, 0) + number - bound if bound else 0
+        return self._store.waiting(queue) + self._incoming.get(queue, 0) + number - bound if bound else -1
 
     def hold(self, queue: str, number: int) -> None:
         """Reserve room for jobs while they are added."""

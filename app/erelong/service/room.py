@@ -40,10 +40,13 @@ class Room:
         room: dict[str, int] = {}
         try:
             for queue, number in needs.items():
-                if self._backlog.excess(queue, number) > 0:
-                    await self._make(queue, await self._needed(queue, new_jobs), client)
-                self._backlog.hold(queue, number)
-                room[queue] = number
+                held = number
+                if self._backlog.excess(queue, number) >= 0:  # the last room: hold no more than is needed
+                    held = await self._needed(queue, new_jobs)
+                    await self._make(queue, held, client)
+                if held:
+                    self._backlog.hold(queue, held)
+                    room[queue] = held
         except BaseException:
             self.release(room)
             raise
