@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support.browser import Browser, find_browser
+from tests.support.needs import report_missing
 from tests.support.process import ServiceProcess
 
 
@@ -24,6 +25,6 @@ def service(tmp_path: Path) -> Iterator[ServiceProcess]:
 async def browser(tmp_path: Path) -> AsyncIterator[Browser]:
     program = find_browser()
     if program is None:
-        pytest.skip("NO BROWSER: install chromium to try pages in one")
+        report_missing("NO BROWSER: install chromium to try pages in one")
     async with Browser(program=program, folder=tmp_path / "browser") as browser:
         yield browser

@@ -118,6 +118,14 @@ async def test_document_that_does_not_follow_on_the_stored_one_stores_nothing(
     assert await store.document("schedule", "report") is None
 
 
+async def test_second_version_in_one_call_follows_on_the_first(store: Store) -> None:
+    with pytest.raises(DocumentChanged):
+        await store.add([], now=NOW, beside=[FIRST, FIRST._replace(text=b"[]")])
+    await store.add([], now=NOW, beside=[FIRST, SECOND])
+
+    assert await store.document("schedule", "report") == SECOND
+
+
 async def test_document_is_stored_if_one_of_several_items_is(store: Store) -> None:
     job = await put_one(store)
     changed = job.run_now(NOW)

@@ -10,7 +10,7 @@ import orjson
 
 from erelong.errors import IdempotencyMismatch
 from erelong.model.conflict import settle
-from erelong.model.document import must_succeed
+from erelong.model.document import must_follow
 from erelong.model.job import Job, State
 from erelong.model.query import Order, Query
 from erelong.model.submission import AddResult, AddStatus, IdempotencyRecord, NewJob, Receipt, are_written
@@ -201,8 +201,7 @@ class MemoryStore:
         return AddResult(AddStatus.CHANGED, settled)
 
     def _must_follow(self, documents: Sequence[Document]) -> None:
-        for document in documents:
-            must_succeed(document, self._documents.get((document.sort, document.name)))
+        must_follow(documents, lambda sort, name: self._documents.get((sort, name)))
 
     def _with_others(self, verdicts: Verdicts, beside: Sequence[Document], also: Also) -> Verdicts:
         for item, job in self._store_with([verdict.is_saved for verdict in verdicts], beside, also):

@@ -1,22 +1,16 @@
-"""Documents in the embedded database, with a check of their versions."""
+"""Documents in the embedded database."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from erelong.model.document import Document, must_succeed
+from erelong.model.document import Document
 from erelong.stores.sqlite import statements as sql
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import apsw
-
-
-def must_follow(connection: apsw.Connection, documents: Sequence[Document]) -> None:
-    """Raise `DocumentChanged` unless each document is the next version of the stored one."""
-    for document in documents:
-        must_succeed(document, read_document(connection, document.sort, document.name))
 
 
 def write_documents(connection: apsw.Connection, documents: Sequence[Document]) -> None:

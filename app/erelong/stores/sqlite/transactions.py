@@ -11,6 +11,7 @@ import orjson
 
 from erelong.errors import IdempotencyMismatch
 from erelong.model.conflict import settle
+from erelong.model.document import must_follow
 from erelong.model.history import NO_ATTEMPTS
 from erelong.model.ids import parse_id
 from erelong.model.job import Job, State
@@ -18,7 +19,7 @@ from erelong.model.submission import ADDED, AddResult, AddStatus, IdempotencyRec
 from erelong.stores.base import FINISHED, Claim, Ending, Override, Saved
 from erelong.stores.sqlite import statements as sql
 from erelong.stores.sqlite.claims import move
-from erelong.stores.sqlite.documents import must_follow, write_documents
+from erelong.stores.sqlite.documents import read_document, write_documents
 from erelong.stores.sqlite.json_columns import read_labels, write_pause
 from erelong.stores.sqlite.rows import Row, as_rows, begin_jobs, group_of, listed, mend, select_rows, write_jobs
 from erelong.telemetry.log import get_logger
@@ -64,7 +65,7 @@ class Writes:
         if record is not None and (receipt := find_replay(self._write, self._running, record, now)) is not None:
             return receipt
         if beside:
-            must_follow(self._write, beside)
+            must_follow(beside, partial(read_document, self._write))
         if all(new_job.job.key is None for new_job in new_jobs):
             entries = [_MAKE_ADDED((ADDED, job, None)) for job in self._insert([new_job.job for new_job in new_jobs])]
         else:
@@ -179,7 +180,7 @@ class Writes:
     def finish(self, endings: Sequence[Ending], beside: Sequence[Document], also: Also) -> Verdicts:
         """End running jobs. Nearly all succeed unchanged since their claim: these write few columns and read no row."""
         if beside:
-            must_follow(self._write, beside)
+            must_follow(beside, partial(read_document, self._write))
         unchanged = self._running.unchanged([ending.job.seq for ending in endings])
         plain, others = [], []
         last, is_plain = None, False
@@ -204,7 +205,7 @@ class Writes:
 
     def save(self, jobs: Sequence[Job], beside: Sequence[Document], also: Also) -> Verdicts:
         if beside:
-            must_follow(self._write, beside)
+            must_follow(beside, partial(read_document, self._write))
         verdicts = self._save(jobs)
         return self._with_others(verdicts, beside, also) if beside or also else verdicts
 
@@ -261,7 +262,7 @@ class Writes:
             self._label(job.seq, job.labels, sql.INSERT_LABEL)
 
     def delete(self, job: Job, beside: Sequence[Document], also: Also) -> Saved:
-        must_follow(self._write, beside)
+        must_follow(beside, partial(read_document, self._write))
         stored = self._read([job.seq]).get(job.seq)
         if stored is None or (stored.token, stored.version) != (job.token, job.version):
             return Saved(False, stored)
