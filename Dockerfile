@@ -11,7 +11,8 @@ RUN python -m venv /opt/venv \
     && /opt/venv/bin/pip install --no-cache-dir --no-compile --disable-pip-version-check \
         --only-binary :all: --require-hashes -r /tmp/requirements.txt \
     && /opt/venv/bin/pip uninstall --quiet --yes pip \
-    && find /opt/venv -type d -name tests -prune -exec rm -r {} +
+    && find /opt/venv -type d \( -name tests -o -name sqlite_extra_binaries \) -prune -exec rm -r {} + \
+    && find /opt/venv -type f -name "*.py[ix]" -delete
 WORKDIR /opt/erelong
 COPY app/erelong erelong
 # Unchecked: the root may be read-only and file times may change in transit, so bytecode must not depend on sources.

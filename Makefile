@@ -6,7 +6,7 @@ BIN  := $(VENV)/bin
 PIP  := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: run test check image bench lock clean help
+.PHONY: run test check image screens bench lock clean help
 
 run: $(VENV)/runtime.stamp ## start the service                  make run ARGS="--port 9000"
 	$(BIN)/python -m app serve $(ARGS)
@@ -24,13 +24,16 @@ check: $(VENV)/dev.stamp ## check style, types and layers
 image: $(VENV)/dev.stamp ## build the container image and run it (docker; or buildah, podman, runc, mmdebstrap and root)
 	$(BIN)/python -m pytest tests/container $(ARGS)
 
+screens: $(VENV)/dev.stamp ## take pictures of the dashboard into build/screens (needs chromium)
+	$(BIN)/python -m tests.browser.screens $(ARGS)
+
 bench: $(VENV)/dev.stamp ## measure                            make bench ARGS="--help"
 	$(BIN)/python -m tests.bench $(ARGS)
 
 lock: $(BIN)/python ## pin the dependencies with hashes   make lock ARGS="--upgrade"
 	$(PIP) install --quiet --upgrade uv
-	$(COMPILE) requirements.txt --extra server
-	$(COMPILE) requirements-dev.txt --group dev --extra server --extra otel --constraint requirements.txt
+	$(COMPILE) requirements.txt --extra server --extra postgres
+	$(COMPILE) requirements-dev.txt --group dev --extra server --extra postgres --extra otel --constraint requirements.txt
 
 clean: ## remove the environment and all caches
 	rm -rf $(VENV) build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -13,12 +14,17 @@ import pytest
 import pytest_asyncio
 
 from tests.support.examples import TIMES, examples
+from tests.support.postgres import PostgresServer
 from tests.support.served import Serve, Served
 from tests.support.virtual import VirtualClock, VirtualLoop
 
 # A deadline per example measures the machine, not the code; the limit per test stands in pyproject.toml.
 hypothesis.settings.register_profile("erelong", deadline=None, max_examples=examples(100))
 hypothesis.settings.load_profile("erelong")
+
+# A shell starts jobs in the background with SIGINT ignored, and the programs that tests start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -45,6 +51,14 @@ def _real_loop(name: str) -> Callable[[], asyncio.AbstractEventLoop]:
             return uvloop.new_event_loop
         case _:
             raise pytest.UsageError(f'no event loop "{name}" here; real_loop knows: asyncio, uvloop (not on Windows)')
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """Return the PostgreSQL server of this run."""
+    server = PostgresServer()
+    yield server
+    server.remove()
 
 
 @pytest_asyncio.fixture

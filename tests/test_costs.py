@@ -22,8 +22,8 @@ pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(30)]
 
 # Calls of our Python functions on all threads, and SQL statements. Python 3.12 and later need fewer calls, since they
 # inline comprehensions.
-POST = (122, 5)
-RUN = (261, 9)
+POST = (122, 6)
+RUN = (260, 10)
 GET = (46, 0)
 GET_OLDER = (71, 1)
 MEASURED = 20
@@ -96,6 +96,18 @@ async def test_post_costs_at_most_its_bound(measured: Measured) -> None:
     await measured.submit()
 
     await measured.assert_at_most(POST, *(measured.submit() for _ in range(MEASURED)))
+
+
+async def test_statements_of_a_post_are_counted(measured: Measured) -> None:
+    await measured.submit()
+
+    with measured.costs.counted():
+        await measured.submit()
+
+    words = [statement.split(" ", 3)[:3] for statement in measured.costs.statements]
+    assert ["BEGIN", "IMMEDIATE"] in words
+    assert ["INSERT", "INTO", "jobs"] in words
+    assert ["COMMIT"] in words
 
 
 async def test_run_costs_at_most_its_bound(measured: Measured) -> None:

@@ -25,8 +25,12 @@ BROAD = {
     "monitoring/watchdog.py": 1,
     # around a request
     "web/boundary.py": 1,
+    # around the function of a pull worker
+    "client/worker/threads.py": 1,
     # around a thread's group of calls
     "stores/group_thread.py": 1,
+    "stores/postgres/readers.py": 2,
+    "stores/postgres/writer.py": 3,
     "stores/sqlite/executor.py": 5,
     "handlers/python/threads.py": 2,
     # around a supervisor's child

@@ -10,12 +10,9 @@ def main() -> int:
 
 
 def _command() -> int:
-    try:
-        from erelong.cli import parser  # imported in the child only, so a pid 1 parent stays small
-    except ModuleNotFoundError as error:
-        print(f"erelong: {error.name} is not installed; run: pip install 'erelong[server]'", file=sys.stderr)  # noqa: T201
-        return 78
-    return parser.main()
+    from erelong.cli import commands  # imported in the child only, so a pid 1 parent stays small
+
+    return commands.main()
 
 
 if __name__ == "__main__":

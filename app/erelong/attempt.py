@@ -8,7 +8,8 @@ from typing import NamedTuple
 class Attempt(NamedTuple):
     """One attempt at a job, as functions see it. `id` is the same on every attempt. Instants are Unix microseconds.
 
-    `traceparent` is the attempt's span for calls to other services, if tracing is configured.
+    `traceparent` is the attempt's span for calls to other services, if tracing is configured. `schedule` is the name of
+    the schedule that made the job, and `occurrence` its nominal time.
     """
 
     seq: int
@@ -20,14 +21,31 @@ class Attempt(NamedTuple):
     started_at: int
     timeout: float
     traceparent: str | None = None
+    schedule: str | None = None
+    occurrence: int | None = None
 
     @property
     def id(self) -> str:
         return f"{self.seq:010x}{self.token}"
 
+    @property
+    def stopping(self) -> bool:
+        """Whether the worker of a pull kind is about to end. Always False inside the service."""
+        return False
+
+    def check(self) -> None:
+        """Raise Cancelled if the result is no longer wanted. Call it between steps of long work in a pull worker.
+
+        Inside the service it does nothing: the service stops attempts itself.
+        """
+
 
 class GiveUp(Exception):
     """Raised by a function to fail the job without another attempt."""
+
+
+class Cancelled(Exception):
+    """Raised by `Attempt.check` when the job is to stop, its lease is lost, or its worker ends."""
 
 
 class RetryAfter(Exception):

@@ -111,6 +111,18 @@ class QueueNotFound(Problem):
     status, code, title = 404, "queue_not_found", "Queue not found"
 
 
+class KindNotFound(Problem):
+    """No kind has this name."""
+
+    status, code, title = 404, "kind_not_found", "Kind not found"
+
+
+class ScheduleNotFound(Problem):
+    """No schedule has this name."""
+
+    status, code, title = 404, "schedule_not_found", "Schedule not found"
+
+
 class NoSuchRoute(Problem):
     """The path does not exist."""
 
@@ -135,6 +147,12 @@ class BodyTimeout(Problem):
     status, code, title = 408, "body_timeout", "Body timeout"
 
 
+class OperationNotFound(Problem):
+    """No operation has this id: it never existed, is no longer kept, or was started by another key."""
+
+    status, code, title = 404, "operation_not_found", "Operation not found"
+
+
 class LeaseNotFound(Problem):
     """No lease has had this token."""
 
@@ -156,7 +174,7 @@ class WrongState(Problem):
     _ALLOWED: ClassVar[Mapping[str, str]] = {
         "scheduled": "PATCH changes it, run makes it due now, cancel ends it, DELETE removes it",
         "running": "cancel it, or wait until it has ended",
-        "succeeded": "submit a new job to repeat it; DELETE removes this one",
+        "succeeded": "submit a new job in its place; DELETE removes this one",
         "failed": _RETRYABLE,
         "cancelled": _RETRYABLE,
         "expired": _RETRYABLE,
@@ -184,8 +202,32 @@ class QueueInUse(Problem):
     status, code, title = 409, "queue_in_use", "Queue in use"
 
 
+class KindFixed(Problem):
+    """The kind is built in or declared in config.toml, so no request can change it."""
+
+    status, code, title = 409, "kind_fixed", "Kind cannot be changed"
+
+
+class ClockBusy(Problem):
+    """Another request is moving the virtual clock."""
+
+    status, code, title = 409, "clock_busy", "Clock busy"
+
+
+class ClockBackwards(Problem):
+    """The virtual clock stands at a later instant already."""
+
+    status, code, title = 409, "clock_backwards", "Clock cannot go back"
+
+
+class Overlaps(Problem):
+    """A job of the schedule is live, and its overlap policy allows no second one."""
+
+    status, code, title = 409, "overlap", "Overlap"
+
+
 class VersionMismatch(Problem):
-    """The version in `If-Match` is not the job's current version."""
+    """The version in `If-Match` is not the current version of the job or schedule."""
 
     status, code, title = 412, "version_mismatch", "Version mismatch"
 
@@ -228,6 +270,12 @@ class BacklogFull(Problem):
         self.queue = queue
 
 
+class TooMany(Problem):
+    """As many schedules, kinds, waiting operations or streams exist as may."""
+
+    status, code, title, pause = 429, "too_many", "Too many", 60.0
+
+
 class RateLimited(Problem):
     """The key has exceeded its `rate`."""
 
@@ -266,6 +314,12 @@ class StoreUnavailable(Problem):
         self.exit = exit
 
 
+class NotLeading(Problem):
+    """Another node leads, or none does at the moment. The leader takes the request; readiness probes find it."""
+
+    status, code, title, pause = 503, "not_leading", "Not leading", 1.0
+
+
 class StoreRefused(StoreUnavailable):
     """The store rejects these jobs though it works for others: a row is damaged, or a value is refused."""
 
@@ -289,6 +343,12 @@ class Exit(Exception):
 
 class StoreCorrupt(Exit):
     """The store is damaged, or the file is not a store of erelong."""
+
+    code = 65
+
+
+class WrongClock(Exit):
+    """The store was made under a virtual clock and the service runs on real time, or the other way round."""
 
     code = 65
 

@@ -122,6 +122,18 @@ async def test_lowered_bound_drops_jobs_only_for_new_ones(serve: Serve) -> None:
     assert await states(service, jobs) == ["scheduled", "cancelled", "scheduled", "scheduled"]
 
 
+@pytest.mark.parametrize("overflow", ["reject", "drop_oldest", "wait"])
+async def test_overfull_queue_accepts_a_submit_that_adds_no_job(serve: Serve, overflow: str) -> None:
+    service = await serve()
+    held, other = await service.submit(delay=100, key="k"), await service.submit(delay=200)
+    await service.put("/v1/queues/default", {"max_backlog": 1, "overflow": overflow})
+
+    answer = await submit(service, key="k", on_conflict="reschedule")
+
+    assert (answer.status, answer.json["id"]) == (200, held["id"])
+    assert await states(service, [held, other]) == ["scheduled"] * 2
+
+
 async def test_submit_waits_for_room(serve: Serve) -> None:
     service, (job, _) = await full(serve, "wait")
     held = asyncio.create_task(submit(service))

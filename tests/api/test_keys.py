@@ -106,7 +106,7 @@ async def test_lines_of_one_batch_with_the_same_key_are_refused_and_name_each_ot
     answer = await service.post("/v1/jobs/batch", {"jobs": [JOB, {**JOB, "key": "k"}, {**JOB, "key": "k"}]})
 
     assert (answer.status, answer.code, answer.pointers) == (409, "key_taken", ["/jobs/2/key"])
-    assert answer.json["errors"][0]["detail"] == "/jobs/1 has the key 'k' as well"
+    assert answer.json["errors"][0]["detail"] == "/jobs/1 has the job key 'k' as well"
     assert "job" not in answer.json
     assert (await service.get("/v1/jobs")).json["jobs"] == []
 

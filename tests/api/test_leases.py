@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from erelong.errors import StoreUnavailable
+from erelong.lanes import pollers
 from erelong.model.ended_leases import MAX_ENDED_LEASES
 from erelong.model.ids import seq_of_lease
 from erelong.settings.kinds import KindSettings
@@ -507,11 +508,119 @@ async def test_kind_that_is_no_longer_declared_cannot_be_leased(serve: Serve) ->
     assert (answer.status, answer.pointers) == (422, ["/kinds"])
 
 
-async def test_past_lease_requests_leak_no_memory(serve: Serve) -> None:
+async def test_past_lease_requests_leak_no_memory(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pollers, "MAX_KEPT", 20)
     service = await pulled(serve)
 
     for number in range(50):
         await lease_jobs(service, queues=[f"queue-{number}"])
         await asyncio.sleep(1)
 
-    assert len(service.node.engine.pollers._polled_at) <= 11
+    assert len(service.node.engine.pollers._polled_at) == 20
+    assert len(service.node.engine.pollers._served_since) == 20
+
+
+# names of workers, and their output
+
+
+async def test_worker_is_shown_while_it_has_the_job_and_with_its_attempt(serve: Serve) -> None:
+    service = await pulled(serve)
+    job = await service.submit(kind="resize")
+
+    lease = await lease_one(service, worker="host-1/4711")
+    running = await service.job(job["id"])
+    done = await report(service, lease, "finish")
+
+    assert (lease["job"]["worker"], running["worker"]) == ("host-1/4711", "host-1/4711")
+    assert "worker" not in done.json
+    assert [attempt["worker"] for attempt in done.json["attempts"]] == ["host-1/4711"]
+    assert (await service.job(job["id"]))["attempts"] == done.json["attempts"]
+
+
+async def test_each_attempt_names_its_own_worker(serve: Serve) -> None:
+    service = await pulled(serve)
+    job = await service.submit(kind="resize", retry={"max_attempts": 4, "delay": 0})
+
+    await report(service, await lease_one(service, worker="a"), "fail")
+    await report(service, await lease_one(service, wait=5), "fail")
+    await lease_one(service, worker="c", lease=1, wait=5)  # this lease runs out
+    lost = await service.until(job["id"], "scheduled")
+    await report(service, await lease_one(service, worker="d", wait=5), "release")
+
+    ended = await service.job(job["id"])
+    assert "worker" not in lost
+    assert [attempt.get("worker") for attempt in ended["attempts"]] == ["a", None, "c", "d"]
+    assert [attempt["outcome"] for attempt in ended["attempts"]] == ["error", "error", "lost", "released"]
+
+
+async def test_job_of_a_worker_without_a_name_shows_none(serve: Serve) -> None:
+    service = await pulled(serve)
+    await service.submit(kind="resize")
+
+    lease = await lease_one(service, worker=None)
+    done = await report(service, lease, "finish")
+
+    assert "worker" not in lease["job"]
+    assert [attempt.keys() & {"worker", "output"} for attempt in done.json["attempts"]] == [set()]
+
+
+@pytest.mark.parametrize("worker", ["", "x" * 101, "a\nb", "\x7f", 7, ["a"]])
+async def test_bad_name_of_a_worker_is_refused(serve: Serve, worker: object) -> None:
+    service = await pulled(serve)
+
+    answer = await service.post("/v1/leases", {"kinds": ["resize"], "worker": worker})
+
+    assert (answer.status, answer.pointers) == (422, ["/worker"])
+
+
+async def test_name_of_a_worker_has_up_to_100_characters_of_any_language(serve: Serve) -> None:
+    service = await pulled(serve)
+    await service.submit(kind="resize")
+
+    done = await report(service, await lease_one(service, worker="ä" * 100), "finish")
+
+    assert done.json["attempts"][0]["worker"] == "ä" * 100
+
+
+async def test_output_of_a_failure_is_kept_with_the_attempt(serve: Serve) -> None:
+    service = await pulled(serve)
+    job = await service.submit(kind="resize")
+
+    failed = await report(service, await lease_one(service), "fail", {"output": "Traceback: boom"})
+
+    assert failed.json["attempts"][0]["output"] == "Traceback: boom"
+    assert (await service.job(job["id"]))["attempts"][0]["output"] == "Traceback: boom"
+
+
+@pytest.mark.parametrize(
+    ("output", "kept"),
+    [
+        ("x" * 300_000 + "last", "x" * 65_532 + "last"),
+        ("a" + "é" * 40_000, "é" * 32_768),
+        ("é" * 40_000 + "a", "é" * 32_767 + "a"),  # without half a character
+    ],
+)
+async def test_last_64_kib_of_an_output_are_kept(serve: Serve, output: str, kept: str) -> None:
+    service = await pulled(serve)
+    await service.submit(kind="resize")
+
+    failed = await report(service, await lease_one(service), "fail", {"output": output})
+
+    assert failed.json["attempts"][0]["output"] == kept
+
+
+@pytest.mark.parametrize("output", ["", None])
+async def test_empty_output_is_not_shown(serve: Serve, output: str | None) -> None:
+    service = await pulled(serve)
+    await service.submit(kind="resize")
+
+    failed = await report(service, await lease_one(service), "fail", {"output": output})
+
+    assert "output" not in failed.json["attempts"][0]
+
+
+async def test_lease_without_tracing_has_no_traceparent(serve: Serve) -> None:
+    service = await pulled(serve)
+    await service.submit(kind="resize")
+
+    assert (await lease_one(service))["traceparent"] is None

@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from erelong.model.query import Query
+from erelong.service.overview import listings
 from tests.support.served import Served
 
 
@@ -53,6 +54,17 @@ async def fill(service: Served) -> None:
         ("?order=due_at", ["soon", "mid", "late", "123"]),
         ("?order=due_at&queue=a&label.tenant=1&state=scheduled", ["soon"]),
         ("?order=created&limit=2", ["123", "gone"]),
+        ("?created_after=2025-12-31T00:00:00Z", ["123", "gone", "mid", "late", "soon"]),
+        ("?created_after=2026-01-02T00:00:00Z", []),
+        ("?created_before=2026-01-02T00:00:00Z&queue=a", ["mid", "soon"]),
+        ("?finished_after=2025-12-31T00:00:00Z", ["gone"]),
+        ("?finished_before=2025-12-31T00:00:00Z", []),
+        ("?error=cancelled&error=lost", ["gone"]),
+        ("?error=timeout", []),
+        ("?attempt_min=1", []),
+        ("?order=finished_at", ["gone"]),
+        ("?order=finished_at&queue=a", []),
+        ("?order=started_at", []),
     ],
 )
 async def test_list_returns_the_matching_jobs_in_order(service: Served, query: str, expected: list[str]) -> None:
@@ -69,6 +81,103 @@ async def test_list_is_brief_unless_the_full_view_is_asked_for(service: Served) 
 
     assert full == job
     assert brief == {name: value for name, value in job.items() if name not in ("params", "result", "attempts")}
+
+
+async def test_running_jobs_are_listed_by_start_and_final_jobs_by_end(service: Served) -> None:
+    for number in (3, 1, 2):
+        await service.submit(key=f"long{number}", delay=number, params={"sleep": 3_000})
+        await service.submit(key=f"short{number}", delay=0, params={"sleep": number}, kind="echo")
+    await asyncio.sleep(10)
+
+    assert await keys(service, "?order=started_at") == ["long1", "long2", "long3"]
+    assert await keys(service, "?order=finished_at") == ["short3", "short2", "short1"]
+    after = (await service.get("/v1/jobs?order=finished_at&limit=1")).json["jobs"][0]["finished_at"]
+    assert await keys(service, f"?order=finished_at&finished_before={after}") == ["short2", "short1"]
+
+
+async def test_jobs_are_found_by_the_type_the_cause_and_the_attempt_of_their_error(service: Served) -> None:
+    once = {"max_attempts": 1}
+    await service.submit(key="boom", params={"fail": "order 7 is gone"}, retry=once)
+    await service.submit(key="slow", params={"sleep": 9}, timeout=1, retry=once)
+    await service.submit(key="twice", params={"fail": "x"}, retry={"max_attempts": 2, "delay": 1})
+    await asyncio.sleep(20)
+    causes = {cause["message"]: cause["cause"] for cause in (await service.get("/v1/jobs/errors")).json["causes"]}
+
+    assert await keys(service, "?error=timeout") == ["slow"]
+    assert await keys(service, "?error=exception&error=timeout") == ["twice", "slow", "boom"]
+    assert await keys(service, f"?cause={causes['order 7 is gone']}") == ["boom"]
+    assert await keys(service, "?attempt_min=2") == ["twice"]
+    assert await keys(service, "?attempt_min=2&state=succeeded") == []
+
+
+@pytest.mark.parametrize("filters", ["", "&label.tenant=t0"])
+async def test_page_is_short_when_too_many_jobs_do_not_match(
+    service: Served, filters: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listings, "MAX_READ", 10)
+    monkeypatch.setattr(listings, "SLICE", 4)
+    for number in range(25):
+        await service.submit(key=str(number), delay=1_000, labels={"tenant": "t0"})
+    for key in ("3", "4", "17"):
+        await service.post(f"/v1/jobs/~{key}/cancel")
+
+    pages, path = [], f"/v1/jobs?error=cancelled&limit=2{filters}"
+    while path:
+        answer = await service.get(path)
+        pages.append(answer.json)
+        path = answer.headers.get("Link", "").removeprefix("<").removesuffix('>; rel="next"')
+
+    assert [[job["key"] for job in page["jobs"]] for page in pages] == [["17"], [], ["4", "3"], []]
+    assert [page.get("scanned") for page in pages] == [10, 10, None, None]
+    assert pages[-1]["next"] is None
+
+
+async def test_line_shows_the_beginning_of_the_params(service: Served) -> None:
+    await service.submit(delay=9, params={"a": "ü" * 500})
+    await service.submit(delay=9, params={"a": 1})
+
+    short, long = (await service.get("/v1/jobs?view=line")).json["jobs"]
+
+    assert short["params_preview"] == '{"a":1}'
+    assert long["params_preview"] == '{"a":"' + "ü" * 154
+    assert "params" not in long
+
+
+@pytest.mark.parametrize(
+    ("query", "count"),
+    [
+        ("", {"n": 5, "exact": True}),
+        ("limit=1", {"n": 5, "exact": True}),
+        ("queue=a&state=scheduled", {"n": 2, "exact": True}),
+        ("label.tenant=1", {"n": 3, "exact": True}),
+        ("key=soon&limit=1", {"n": 1, "exact": True}),
+        ("error=cancelled", {"n": 1, "exact": True}),
+        ("order=due_at", {"n": 4, "exact": True}),
+        ("order=finished_at", {"n": 1, "exact": True}),
+        ("queue=nowhere", {"n": 0, "exact": True}),
+    ],
+)
+async def test_matching_jobs_are_counted(service: Served, query: str, count: dict[str, Any]) -> None:
+    await fill(service)
+
+    assert (await service.get(f"/v1/jobs?count=true&{query}")).json["count"] == count
+
+
+async def test_count_says_when_not_all_jobs_were_read(service: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listings, "MAX_READ", 3)
+    await fill(service)
+
+    page = (await service.get("/v1/jobs?count=true&limit=1&created_after=2025-12-31T00:00:00Z")).json
+
+    assert page["count"] == {"n": 3, "exact": False}
+    assert (await service.get(f"/v1/jobs?count=true&limit=1&cursor={page['next']}")).code == "bad_cursor"
+
+
+async def test_next_page_may_be_counted_too(service: Served) -> None:
+    await fill(service)
+    first = (await service.get("/v1/jobs?limit=3")).json
+
+    assert (await service.get(f"/v1/jobs?cursor={first['next']}&count=true")).json["count"]["n"] == 5
 
 
 @pytest.mark.parametrize("order", ["", "&order=due_at"])
@@ -211,6 +320,12 @@ async def test_forged_cursor_is_refused_without_an_internal_error(service: Serve
         ("limit=5&limit=6", ["/limit"]),
         ("order=newest", ["/order"]),
         ("view=all", ["/view"]),
+        ("count=1", ["/count"]),
+        ("error=a+b", ["/error/0"]),
+        ("cause=abc", ["/cause"]),
+        ("attempt_min=0", ["/attempt_min"]),
+        ("created_after=yesterday", ["/created_after"]),
+        ("finished_before=2026-01-01T00:00:00", ["/finished_before"]),
         ("key=", ["/key"]),
         ("key=" + "k" * 256, ["/key"]),
         ("due_after=2026-01-01T00:00:00", ["/due_after"]),

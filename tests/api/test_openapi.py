@@ -67,10 +67,12 @@ async def test_names_of_components_are_valid(service: Served) -> None:
 
 
 async def test_every_operation_has_a_unique_id_and_a_summary(service: Served) -> None:
-    found = [operation for _, _, operation in operations(await get_document(service))]
+    document = await get_document(service)
+    found = [operation for _, _, operation in operations(document)]
 
     assert len({operation["operationId"] for operation in found}) == len(found)
     assert all(operation["summary"] and operation["tags"] for operation in found)
+    assert {tag["name"] for tag in document["tags"]} == {tag for operation in found for tag in operation["tags"]}
     assert all(re.fullmatch(r"[a-z]+_[a-z]+", operation["operationId"]) for operation in found)
 
 
@@ -100,10 +102,18 @@ async def test_writes_accept_versions_and_submits_accept_keys(service: Served) -
         "post /v1/jobs/{id}/cancel",
         "post /v1/jobs/{id}/run",
         "post /v1/jobs/{id}/retry",
+        "put /v1/schedules/{schedule}",
+        "patch /v1/schedules/{schedule}",
+        "delete /v1/schedules/{schedule}",
+        "post /v1/schedules/{schedule}/pause",
+        "post /v1/schedules/{schedule}/resume",
     }
     assert {name for name, taken in headers.items() if "Idempotency-Key" in taken} == {
         "post /v1/jobs",
         "post /v1/jobs/batch",
+        "post /v1/schedules/{schedule}/trigger",
+        "post /v1/operations",
+        "post /v1/schedules/{schedule}/backfill",
     }
     assert headers["get /v1/jobs/{id}"] == {"If-None-Match", "Prefer"}
 

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from erelong.clock.instants import format_instant
 from erelong.errors import StoreUnavailable
-from erelong.service.factory import MAX_DEFAULTS
+from erelong.settings.defaults import MAX_DEFAULTS
 from erelong.settings.queues import QueueSettings, Rate, RetryPatch
 from erelong.stores.base import Group
+from tests.support.keyed import Keys, serve_keyed
 from tests.support.served import Serve, Served
 
 DEFAULTS = {
@@ -31,7 +33,7 @@ async def test_thousands_of_changes_of_one_queue_leak_no_memory(service: Served)
         await service.node.services.queues.put("mail", QueueSettings(concurrency=1 + number))
         service.node.services.factory.make({"kind": "echo", "queue": "mail"}, service.clock.now())
 
-    assert len(service.node.services.factory._made_defaults) <= MAX_DEFAULTS
+    assert len(service.node.services.factory._defaults._made) <= MAX_DEFAULTS
 
 
 async def test_queue_exists_once_a_job_names_it(service: Served) -> None:
@@ -44,9 +46,13 @@ async def test_queue_exists_once_a_job_names_it(service: Served) -> None:
     assert after.json == {
         "name": "mail",
         "paused": False,
+        "pause": None,
         "settings": DEFAULTS,
+        "overridden": False,
         "counts": {"scheduled": 1, "due": 0, "running": 0, "succeeded": 0, "failed": 0, "cancelled": 0, "expired": 0},
+        "rates": {"submitted": 1.0, "started": 0.0, "succeeded": 0.0, "failed": 0.0},
         "oldest_due_age": None,
+        "late_p50": None,
         "late_p99": None,
     }
 
@@ -282,9 +288,9 @@ async def test_pause_resume_and_purge_are_logged(service: Served, caplog: pytest
 
     logged = [(record.levelname, record.getMessage(), record.__dict__["fields"]) for record in caplog.records]
     assert logged == [
-        ("INFO", "queue_paused", {"queue": "mail"}),
-        ("INFO", "queue_resumed", {"queue": "mail"}),
-        ("INFO", "queue_purged", {"queue": "mail", "cancelled": 700}),
+        ("INFO", "queue_paused", {"queue": "mail", "reason": None, "by": ""}),
+        ("INFO", "queue_resumed", {"queue": "mail", "by": ""}),
+        ("INFO", "queue_purged", {"queue": "mail", "cancelled": 700, "by": ""}),
     ]
 
 
@@ -295,8 +301,8 @@ async def test_changes_of_settings_are_logged(service: Served, caplog: pytest.Lo
     await service.delete("/v1/queues/mail")
 
     assert [(record.getMessage(), record.__dict__["fields"]) for record in caplog.records] == [
-        ("queue_configured", {"queue": "mail", "settings": "concurrency,timeout"}),
-        ("queue_dropped", {"queue": "mail"}),
+        ("queue_configured", {"queue": "mail", "settings": "concurrency,timeout", "by": ""}),
+        ("queue_dropped", {"queue": "mail", "by": ""}),
     ]
 
 
@@ -362,3 +368,218 @@ async def test_many_queues_are_counted_together(service: Served, monkeypatch: py
 
     assert [queue["counts"]["scheduled"] for queue in queues] == [1, 1, 1]
     assert calls == 1
+
+
+# pauses
+
+
+async def test_paused_queue_shows_since_when_and_why(service: Served) -> None:
+    at = service.clock.now()
+    paused = await service.post("/v1/queues/mail/pause", {"reason": "the provider is down"})
+    await asyncio.sleep(60)
+
+    assert paused.json["pause"] == {"at": format_instant(at), "by": None, "reason": "the provider is down"}
+    assert (await service.get("/v1/queues/mail")).json["pause"] == paused.json["pause"]
+    assert (await service.post("/v1/queues/mail/resume")).json["pause"] is None
+
+
+async def test_second_pause_replaces_the_reason_and_keeps_the_time(service: Served) -> None:
+    first = (await service.post("/v1/queues/mail/pause", {"reason": "one"})).json["pause"]
+    await asyncio.sleep(60)
+
+    second = (await service.post("/v1/queues/mail/pause", {"reason": "two"})).json["pause"]
+
+    assert second == first | {"reason": "two"}
+
+
+async def test_pause_names_its_key(serve: Serve) -> None:
+    keyed = await serve_keyed(serve, Keys().add("ops"))
+
+    with keyed.using("ops") as service:
+        paused = (await service.post("/v1/queues/mail/pause")).json["pause"]
+
+    assert (paused["by"], paused["reason"]) == ("ops", None)
+
+
+@pytest.mark.parametrize("body", [{"reason": "x" * 501}, {"reason": 5}, {"why": "x"}])
+async def test_invalid_reason_of_a_pause_is_refused(service: Served, body: dict[str, Any]) -> None:
+    answer = await service.post("/v1/queues/mail/pause", body)
+
+    assert (answer.status, answer.code) == (422, "invalid")
+    assert (await service.get("/v1/queues")).json["queues"] == []
+
+
+# pages and orders
+
+
+async def filled(serve: Serve) -> Served:
+    """A service whose queues a, b, c and d have 1 to 4 due jobs, and failed jobs in the opposite order."""
+    service = await serve()
+    for number, queue in enumerate("abcd"):
+        for _ in range(4 - number):
+            job = await service.submit(queue=queue, params={"fail": "x"}, retry={"max_attempts": 1})
+            await service.until(job["id"], "failed")
+        await service.post(f"/v1/queues/{queue}/pause")
+        for _ in range(number + 1):
+            await service.submit(queue=queue)
+    await asyncio.sleep(1)
+    return service
+
+
+async def names_of(service: Served, query: str) -> list[str]:
+    return [queue["name"] for queue in (await service.get(f"/v1/queues?{query}")).json["queues"]]
+
+
+@pytest.mark.parametrize(("order", "names"), [("name", "abcd"), ("due", "dcba"), ("failed", "abcd")])
+async def test_queues_are_listed_in_an_order(serve: Serve, order: str, names: str) -> None:
+    service = await filled(serve)
+
+    assert await names_of(service, f"order={order}") == [*names]
+
+
+async def test_latest_queue_comes_first_and_those_without_starts_last(serve: Serve) -> None:
+    service = await serve()
+    for queue, wait in (("a", 1), ("b", 30), ("c", 5)):
+        await service.post(f"/v1/queues/{queue}/pause")
+        job = await service.submit(queue=queue)
+        await asyncio.sleep(wait)
+        await service.post(f"/v1/queues/{queue}/resume")
+        await service.until(job["id"], "succeeded")
+    for queue in ("y", "x"):
+        await service.submit(queue=queue, delay=60)
+
+    listed = (await service.get("/v1/queues?order=late")).json["queues"]
+
+    assert [queue["name"] for queue in listed] == ["b", "c", "a", "x", "y"]
+    assert [queue["late_p50"] == queue["late_p99"] for queue in listed] == [True] * 5
+    assert all(least <= queue["late_p50"] < 1.25 * least for least, queue in zip((30, 5, 1), listed, strict=False))
+
+
+@pytest.mark.parametrize("order", ["name", "due", "late", "failed"])
+@pytest.mark.parametrize("limit", [1, 3, 4, 100])
+async def test_pages_hold_every_queue_once(serve: Serve, order: str, limit: int) -> None:
+    service = await filled(serve)
+    await service.put("/v1/queues/e", {})
+    expected = await names_of(service, f"order={order}")
+
+    found: list[str] = []
+    path = f"/v1/queues?order={order}&limit={limit}"
+    while path:
+        answer = await service.get(path)
+        page = answer.json
+        assert len(found) < len(expected), found
+        found += [queue["name"] for queue in page["queues"]]
+        assert len(page["queues"]) <= limit
+        assert (page["next"] is None) is ("Link" not in answer.headers)
+        path = f"/v1/queues?order={order}&limit={limit}&cursor={page['next']}" if page["next"] else ""
+
+    assert found == expected
+    assert {*found} == {*"abcde"}
+
+
+async def test_link_leads_to_the_next_page(serve: Serve) -> None:
+    service = await filled(serve)
+
+    link = (await service.get("/v1/queues?order=due&limit=3&view=brief")).headers["Link"]
+    (last,) = (await service.get(link.partition(">")[0][1:])).json["queues"]
+
+    assert last["name"] == "a"
+    assert "oldest_due_age" not in last
+
+
+async def test_all_queues_are_listed_without_a_limit(service: Served) -> None:
+    for number in range(120):
+        await service.put(f"/v1/queues/q{number}", {})
+
+    listed = (await service.get("/v1/queues")).json
+
+    assert (len(listed["queues"]), listed["next"]) == (120, None)
+
+
+@pytest.mark.parametrize(
+    ("query", "pointer"),
+    [
+        ("limit=0", "/limit"),
+        ("limit=1001", "/limit"),
+        ("order=age", "/order"),
+        ("view=line", "/view"),
+        ("cursor=x", "/cursor"),
+        ("page=2", "/page"),
+    ],
+)
+async def test_bad_query_of_a_listing_is_refused_with_its_name(service: Served, query: str, pointer: str) -> None:
+    answer = await service.get(f"/v1/queues?{query}")
+
+    assert (answer.status, answer.pointers) == (422, [pointer])
+
+
+async def test_cursor_needs_the_limit_and_its_order(serve: Serve) -> None:
+    service = await filled(serve)
+    cursor = (await service.get("/v1/queues?limit=1&order=due")).json["next"]
+
+    without, other, broken = [
+        await service.get(f"/v1/queues?{query}")
+        for query in (f"cursor={cursor}", f"limit=1&order=name&cursor={cursor}", "limit=1&cursor=x")
+    ]
+
+    assert "needs limit" in without.json["errors"][0]["detail"]
+    assert [(answer.status, answer.code) for answer in (other, broken)] == [(400, "bad_cursor")] * 2
+
+
+async def test_brief_listing_asks_the_store_for_no_queue(serve: Serve) -> None:
+    service = await filled(serve)
+    service.store.broken["list"] = StoreUnavailable("the disk fails")
+
+    brief = await service.get("/v1/queues?view=brief")
+
+    assert brief.status == 200
+    assert [queue["counts"]["due"] for queue in brief.json["queues"]] == [1, 2, 3, 4]
+    assert not any("oldest_due_age" in queue for queue in brief.json["queues"])
+
+
+async def test_rates_of_a_queue_are_those_of_the_last_minute(service: Served) -> None:
+    await asyncio.sleep(61)
+    for number in range(30):
+        await service.submit(queue="mail", params={"fail": "x"} if number % 3 == 0 else {}, retry={"max_attempts": 1})
+    await service.submit(queue="other")
+    await asyncio.sleep(20)
+
+    (mail, other) = (await service.get("/v1/queues")).json["queues"]
+    await asyncio.sleep(180)
+    quiet = (await service.get("/v1/queues/mail")).json
+
+    seconds = 30 / mail["rates"]["submitted"]
+    assert 59 <= seconds <= 91
+    assert round(mail["rates"]["succeeded"] * seconds) == 20
+    assert round(mail["rates"]["failed"] * seconds) == 10
+    assert 0.3 <= mail["rates"]["started"] <= 0.6
+    assert 0 < other["rates"]["submitted"] < 0.02
+    assert quiet["rates"] == {"submitted": 0.0, "started": 0.0, "succeeded": 0.0, "failed": 0.0}
+
+
+async def test_overridden_says_whether_a_client_has_set_a_setting(serve: Serve) -> None:
+    service = await serve(queues={"mail": QueueSettings(concurrency=5)})
+
+    before = await service.get("/v1/queues/mail")
+    paused = await service.post("/v1/queues/mail/pause")
+    tried = await service.put("/v1/queues/mail?dry_run=true", {"concurrency": 7})
+    put = await service.put("/v1/queues/mail", {"concurrency": 7})
+    emptied = await service.put("/v1/queues/mail", {})
+
+    overridden = [answer.json["overridden"] for answer in (before, paused, tried, put, emptied)]
+    assert overridden == [False, False, True, True, False]
+
+
+async def test_key_sees_the_pages_of_its_queues_only(serve: Serve) -> None:
+    keys = Keys().add("root").add("some", queues=["b", "d"])
+    service = (await serve_keyed(serve, keys)).service
+    service.key = keys.texts["root"]
+    for queue in "abcd":
+        await service.put(f"/v1/queues/{queue}", {})
+    service.key = keys.texts["some"]
+
+    first = (await service.get("/v1/queues?limit=1")).json
+    second = (await service.get(f"/v1/queues?limit=1&cursor={first['next']}")).json
+
+    assert [page["queues"][0]["name"] for page in (first, second)] == ["b", "d"]
+    assert second["next"] is None

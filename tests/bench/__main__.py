@@ -76,10 +76,10 @@ def main() -> int:
     if options.against:
         with Ground(folder=options.folder, rounds=size.rounds, cpu=options.cpu) as ground:
             return asyncio.run(compare(ground, options.against, options.pairs, options.part))
-    with Ground(folder=options.folder, rounds=size.rounds, cpu=options.cpu) as ground:
+    with Ground(folder=options.folder, rounds=size.rounds, cpu=options.cpu, store=options.store) as ground:
         findings = asyncio.run(_measure(ground, size, options.only))
     measures = [measure for part in findings for measure in part.measures]
-    title = f"erelong {__version__}, Python {platform.python_version()}, {os.cpu_count()} cores"
+    title = f"erelong {__version__} on {options.store}, Python {platform.python_version()}, {os.cpu_count()} cores"
     if options.cpu is not None:
         title += f", the service on CPU {options.cpu}"
     print(f"\n{title}")
@@ -100,6 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw lateness and costs here, as SVG")
     parser.add_argument("--most", type=_number, metavar="N", help="go up to so many waiting jobs, such as 1e7")
     parser.add_argument("--folder", type=Path, metavar="DIR", help="where the stores are put (default: the system's)")
+    parser.add_argument("--store", choices=("sqlite", "postgres"), default="sqlite", help="where the jobs are stored")
     parser.add_argument("--cpu", type=int, metavar="N", help="hold the service to this one CPU")
     parser.add_argument("--against", metavar="REV", help="compare the costs of this tree with those of a revision")
     parser.add_argument("--pairs", type=int, metavar="N", default=12, help="so many times each (default: 12)")

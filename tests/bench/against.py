@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-import orjson
-
 from tests.bench.ground import Ground, get, port_of
-from tests.bench.jobs import ECHO
-from tests.bench.load import HOST, request, send
+from tests.bench.jobs import ECHO, no_op
+from tests.bench.load import request, send
 from tests.bench.requests import cost, cost_of_lines, cost_of_older, cost_of_posts, cost_of_webhook_lines
-from tests.bench.runs import drain, fire_alone
+from tests.bench.runs import drain, fire_alone, hook_to
 from tests.support import ROOT
 from tests.support.process import ServiceProcess
 
@@ -63,13 +61,12 @@ async def _get_older(_: Ground, service: ServiceProcess, __: int) -> float:
 
 
 async def _drain_no_ops(_: Ground, service: ServiceProcess, round: int) -> float:
-    return await drain(service, f"no-ops{round}", b'"kind":"nothing"', 10_000)
+    return await drain(service, f"no-ops{round}", no_op, 10_000)
 
 
 async def _drain_webhooks(ground: Ground, service: ServiceProcess, round: int) -> float:
     await get(ground.sink_port, "/")
-    params = orjson.dumps({"url": f"http://{HOST}:{ground.sink_port}/0", "json": {"order": 7}})
-    return await drain(service, f"webhooks{round}", b'"kind":"http","params":%s' % params, 5_000)
+    return await drain(service, f"webhooks{round}", hook_to(ground), 5_000)
 
 
 async def _webhook_alone(ground: Ground, service: ServiceProcess, round: int) -> float:

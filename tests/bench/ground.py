@@ -17,24 +17,30 @@ import orjson
 
 from tests.bench.load import HOST
 from tests.support import ROOT
+from tests.support.postgres import PostgresServer
 from tests.support.process import ServiceProcess, cpu_seconds
 
 FUNCTIONS = "async def nothing() -> None:\n    pass\n"
 CONFIG = '[%s]\nallow_networks = ["127.0.0.0/8"]\n\n[kinds.nothing]\npython = "bench_functions:nothing"\n'
+POSTGRES = {"listen_addresses": "", "shared_buffers": "256MB"}
 YARDSTICKS = [sys.executable, "-m", "tests.bench.yardsticks"]
 
 
 class Ground(AbstractContextManager["Ground"]):
     """Owns every process of the benchmark, and on exit ends them and deletes their files."""
 
-    def __init__(self, *, folder: Path | None, rounds: int, cpu: int | None) -> None:
+    def __init__(self, *, folder: Path | None, rounds: int, cpu: int | None, store: str = "sqlite") -> None:
         self.rounds = rounds
+        self._store = store
         self._folder = folder
         self._cpu = cpu
         self._open = ExitStack()
 
     def __enter__(self) -> Ground:
         self.folder = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="bench-", dir=self._folder)))
+        if self._store == "postgres":
+            self._server = PostgresServer(POSTGRES)
+            self._open.callback(self._server.remove)
         self.bare_pid, self.bare_port = self._yardstick("server")
         self.sink_pid, self.sink_port = self._yardstick("sink")
         return self
@@ -49,13 +55,18 @@ class Ground(AbstractContextManager["Ground"]):
         folder.mkdir()
         (folder / "bench_functions.py").write_text(FUNCTIONS)
         section = "webhooks" if "[webhooks]" in (root / "config.toml").read_text() else "http"  # its name in old trees
-        service = ServiceProcess(folder=folder, config=CONFIG % section, root=root)
+        service = ServiceProcess(folder=folder, config=CONFIG % section + self._store_section(name), root=root)
         with self._on_cpu():
             service.start()
         try:
             yield service
         finally:
             service.kill()
+
+    def _store_section(self, name: str) -> str:
+        if self._store != "postgres":
+            return ""
+        return f'\n[store]\nkind = "postgres"\nurl = "{self._server.make_database(name)}"\n'
 
     @contextmanager
     def _on_cpu(self) -> Iterator[None]:

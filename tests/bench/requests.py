@@ -86,7 +86,7 @@ async def measure_many(ground: Ground, sizes: tuple[int, ...], number: int, most
 def _memory(few: int, many: int, grown: int, *, submitted: int) -> Measure:
     """Return the memory per waiting job; the measured requests `submitted` further jobs."""
     name = f"memory per waiting job, {few:.0e} to {many:.0e}"
-    return Measure(name=name, must=100, goal=30, figure=grown / (many - few + submitted), unit="B")
+    return Measure(name=name, must=100, goal=24, figure=grown / (many - few + submitted), unit="B")
 
 
 def _growth(name: str, costs: dict[int, float]) -> Measure:

@@ -19,6 +19,8 @@ import aiohttp
 import orjson
 from aiohttp import web
 
+from tests.bench.jobs import HEADERS, payload
+
 ANSWER = orjson.dumps({"id": "0" * 26, "state": "scheduled", "padding": "x" * 460})  # as long as the response to a POST
 AT_ONCE = 100
 
@@ -91,7 +93,7 @@ async def call(url: str, number: int) -> None:
 
     async def call_on(session: aiohttp.ClientSession) -> None:
         for index in numbers:
-            async with session.post(f"{url}/{index}", json={"order": index}) as response:
+            async with session.post(f"{url}/{index}", headers=HEADERS, json=payload(index)) as response:
                 await response.read()
 
     async with aiohttp.ClientSession() as session:

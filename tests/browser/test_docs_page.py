@@ -68,7 +68,7 @@ async def test_filled_in_call_is_sent_and_its_response_shown(page: Browser) -> N
     await page.value(f"document.querySelector('#key input').value = {json.dumps(key)}")
 
     made = await send(page, "job_create", {"X-Request-Id": "from-the-page"}, {"kind": "echo", "params": {"n": 7}})
-    listed = await send(page, "job_list", {"queue": "default, other", "limit": "5"})
+    listed = await send(page, "listing_jobs", {"queue": "default, other", "limit": "5"})
     missing = await send(page, "job_read", {"id": "a/b?c"})
 
     assert "201 Created" in made

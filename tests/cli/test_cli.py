@@ -37,7 +37,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Served:
     """The arguments of `serve`, which returns at once."""
     calls: Served = []
 
-    def serve(config: Config, folders: Sequence[Path], _: object) -> int:
+    def serve(config: Config, folders: Sequence[Path], *_: object) -> int:
         calls.append((config, folders))
         return 0
 
@@ -301,3 +301,48 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         run(["--version"])
 
     assert (caught.value.code, capsys.readouterr().out) == (0, f"erelong {__version__}\n")
+
+
+# the virtual clock
+
+
+@pytest.mark.parametrize(
+    ("given", "start"),
+    [
+        ([], None),
+        (["--virtual-clock"], 0),
+        (["--virtual-clock=now"], 0),
+        (["--virtual-clock=1970-01-02T00:00:00+01:00"], 82_800_000_000),
+    ],
+)
+def test_virtual_clock_starts_at_an_instant(monkeypatch: pytest.MonkeyPatch, given: list[str], start: int) -> None:
+    starts = []
+
+    def serve(*arguments: object) -> int:
+        starts.append(arguments[3])
+        return 0
+
+    monkeypatch.setattr(main, "serve", serve)
+
+    assert run(["serve", *given]) == 0
+    assert starts == [start]
+
+
+@pytest.mark.parametrize("text", ["tomorrow", "2027-01-01T00:00:00", "1969-12-31T23:59:59Z", "2200-01-01T00:00:00Z"])
+def test_invalid_start_of_the_virtual_clock_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run(["serve", f"--virtual-clock={text}"])
+
+    assert ended.value.code == 2
+    assert text in capsys.readouterr().err
+
+
+def test_virtual_clock_keeps_jobs_in_memory_unless_a_folder_is_given(served: Served, tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('[store]\npath = "real.db"\n')
+
+    run(["serve", "--virtual-clock"])
+    run(["serve", "--virtual-clock", "--data", str(tmp_path)])
+    run(["serve"])
+
+    stores = [(config.store.kind, config.store.path.name) for config, _ in served]
+    assert stores == [("memory", "real.db"), ("sqlite", "erelong.db"), ("sqlite", "real.db")]

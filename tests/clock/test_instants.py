@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from fractions import Fraction
 
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from erelong.clock import instants as instants_module
 from erelong.clock.instants import LONGEST_DURATION, format_instant, now, parse_duration, parse_instant
 from erelong.settings.types import Duration, PositiveDuration
 
@@ -112,6 +114,29 @@ def test_instant_is_the_same_at_every_offset(instant: int, minutes: int) -> None
     local = (UNIX_EPOCH + timedelta(microseconds=instant)).astimezone(timezone(timedelta(minutes=minutes)))
 
     assert parse_instant(local.isoformat(), NOW, HORIZON) == instant
+
+
+NEARLY = st.builds(
+    "".join,
+    st.tuples(
+        st.sampled_from(["2026-12-01", "2028-02-29", "2027-02-29", "2026-12-31", "2026-13-01", "0000-01-01", "261201"]),
+        st.sampled_from(["T", "t", " ", "", "W"]),
+        st.sampled_from(["09:00:00", "23:59:59", "23:59:60", "24:00:00", "09:60:00", "09:00", "090000", "9:00:00"]),
+        st.sampled_from(["", ".5", ".123456", ".1234567", ".", ",5", ".٣"]),
+        st.sampled_from(["Z", "z", "", "+02:00", "-23:59", "+24:00", "+02:60", "+0200", "+02:00:30", "Z ", "\n"]),
+    ),
+)
+
+
+@given(NEARLY)
+def test_text_is_read_alike_by_the_fast_parser(text: str) -> None:
+    def read(parse: Callable[[str], int]) -> int | str:
+        try:
+            return parse(text)
+        except ValueError as error:
+            return str(error)
+
+    assert read(instants_module._from_text_fast) == read(instants_module._from_text)
 
 
 @given(st.floats(NOW / 1e6 - 1e8, NOW / 1e6 + 1e8))

@@ -93,6 +93,11 @@ class Box:
         with urllib.request.urlopen(request, timeout=30) as answer:
             return orjson.loads(answer.read())
 
+    def text(self, path: str) -> str:
+        with urllib.request.urlopen(self._url + path, timeout=30) as answer:
+            text: str = answer.read().decode()
+            return text
+
     def run_job(self, **job: object) -> Any:
         """Submit a job and wait until it is final."""
         submitted = self.ask("POST", "/v1/jobs", job)

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 import yaml  # type: ignore[import-untyped]  # PyYAML has no annotations
 
+from erelong.cli import commands
+from erelong.cli.commands import parser_of
 from erelong.cli.parser import _parser
 from erelong.settings.load import load
 from erelong.settings.section import ConfigError
@@ -24,17 +26,22 @@ from tests.support import ROOT
 from tests.support.needs import report_missing
 
 COMMANDS = {"serve", "check-config", "health", "backup", "restore", "new-key"}
+CLIENT_COMMANDS = commands.COMMANDS.keys() - COMMANDS
 PROGRAMS = {
     *("curl", "docker", "echo", "erelong", "export", "make", "mkdir", "python3", "useradd"),
     "/opt/erelong/bin/pip",
 }
 RUN_BY = {
     "README.md": "test_programs",
+    "docs/client.md": "test_client",
+    "docs/executor.md": "test_client",
+    "docs/python-workers.md": "test_client",
+    "docs/events.md": "test_events",
     "docs/kinds.md": "test_programs",
     "docs/webhooks.md": "tests/handlers/http/test_signing",
     "docs/workers.md": "test_programs",
 }
-"""The test that runs the Python of a page."""
+"""The test that runs the programs of a page."""
 
 
 Problems = Iterator[str]
@@ -55,9 +62,24 @@ def check_python(block: Block, _: Path) -> Problems:
         yield str(error)
 
 
+def check_script(block: Block, _: Path) -> Problems:
+    if block.page not in RUN_BY:
+        yield f"no test runs the JavaScript of {block.page}"
+
+
+def check_stream(block: Block, _: Path) -> Problems:
+    for line in filter(None, block.text.splitlines()):
+        if not re.match(r"(id|event|data|retry): \S|:", line):
+            yield f"not a line of an event stream: {line}"
+
+
 def check_console(block: Block, _: Path) -> Problems:
     if not block.text.startswith(("$ curl ", "$ printf ")):  # `test_console` pastes these
         yield f"no test pastes {block.text.splitlines()[0]}"
+
+
+def check_nothing(block: Block, _: Path) -> Problems:
+    yield from ()
 
 
 def check_json(block: Block, _: Path) -> Problems:
@@ -92,13 +114,17 @@ def check_command(words: list[str]) -> Problems:
     for number, word in enumerate(words):
         if word in COMMANDS and "erelong" in words[:number]:
             yield from parse(_parser(), words[number:])
+        elif word in CLIENT_COMMANDS and words[number - 1] == "erelong":
+            end = words.index("|", number) if "|" in words[number:] else len(words)
+            yield from parse(parser_of(word), words[number + 1 : end])
 
 
 def parse(parser: ArgumentParser, words: list[str]) -> Problems:
     try:
         parser.parse_args(words)
-    except SystemExit:
-        yield f"invalid options: {shlex.join(words)}"
+    except SystemExit as error:
+        if error.code:
+            yield f"invalid options: {shlex.join(words)}"
 
 
 def check_settings(file: Path | None, environment: dict[str, str]) -> Problems:
@@ -182,11 +208,14 @@ CHECKS: dict[str, Callable[[Block, Path], Problems]] = {
     "console": check_console,
     "dockerfile": check_dockerfile,
     "ini": check_unit,
+    "js": check_script,
     "json": check_json,
     "nginx": check_nginx,
     "python": check_python,
     "sh": check_shell,
+    "sse": check_stream,
     "toml": check_toml,
+    "text": check_nothing,
     "yaml": check_yaml,
 }
 
@@ -199,8 +228,10 @@ def test_block_is_valid(block: Block, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", sorted(RUN_BY))
-def test_page_has_one_python_block(page: str) -> None:
-    assert len([block for block in blocks("python") if block.page == page]) == 1
+def test_every_python_block_of_a_page_is_run(page: str) -> None:
+    number = 3 if page == "README.md" else 1  # first steps, a module and a test
+
+    assert len([block for block in blocks("python") if block.page == page]) == number
 
 
 @pytest.mark.parametrize("page", GUIDE)

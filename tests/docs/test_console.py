@@ -8,14 +8,16 @@ from typing import NamedTuple
 
 import pytest
 
+from erelong.clock.instants import parse_start
 from erelong.settings.api_keys import fingerprint_of, new_key
 from erelong.settings.sections import AuthSection, Config
-from tests.docs.pages import blocks, blocks_of, merged
+from tests.docs.pages import blocks, blocks_of, merged, read
 from tests.support.served import Answer, Serve, Served
 
 VOLATILE = {
     *("id", "execute_at", "due_at", "created_at", "started_at", "finished_at", "expires_at", "lease_until"),
-    *("late_by", "request_id", "token"),
+    *("late_by", "request_id", "token", "next_at", "changed_at", "occurrence", "tzdb", "job", "callback_of", "at"),
+    *("now", "as_of", "from"),
 }
 MEMBER = re.compile(r'"(\w+)":("[^"]*"|-?[\d.]+|null|true|false)')
 RANDOM = re.compile(r"\b(?:[0-9a-f]{42}|[0-9a-f]{26})\b")  # lease tokens and job ids
@@ -82,7 +84,14 @@ async def test_pasted_lines_return_the_output_of_the_page(page: str, config: Con
     key = new_key()
     keys = {name: shown.model_copy(update={"sha256": fingerprint_of(key)}) for name, shown in config.auth.keys.items()}
     auth = AuthSection(keys=keys, allow_anonymous=True)  # the contract check reads openapi.json without a key
-    service = await serve(declared=pull, queues=config.queues, webhooks=config.webhooks, auth=auth)
+    clock = re.search(r"^erelong serve --virtual-clock=(\S+)", read(page), re.MULTILINE)
+    service = await serve(
+        declared=pull,
+        queues=config.queues,
+        webhooks=config.webhooks,
+        auth=auth,
+        virtual_from=parse_start(clock[1]) if clock else None,
+    )
     known: dict[str, str] = {}
 
     for line in lines(page):

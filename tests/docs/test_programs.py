@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import socket
 import stat
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.docs.pages import blocks_of
-from tests.support import ROOT
+from tests.support import ROOT, SOURCE
 from tests.support.process import ServiceProcess
 
 MakeService = Callable[..., ServiceProcess]
@@ -56,8 +57,7 @@ def run(service: ServiceProcess, kind: str, **params: Any) -> dict[str, Any]:
 
 def declare(page: str, folder: Path) -> str:
     """Write the module of a page into the folder of a service, and return its settings."""
-    (module,) = blocks_of(page, "python")
-    assert module.text.startswith("# my_jobs.py")
+    (module,) = [block for block in blocks_of(page, "python") if block.text.startswith("# my_jobs.py")]
     (folder / "my_jobs.py").write_text(module.text)
     return "\n".join(block.text for block in blocks_of(page, "toml"))
 
@@ -70,6 +70,35 @@ def test_kind_of_readme_runs(make_service: MakeService, tmp_path: Path) -> None:
 
     assert (job["state"], job["result"]) == ("succeeded", "reminded 7: pay")
     assert (job["timeout"], job["retry"]["max_attempts"]) == (30.0, 3)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
+
+
+def test_test_of_readme_passes(tmp_path: Path) -> None:
+    (program,) = [block for block in blocks_of("README.md", "python") if block.text.startswith("# test_reminder.py")]
+    text = program.text
+    for port in ("9000", "9001"):
+        text = text.replace(port, str(free_port()))
+    (tmp_path / "test_reminder.py").write_text(text)
+    command = tmp_path / "erelong"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m erelong "$@"\n')
+    command.chmod(stat.S_IRWXU)
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(SOURCE)}
+
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+
+    assert ended.returncode == 0, ended.stdout
+    assert "1 passed" in ended.stdout
 
 
 @pytest.fixture
@@ -131,6 +160,8 @@ def test_worker_of_the_guide_works(worker: ServiceProcess) -> None:
 
     assert (done["state"], done["result"]) == ("succeeded", "cat-small")
     assert failed["error"] == {"type": "ValueError", "message": "no image", "retryable": True}
+    assert failed["attempts"][0]["output"].endswith("ValueError: no image\n")
+    assert done["attempts"][0]["worker"] == failed["attempts"][0]["worker"]
 
 
 def erelong(line: str, folder: Path, *options: str) -> str:

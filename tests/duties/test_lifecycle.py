@@ -28,4 +28,17 @@ def test_work_is_refused_from_the_drain_on() -> None:
         lifecycle.refuse_work()
     lifecycle.stopped()
     with pytest.raises(Draining, match="leases no more jobs"):
-        lifecycle.refuse_work("leases no more jobs")
+        lifecycle.refuse("leases no more jobs")
+
+
+def test_service_that_hands_over_takes_jobs_until_the_end_of_the_drain() -> None:
+    lifecycle = Lifecycle(hands_over=True)
+    lifecycle.started()
+
+    lifecycle.drain()
+    lifecycle.refuse_work()
+    with pytest.raises(Draining, match="leases no more jobs"):
+        lifecycle.refuse("leases no more jobs")
+    lifecycle.stopped()
+    with pytest.raises(Draining, match="takes no new work"):
+        lifecycle.refuse_work()

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from erelong.duties.waiters import NEVER_LEAVES
 from erelong.handlers.kinds import Kinds
-from erelong.handlers.pull import make_pull_kind
+from erelong.handlers.pull.declaration import make_pull_kind
 from erelong.lanes.pollers import LeaseRequest
 from erelong.main import Node
 from erelong.model.job import Job, State
 from erelong.model.query import Query
+from erelong.model.reports.callback import make_on_finish
 from erelong.model.submission import NewJob
 from erelong.settings.queues import QueueSettings, Retention
 from erelong.settings.sections import Config, StoreSection
@@ -38,7 +41,7 @@ PULL = LeaseRequest(frozenset({"pulled"}), frozenset(), 1, 2.0)
 
 async def test_job_that_cannot_be_read_when_it_expires_delays_no_other(clock: VirtualClock) -> None:
     async with Engine(clock=clock) as engine:
-        await engine.node.services.queues.pause("held", True)
+        await engine.node.services.queues.pause("held")
         (bad,) = await engine.submit_all([{"queue": "held", "delay": 5, "expires_after": 1}])
         sound = await engine.submit_all([{"delay": 6 + index / SOUND} for index in range(SOUND)])
         engine.store.refuse("get", bad.seq)
@@ -55,6 +58,21 @@ async def test_job_that_cannot_be_read_when_it_expires_delays_no_other(clock: Vi
         del engine.store.refused["get"]
         await asyncio.sleep(61)
         assert (await engine.read(bad)).state is State.EXPIRED
+        assert engine.node.health.checks()["scheduler"] == "ok"
+
+
+async def test_job_that_can_be_read_again_when_due_is_no_longer_set_aside(clock: VirtualClock) -> None:
+    async with Engine(clock=clock) as engine:
+        bad, *_ = await engine.submit_many(20, delay=1.0)
+        engine.store.refuse("peek", bad.seq)
+        await asyncio.sleep(10)
+        while_refused = engine.node.health.checks()["scheduler"]
+        engine.store.refused.clear()
+
+        ended = await engine.until_final(bad, within=61)
+
+        assert while_refused.startswith(f"ok, but 1 set aside, the last {bad.seq}: ")
+        assert ended.state is State.SUCCEEDED
         assert engine.node.health.checks()["scheduler"] == "ok"
 
 
@@ -235,7 +253,7 @@ def damage(config: Config) -> None:
 @pytest.mark.timeout(20)
 async def test_damaged_page_of_an_expiring_job_delays_no_other(config: Config) -> None:
     node = await started(config)
-    await node.services.queues.pause("held", True)
+    await node.services.queues.pause("held")
     (bad,) = await submit(node, {"queue": "held", "delay": 1.5, "expires_after": 0.5, "params": {"a": VICTIM}})
     sound = await submit(node, *({"delay": 2 + index / SOUND} for index in range(SOUND)))
     await node.stop()
@@ -248,6 +266,30 @@ async def test_damaged_page_of_an_expiring_job_delays_no_other(config: Config) -
     assert max(job.late_by or 0 for job in ended) < 0.5
     assert node.health.checks()["scheduler"].startswith(f"ok, but 1 set aside, the last {bad.seq}: ")
     assert node.health.checks()["store"].startswith("damaged: ")
+    await node.stop()
+
+
+@pytest.mark.real_loop
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(("field", "text"), [("params", b"{"), ("extras", b"{")])
+async def test_job_that_has_become_unreadable_calls_nobody_and_the_log_says_so(
+    config: Config, caplog: pytest.LogCaptureFixture, field: str, text: bytes
+) -> None:
+    node = await started(config)
+    extras = {"on_finish": make_on_finish({"url": "https://app.example/done"}, None)}
+    bad, plain = await submit(node, {"delay": 1.0, "extras": extras}, {"delay": 1.0})
+    await node.stop()
+    with closing(apsw.Connection(str(config.store.path))) as database:
+        database.execute(f"UPDATE jobs SET {field} = ? WHERE seq IN (?, ?)", (text, bad.seq, plain.seq))
+    node = await started(config)
+
+    ended = [await node.services.jobs.wait(job.id, 10) for job in (bad, plain)]
+
+    skipped = [record.__dict__["fields"] for record in caplog.records if record.getMessage() == "callback_skipped"]
+    assert {job.state for job in ended} == {State.FAILED}
+    assert bad.id in [fields["job"] for fields in skipped]
+    assert len(skipped) == (1 if field == "params" else 2)  # without its extras, the other may have had one
+    assert len(await node.engine.store.list(Query())) == 2
     await node.stop()
 
 

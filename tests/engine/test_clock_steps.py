@@ -70,11 +70,11 @@ async def test_step_back_between_popping_and_reading_loses_no_job(clock: Virtual
 
 async def test_step_back_while_jobs_wait_in_their_lane_starts_none_early(clock: VirtualClock) -> None:
     async with Engine(clock=clock) as engine:
-        await engine.node.services.queues.pause("default", True)
+        await engine.node.services.queues.pause("default")
         jobs = await engine.submit_many(20, delay=5)
         await asyncio.sleep(6)
         clock.step(-60)
-        await engine.node.services.queues.pause("default", False)
+        await engine.node.services.queues.resume("default")
         for job in jobs:
             await engine.until_final(job)
 
@@ -84,13 +84,13 @@ async def test_step_back_while_jobs_wait_in_their_lane_starts_none_early(clock: 
 
 async def test_step_back_before_a_queue_gets_other_settings_loses_no_job(clock: VirtualClock) -> None:
     async with Engine(clock=clock) as engine:
-        await engine.node.services.queues.pause("default", True)
+        await engine.node.services.queues.pause("default")
         job = await engine.submit(delay=5)
         await asyncio.sleep(6)
         clock.step(-60)
         label = LabelConcurrency(label="tenant", limit=1)
         await engine.node.services.queues.put("default", QueueSettings(label_concurrency=label))
-        await engine.node.services.queues.pause("default", False)
+        await engine.node.services.queues.resume("default")
         await asyncio.sleep(60)
 
         assert [attempt.id for attempt in engine.handler.attempts] == [job.id]

@@ -181,7 +181,7 @@ async def test_drained_service_sets_no_timer_for_a_rate_limit(clock: VirtualCloc
     await engine.submit_many(3)
     await engine.until(lambda: len(engine.handler.attempts) == 1)
     thaw = engine.node.engine.dispatcher._refill
-    assert thaw is not None
+    assert isinstance(thaw, asyncio.TimerHandle)
 
     await engine.node.stop()
 

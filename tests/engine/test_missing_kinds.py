@@ -20,7 +20,7 @@ async def test_job_waits_until_its_kind_is_back(clock: VirtualClock) -> None:
         job = await engine.submit(kind="gone", delay=1)
         await asyncio.sleep(3_600)
         waiting = await engine.read(job)
-        reason = engine.node.services.jobs.waiting_for(waiting, clock.now())
+        reason = engine.node.services.blockers.waiting_for(waiting, clock.now())
 
     async with Engine(clock=clock, store=store, kinds=[FakeRunner().kind("gone")]) as engine:
         done = await engine.until_final(job, within=1)

@@ -11,13 +11,13 @@ import pytest_asyncio
 from erelong.duties.duty import Duty
 from erelong.engine import reconciler, unknown_writes
 from erelong.engine.reconciler import Reconciler
-from erelong.engine.unknown_writes import RecordingStore, UnknownWrites
+from erelong.engine.unknown_writes import EngineStore, UnknownWrites
 from erelong.errors import IdempotencyMismatch, StorageFull, StoreUnavailable
 from erelong.model.job import Job, State
 from erelong.model.outcome import End, Outcome
-from erelong.stores.base import Ending
+from erelong.stores.base import Claim, Ending
 from erelong.telemetry.metrics import Metrics
-from tests.support.builders import NOW, make_job, make_new_job, make_running, put, put_one
+from tests.support.builders import NOW, make_ended, make_job, make_new_job, make_running, put, put_one
 from tests.support.faults import FaultyStore
 
 
@@ -28,6 +28,8 @@ class RecordedCalls:
         self.released: list[Job] = []
         self.reread_jobs: dict[int, Job | None] = {}
         self.reloaded: list[str] = []
+        self.unreadable: list[Job] = []
+        self.resets = 0
         self._store = store
 
     def add(self, *endings: Ending) -> None:
@@ -37,6 +39,12 @@ class RecordedCalls:
     def reread(self, *about: Any) -> None:
         *_, seq, job = about
         self.reread_jobs[seq] = job
+
+    def untold(self) -> None:
+        self.resets += 1
+
+    def not_claimed(self, claim: Claim) -> None:
+        self.unreadable += claim.unreadable
 
     async def reload(self, queue: str) -> None:
         await self._store.overrides()
@@ -62,7 +70,9 @@ class Setup:
             metrics=self.metrics,
             now=lambda: NOW,
         )
-        self.recording = RecordingStore(store=self.store, unknown_writes=self.unknown_writes)
+        self.recording = EngineStore(
+            store=self.store, unknown_writes=self.unknown_writes, callbacks=calls, changes=calls
+        )
 
 
 @pytest_asyncio.fixture
@@ -79,6 +89,48 @@ async def test_only_the_attempt_of_the_unknown_claim_is_released(setup: Setup) -
     await setup.reconciler.lap()
 
     assert setup.calls.released == [ours]
+    assert setup.calls.resets == 1
+
+
+async def test_claim_that_was_not_stored_resets_no_reader(setup: Setup) -> None:
+    waiting, earlier = await put(setup.store, make_job(), make_running(now=NOW - 1))
+    setup.unknown_writes.note_claim([waiting.seq, earlier.seq], NOW)
+
+    await setup.reconciler.lap()
+
+    assert (setup.calls.released, setup.calls.unreadable, setup.calls.resets) == ([], [], 0)
+
+
+async def test_job_that_an_unknown_claim_found_unreadable_is_told(setup: Setup) -> None:
+    job = await put_one(setup.store)
+    (verdict,) = await setup.store.save([job.mark_unreadable(NOW, "its stored params cannot be read")])
+    setup.unknown_writes.note_claim([job.seq], NOW)
+
+    await setup.reconciler.lap()
+
+    assert setup.calls.unreadable == [verdict.job]
+
+
+async def test_unknown_add_resets_readers_also_if_its_job_has_run(setup: Setup) -> None:
+    await put(setup.store, make_ended(State.SUCCEEDED))
+    setup.unknown_writes.note_add([make_new_job()], 0)
+
+    await setup.reconciler.lap()
+
+    assert (setup.calls.reread_jobs, setup.calls.resets) == ({}, 1)
+
+
+async def test_readers_are_reset_after_the_reread_and_not_before(setup: Setup) -> None:
+    setup.unknown_writes.note_add([make_new_job()], 0)
+    setup.store.broken["list"] = StoreUnavailable("not now")
+    with pytest.raises(StoreUnavailable):
+        await setup.reconciler.lap()
+    before = setup.calls.resets
+    setup.store.broken.clear()
+
+    await setup.reconciler.lap()
+
+    assert (before, setup.calls.resets) == (0, 1)
 
 
 async def test_deleted_job_is_reread(setup: Setup) -> None:

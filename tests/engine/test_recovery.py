@@ -180,7 +180,7 @@ async def test_postponed_recovery_leaves_newer_attempts_alone(clock: VirtualCloc
 
 async def test_job_retried_before_its_cancel_was_answered_is_not_lost(clock: VirtualClock) -> None:
     async with Engine(clock=clock) as engine:
-        await engine.node.services.queues.pause("default", True)
+        await engine.node.services.queues.pause("default")
         job = await engine.submit()
         await asyncio.sleep(1)
         answer = engine.store.hold_answer("save")
@@ -192,6 +192,6 @@ async def test_job_retried_before_its_cancel_was_answered_is_not_lost(clock: Vir
 
         answer.set()
         await cancelling
-        await engine.node.services.queues.pause("default", False)
+        await engine.node.services.queues.resume("default")
 
         assert (await engine.until_final(job, within=60)).state is State.SUCCEEDED

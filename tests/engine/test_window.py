@@ -322,7 +322,7 @@ async def test_spilled_jobs_run_in_order_when_their_lane_has_drained(
     handler = FakeRunner(lasting(0.01))
     async with Engine(clock=clock, store=store, handler=handler, queue=QueueSettings(concurrency=1)) as engine:
         await asyncio.sleep(1)
-        (default,) = await engine.node.services.queues.all()
+        ((default,), _) = await engine.node.services.queues.page()
         held = engine.node.engine.lanes._lanes["default"].due
         at_first = len(started_ids(engine))
         await asyncio.sleep(10)
@@ -336,7 +336,7 @@ async def test_spilled_jobs_run_in_order_when_their_lane_has_drained(
 async def test_spilled_job_expires_on_time(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lane, "MAX_DUE", 45)
     async with Engine(clock=clock) as engine:
-        await engine.node.services.queues.pause("default", True)
+        await engine.node.services.queues.pause("default")
         jobs = await engine.submit_many(200, expires_after=30.0)
         await asyncio.sleep(29.9)
         before = await engine.states()
@@ -351,7 +351,7 @@ async def test_purged_queue_forgets_its_spilled_jobs(clock: VirtualClock, monkey
     monkeypatch.setattr(lane, "MAX_DUE", 45)
     async with Engine(clock=clock) as engine:
         queues = engine.node.services.queues
-        await queues.pause("default", True)
+        await queues.pause("default")
         await engine.submit_many(200)
         await asyncio.sleep(1)
         await queues.purge("default")
@@ -359,7 +359,7 @@ async def test_purged_queue_forgets_its_spilled_jobs(clock: VirtualClock, monkey
         fresh = await engine.submit_many(3)
         await asyncio.sleep(1)
         due = (await queues.get("default")).counts["due"]
-        await queues.pause("default", False)
+        await queues.resume("default")
         await asyncio.sleep(1)
 
         assert due == 3
@@ -371,11 +371,11 @@ async def test_spilled_jobs_are_found_after_a_step_back_of_the_clock(
 ) -> None:
     monkeypatch.setattr(lane, "MAX_DUE", 45)
     async with Engine(clock=clock) as engine:
-        await engine.node.services.queues.pause("default", True)
+        await engine.node.services.queues.pause("default")
         jobs = await engine.submit_many(200, delay=100.0)
         await asyncio.sleep(101)
         clock.step(-60)
-        await engine.node.services.queues.pause("default", False)
+        await engine.node.services.queues.resume("default")
         await asyncio.sleep(100)
 
         assert sorted(started_ids(engine)) == sorted(job.id for job in jobs)

@@ -133,13 +133,13 @@ async def test_job_due_first_makes_room_for_a_new_one(clock: VirtualClock) -> No
 
 async def test_dropped_job_that_was_due_does_not_start(clock: VirtualClock) -> None:
     async with Engine(clock=clock, queue=bounded(1, "drop_oldest")) as engine:
-        await engine.node.services.queues.pause("default", True)
+        await engine.node.services.queues.pause("default")
         await engine.submit()
         await asyncio.sleep(1)
         new = await engine.submit()
         await asyncio.sleep(1)
         assert engine.node.engine.lanes.due("default") == 1
-        await engine.node.services.queues.pause("default", False)
+        await engine.node.services.queues.resume("default")
         await engine.until_final(new)
 
         assert [attempt.id for attempt in engine.handler.attempts] == [new.id]

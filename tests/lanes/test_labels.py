@@ -18,7 +18,7 @@ def test_no_more_jobs_of_a_label_run_than_its_limit() -> None:
     free = [bench.put() for _ in range(5)]
 
     assert set(bench.take()) == {a[0].seq, a[1].seq, b[0].seq, b[1].seq, *(job.seq for job in free)}
-    assert bench.lanes.waiting_for(a[2]) == "label"
+    assert bench.lanes.holds(a[2]) == ["label"]
     bench.release(a[1].seq)
     assert bench.take() == [a[2].seq]
 

@@ -9,8 +9,8 @@ import pytest
 from erelong.duties.lifecycle import Lifecycle
 from erelong.duties.waiters import NEVER_LEAVES, Waiters
 from erelong.lanes import lane
-from erelong.lanes.lane import Recent
 from erelong.lanes.pollers import LeaseRequest, Pollers
+from erelong.lanes.recent import Recent, lateness
 from erelong.model.job import SECOND
 from erelong.settings.queues import QueueSettings
 from erelong.stores.base import peek_at
@@ -147,7 +147,7 @@ def test_no_more_jobs_run_than_concurrency_allows() -> None:
     assert bench.take() == []
     bench.release(2)
     assert bench.take() == [4]
-    assert bench.lanes.waiting_for(jobs[4]) == "slot"
+    assert bench.lanes.holds(jobs[4]) == ["slot"]
 
 
 def test_queues_take_turns() -> None:
@@ -206,7 +206,7 @@ def test_paused_queue_starts_no_job_until_it_is_resumed() -> None:
     job = bench.put()
     assert bench.ready.count == 0, "no job may start, so no wake is needed"
     assert bench.take() == []
-    assert (bench.lanes.waiting_for(job), bench.lanes.is_paused("default")) == ("pause", True)
+    assert (bench.lanes.holds(job), bench.lanes.is_paused("default")) == (["pause"], True)
     calls = bench.ready.count
 
     bench.lanes.pause("default", False)
@@ -248,21 +248,21 @@ def test_job_reports_why_it_waits(hold: Callable[[Bench], None], reason: str) ->
     bench = Bench()
     hold(bench)
     running, job = bench.put(tenant="a"), bench.put(tenant="a")
-    assert bench.lanes.waiting_for(running) is None
+    assert bench.lanes.holds(running) == []
 
     assert bench.take() == [running.seq]
 
-    assert bench.lanes.waiting_for(job) == reason
+    assert bench.lanes.holds(job) == [reason]
     bench.lanes.pause("default", True)
-    assert bench.lanes.waiting_for(job) == "pause"
+    assert bench.lanes.holds(job) == ["pause", reason]
     bench.lanes.pause("default", False)
     bench.release(running.seq)
     bench.tick += 10
-    assert bench.lanes.waiting_for(job) is None
+    assert bench.lanes.holds(job) == []
 
 
 def test_job_of_an_unknown_queue_has_no_reason_to_wait() -> None:
-    assert Bench().lanes.waiting_for(make_job(queue="new")) is None
+    assert Bench().lanes.holds(make_job(queue="new")) == []
 
 
 def test_reading_settings_creates_no_queue() -> None:
@@ -271,7 +271,7 @@ def test_reading_settings_creates_no_queue() -> None:
     assert bench.lanes.settings("a").concurrency == 7
     assert bench.lanes.settings("b").concurrency == 100
     assert bench.lanes.due("b") == 0
-    assert bench.lanes.late_p99("b") is None
+    assert bench.lanes.lateness(["b"]).p99 is None
     assert bench.lanes.all_due() == {}
 
 
@@ -335,7 +335,7 @@ def test_lateness_is_reported_within_a_quarter(late_by: float) -> None:
     for _ in range(100):
         recent.note(late_by, tick=0.0)
 
-    reported = recent.p99(tick=1.0)
+    reported = lateness(recent.steps(1.0)).p99
 
     assert reported is not None
     assert late_by <= reported * 1.000_001
@@ -347,7 +347,7 @@ def test_one_late_start_in_two_hundred_is_not_the_99th_percentile() -> None:
     for number in range(200):
         recent.note(60.0 if number == 50 else 0.001, tick=0.0)
 
-    assert recent.p99(tick=0.0) == pytest.approx(0.001, rel=0.25)
+    assert lateness(recent.steps(0.0)).p99 == pytest.approx(0.001, rel=0.25)
 
 
 def test_starts_noted_together_each_count() -> None:
@@ -355,7 +355,7 @@ def test_starts_noted_together_each_count() -> None:
 
     recent.note(*[0.001] * 300, 60.0, tick=0.0)
 
-    assert recent.p99(tick=0.0) == pytest.approx(0.001, rel=0.25)
+    assert lateness(recent.steps(0.0)).p99 == pytest.approx(0.001, rel=0.25)
 
 
 def test_lateness_is_forgotten_after_five_minutes() -> None:
@@ -364,9 +364,9 @@ def test_lateness_is_forgotten_after_five_minutes() -> None:
         bench.tick = minute * 60.0
         bench.lanes.note_starts("default", 10.0 if minute < 5 else 0.001)
 
-    assert bench.lanes.late_p99("default") == pytest.approx(0.001, rel=0.25)
+    assert bench.lanes.lateness(["default"]).p99 == pytest.approx(0.001, rel=0.25)
     bench.tick += 360
-    assert bench.lanes.late_p99("default") is None
+    assert bench.lanes.lateness(["default"]).p99 is None
 
 
 def test_pollers_are_woken_for_a_lane_still_listed_for_removed_jobs() -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from erelong.duties.lifecycle import Lifecycle
+from erelong.duties.waiters import NEVER_LEAVES, Waiters
+from erelong.lanes.pollers import LeaseRequest, Pollers
 from erelong.settings.queues import QueueSettings, Rate
-from tests.support.lanes import Bench, at_rate, by_tenant
+from tests.support.lanes import Bench, at_rate, by_tenant, make_lanes
 
 # rate
 
@@ -169,3 +172,35 @@ def test_clock_that_does_not_move_gives_no_tokens() -> None:
     bench.lanes.wake()
 
     assert (starts[0], starts[1:], bench.take()) == ([1], [[]] * 19, [])
+
+
+def lent_and_run() -> tuple[Bench, Pollers]:
+    """Return a lane of pull jobs and a lane of jobs that run here, both without a token."""
+    bench = Bench()
+    pollers = Pollers(waiters=Waiters(limit=100, lifecycle=Lifecycle()), tick=lambda: bench.tick)
+    queues = {"lent": at_rate(1, burst=1), "run": at_rate(0.1, burst=1)}
+    bench.lanes = make_lanes(queues, tick=lambda: bench.tick, pull_kinds=("pull",), pollers=pollers)
+    for _ in range(2):
+        bench.put(queue="lent", kind="pull")
+        bench.put(queue="run")
+    bench.take()
+    bench.lanes.take_for(("pull",), (), 2)
+    return bench, pollers
+
+
+def test_token_that_no_worker_takes_needs_no_timer() -> None:
+    bench, _ = lent_and_run()
+
+    bench.tick += 5  # the queue of the pull jobs has its token
+
+    assert bench.lanes.token_in() == pytest.approx(5)
+
+
+def test_next_token_is_one_that_a_job_here_or_a_request_waits_for() -> None:
+    bench, pollers = lent_and_run()
+    assert bench.lanes.next_token_in() == pytest.approx(10)
+
+    with pollers.poll(LeaseRequest(frozenset({"pull"}), frozenset(), 1, 30.0), NEVER_LEAVES):
+        assert bench.lanes.next_token_in() == pytest.approx(1)
+        bench.tick += 5
+        assert bench.lanes.next_token_in() == pytest.approx(5)

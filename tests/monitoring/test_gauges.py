@@ -31,7 +31,7 @@ async def test_gauges_show_the_levels_of_the_parts(clock: VirtualClock) -> None:
         await engine.node.gauges.refresh()
         assert (metrics.pending.values, metrics.running.values) == ({(): 3}, {(): 2})
         assert (metrics.abandoned.values, metrics.unsaved.values) == ({(): 0}, {(): 0})
-        assert metrics.waiting.values == {("job",): 1, ("lease",): 0, ("room",): 0}
+        assert metrics.waiting.values == {("job",): 1, ("lease",): 0, ("room",): 0, ("operation",): 0}
         assert metrics.due.values == {("default",): 0}
         assert metrics.jobs.values == {("default", "scheduled"): 3, ("default", "running"): 2}
         await poll
@@ -40,7 +40,7 @@ async def test_gauges_show_the_levels_of_the_parts(clock: VirtualClock) -> None:
 async def test_age_of_the_oldest_due_job_is_shown_per_queue(clock: VirtualClock) -> None:
     async with Engine(clock=clock) as engine:
         for queue in ("slow", "idle"):
-            await engine.node.services.queues.pause(queue, True)
+            await engine.node.services.queues.pause(queue)
         await engine.submit(queue="slow", priority=100, delay=30)
         await engine.submit(queue="slow", delay=10)
         await engine.submit(queue="idle", delay=1_000)
@@ -53,7 +53,7 @@ async def test_age_of_the_oldest_due_job_is_shown_per_queue(clock: VirtualClock)
 
 async def test_age_of_the_oldest_due_job_needs_no_store_without_priorities(clock: VirtualClock) -> None:
     async with Engine(clock=clock) as engine:
-        await engine.node.services.queues.pause("slow", True)
+        await engine.node.services.queues.pause("slow")
         await engine.submit(queue="slow", delay=30)
         await engine.submit(queue="slow", delay=10)
         await asyncio.sleep(70)
@@ -67,7 +67,7 @@ async def test_age_of_the_oldest_due_job_needs_no_store_without_priorities(clock
 @pytest.mark.parametrize("trouble", ["broken", "held"])
 async def test_page_is_written_without_ages_when_the_store_does_not_answer(clock: VirtualClock, trouble: str) -> None:
     async with Engine(clock=clock) as engine:
-        await engine.node.services.queues.pause("default", True)
+        await engine.node.services.queues.pause("default")
         await engine.submit(priority=1)  # otherwise the store would not be read
         await asyncio.sleep(1)
         if trouble == "broken":
@@ -87,7 +87,7 @@ async def test_number_of_queues_on_the_page_is_bounded(clock: VirtualClock, monk
     monkeypatch.setattr(readings, "MAX_QUEUES", 2)
     async with Engine(clock=clock) as engine:
         for number, queue in enumerate("abcd"):
-            await engine.node.services.queues.pause(queue, True)
+            await engine.node.services.queues.pause(queue)
             await engine.submit_many(number + 1, queue=queue)
         await asyncio.sleep(1)
 

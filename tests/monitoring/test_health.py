@@ -16,7 +16,8 @@ from tests.support.virtual import VirtualClock
 
 DUTIES = [
     *("scheduler", "refill", "overdue", "dispatcher", "completer", "reconciler", "leases", "recovery"),
-    *("retention", "idempotency_records", "agenda_tidying", "idle_queues"),
+    *("retention", "idempotency_records", "agenda_tidying", "idle_queues", "zones", "recurrences", "operations"),
+    "statistics",
 ]
 PARTS = ["service", "store", "outcomes", "loop", "clock", *DUTIES]
 
@@ -26,7 +27,8 @@ async def test_healthy_service_reports_every_part_ok(clock: VirtualClock) -> Non
     assert engine.node.health.checks()["service"] == "starting"
 
     async with engine:
-        assert engine.node.health.checks() == dict.fromkeys(PARTS, "ok")
+        rules = engine.node.engine.zone_source.current.version
+        assert engine.node.health.checks() == {**dict.fromkeys(PARTS, "ok"), "zones": f"ok, {rules}"}
 
     assert engine.node.health.checks()["scheduler"] == "stopped"
 
@@ -64,7 +66,7 @@ async def test_failing_laps_are_reported_until_one_succeeds(clock: VirtualClock)
     async with Engine(clock=clock) as engine:
         engine.store.broken["peek"] = StoreUnavailable("not now")
         await engine.submit()
-        await asyncio.sleep(2.5)
+        await asyncio.sleep(2.4)
         failing = engine.node.health.checks()["scheduler"]
         engine.store.broken.clear()
         await asyncio.sleep(2)

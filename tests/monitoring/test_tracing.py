@@ -17,6 +17,7 @@ from erelong.attempt import Attempt
 from erelong.handlers.base import AttemptFailed
 from erelong.monitoring import tracing as tracing_module
 from erelong.monitoring.tracing import Tracing, make_tracing
+from erelong.settings.kinds import KindSettings
 from erelong.settings.section import ConfigError
 from tests.support import SOURCE
 from tests.support.kinds import FakeRunner, for_ever
@@ -37,7 +38,12 @@ class Traced:
         provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         self.tracing = Tracing(provider=provider)
         self.handler = FakeRunner()
-        self.service = Served(clock=clock, kinds={"work": self.handler}, tracing=self.tracing)
+        self.service = Served(
+            clock=clock,
+            kinds={"work": self.handler},
+            declared={"pulled": KindSettings(pull=True)},
+            tracing=self.tracing,
+        )
 
     async def run(self, **fields: object) -> dict[str, object]:
         job = await self.service.submit(kind="work", retry=ONCE, **fields)
@@ -148,6 +154,22 @@ async def test_probes_and_client_errors_are_not_span_errors(traced: Traced) -> N
 
     (span,) = traced.exporter.get_finished_spans()
     assert (span.name, span.status.status_code) == ("GET /v1/jobs/{id}", StatusCode.UNSET)
+
+
+async def test_lease_carries_the_trace_of_its_attempt(traced: Traced) -> None:
+    job = await traced.service.submit(kind="pulled")
+
+    answer = await traced.service.post("/v1/leases", {"kinds": ["pulled"], "worker": "host-1"})
+
+    (lease,) = answer.json["leases"]
+    submit, span = traced.span("POST /v1/jobs"), traced.span("lease pulled")
+    assert span.context is not None
+    assert submit.context is not None
+    assert lease["traceparent"].startswith(f"00-{span.context.trace_id:032x}-{span.context.span_id:016x}-")
+    assert (span.parent, span.kind) == (None, SpanKind.PRODUCER)
+    assert [link.context.span_id for link in span.links] == [submit.context.span_id]
+    assert span.attributes is not None
+    assert (span.attributes["erelong.job"], span.attributes["erelong.worker"]) == (job["id"], "host-1")
 
 
 # configuration

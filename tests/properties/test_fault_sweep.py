@@ -18,7 +18,7 @@ from erelong.attempt import Attempt, GiveUp
 from erelong.clock.instants import format_instant
 from erelong.errors import Problem, QueueNotFound, StorageFull, StoreUnavailable
 from erelong.handlers.kinds import Kinds
-from erelong.handlers.pull import make_pull_kind
+from erelong.handlers.pull.declaration import make_pull_kind
 from erelong.lanes.pollers import LeaseRequest
 from erelong.main import Node
 from erelong.model.job import Job, State
@@ -195,11 +195,11 @@ class Life:
         await self.submit(self.new_job(queue="side", delay=1), self.new_job("slow", queue="side", expires_after=1.5))
         calls: list[Callable[[], Awaitable[object]]] = [
             lambda: queues.put("side", QueueSettings(concurrency=1)),
-            lambda: queues.pause("side", True),
+            lambda: queues.pause("side"),
             lambda: asyncio.sleep(2),  # one of its jobs expires
-            lambda: queues.pause("side", False),
+            lambda: queues.resume("side"),
             lambda: queues.drop("unused"),
-            lambda: queues.pause("unused", True),
+            lambda: queues.pause("unused"),
             lambda: queues.drop("unused"),
         ]
         for call in calls:
@@ -212,7 +212,7 @@ class Life:
 
     async def _cancel_paused_jobs(self) -> None:
         with suppress(Problem):
-            await self.node.services.queues.pause("held", True)
+            await self.node.services.queues.pause("held")
         for job in await self.submit(self.new_job(queue="held")):
             await asyncio.sleep(0.1)
             await self.ask(self.node.services.jobs.cancel(job.id, None, None))
@@ -240,9 +240,9 @@ class Life:
         """Heal the store, wait for the remaining jobs, and stop the endless ones."""
         self.store.heal()
         if any(job.queue == "held" and not job.is_final for job in self.store.snapshot().values()):
-            await self.node.services.queues.pause("held", False)
+            await self.node.services.queues.resume("held")
         with suppress(QueueNotFound):
-            await self.node.services.queues.pause("side", False)
+            await self.node.services.queues.resume("side")
         await asyncio.sleep(10)  # longer than a lease and any pause after a failure
         for _ in range(60):
             if all(job.is_final for job in self.store.snapshot().values()):

@@ -12,7 +12,8 @@ import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from erelong.api.schemas import JobIn, ListIn, PatchIn
+from erelong.api.schemas import JobIn, PatchIn
+from erelong.api.shapes.queries import ListIn
 from erelong.settings.queues import QueueSettings
 from tests.support.examples import examples
 from tests.support.served import Served

@@ -9,12 +9,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from erelong.api.submit_parser import MAX_TEMPLATES, SubmitParser
+from erelong.clock.zones import ZoneSource
 from erelong.errors import Forbidden, Invalid
 from erelong.handlers.registry import make_kinds
 from erelong.lanes.lanes import Lanes
 from erelong.model.caller import ANYBODY, Caller, Scope
 from erelong.model.submission import NewJob
-from erelong.service.factory import JobFactory
+from erelong.service.factory import MAX_SHARED, MAX_SOUND, JobFactory
 from erelong.service.services import Services
 from erelong.settings.queues import QueueSettings
 from erelong.settings.sections import Config
@@ -66,12 +67,25 @@ SINGLE = st.sampled_from([(name, value) for name, values in VALUES.items() for v
     lambda field: {**USUAL, field[0]: field[1]}
 )
 
+HOOK: dict[str, list[Any]] = {
+    "url": ["https://app.example/a", "https://app.example/b", "http://127.0.0.1/", "ftp://app.example", 1],
+    "method": ["POST", "get", "FETCH"],
+    "headers": [{}, {"X-A": "1"}, {"X-A": 1}, {"Host": "x"}, {"X-A": "a\nb"}],
+    "json": [None, {}, {"order": 1}, [1.5], "x" * 70_000],
+    "body": [None, "text"],
+    "stranger": [1],
+}
+HOOKS = st.fixed_dictionaries(
+    {"url": st.sampled_from(HOOK["url"])},
+    optional={name: st.sampled_from(values) for name, values in HOOK.items() if name != "url"},
+).map(lambda params: {"kind": "http", "params": params})
+
 
 class OnlyFactory:
     """The part of the services that a parser uses."""
 
     def __init__(self, lanes: Lanes) -> None:
-        self.factory = JobFactory(lanes=lanes, kinds=KINDS, config=CONFIG)
+        self.factory = JobFactory(lanes=lanes, kinds=KINDS, config=CONFIG, zones=ZoneSource())
 
 
 def make_parser(lanes: Lanes) -> SubmitParser:
@@ -114,6 +128,31 @@ def test_parsing_does_not_depend_on_earlier_bodies(bodies: list[tuple[Any, Calle
     read = [parsed(new_jobs, body, caller) for body, caller in bodies]
 
     assert read == [parsed(make_parser(lanes), body, caller) for body, caller in bodies]
+
+
+@given(st.lists(HOOKS, min_size=2, max_size=12))
+@example([{"kind": "http", "params": {"url": HOOK["url"][0], "json": 1, **more}} for more in ({}, {}, {"body": "x"})])
+@example([{"kind": "http", "params": {"url": HOOK["url"][0], **more}} for more in ({}, {"json": 1}, {"body": "x"}) * 2])
+@example(
+    [{"kind": "http", "params": {"url": HOOK["url"][0], "json": 1, "headers": h}} for h in ({}, {}, {"Host": "x"})]
+)
+def test_checking_a_webhook_does_not_depend_on_earlier_ones(bodies: list[Any]) -> None:
+    new_jobs = make_parser(make_lanes())
+
+    read = [parsed(new_jobs, body, ANYBODY) for body in bodies]
+
+    assert read == [parsed(make_parser(make_lanes()), body, ANYBODY) for body in bodies]
+
+
+def test_checked_params_are_bounded_in_number_and_size() -> None:
+    new_jobs = make_parser(make_lanes())
+
+    for path in [*range(MAX_SOUND + 10), "x" * MAX_SHARED]:
+        new_jobs.read({"kind": "http", "params": {"url": f"https://app.example/{path}", "json": 1}}, NOW, ANYBODY)
+
+    sound = new_jobs._services.factory._sound
+    assert 0 < len(sound) <= MAX_SOUND
+    assert max(len(text) for _, text in sound) <= MAX_SHARED
 
 
 def test_new_queue_settings_apply_to_the_next_body() -> None:

@@ -80,7 +80,7 @@ class Race:
             async with asyncio.TaskGroup() as group:
                 for action in actions:
                     group.create_task(self.do(action))
-            await self.engine.node.services.queues.pause("default", False)
+            await self.engine.node.services.queues.resume("default")
             await asyncio.sleep(5)
             self.check()
 
@@ -124,11 +124,11 @@ class Race:
                 self.retried.add(job.id)
                 await service.retry(job.id, None)
             case "pause":
-                await queues.pause("default", True)
+                await queues.pause("default")
                 self.paused_at = self.clock.now() if self.engine.node.engine.lanes.is_paused("default") else None
             case "resume":
                 self.paused_at = None
-                await queues.pause("default", False)
+                await queues.resume("default")
             case "purge":
                 await queues.purge("default")
             case "label" | "plain":

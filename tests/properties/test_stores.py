@@ -1,10 +1,10 @@
-"""The SQLite store returns the same as the memory store for any sequence of calls."""
+"""The SQLite and PostgreSQL stores return the same as the memory store for any sequence of calls."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,16 +16,23 @@ from erelong.errors import DocumentChanged, IdempotencyMismatch, WrongState
 from erelong.model.conflict import OnConflict
 from erelong.model.document import Document
 from erelong.model.job import SECOND, Job, State
+from erelong.model.matching.cause import cause_of
+from erelong.model.matching.residue import BOUNDS, NO_RESIDUE, Residue
 from erelong.model.outcome import End, Outcome
 from erelong.model.query import Order, Query
+from erelong.model.reports.callback import make_callback, make_on_finish
 from erelong.model.submission import RECORD_LIFE, IdempotencyRecord, NewJob
 from erelong.stores.base import Claim, Ending, Override, Pause, Saved, Store
 from erelong.stores.memory import MemoryStore
-from erelong.stores.sqlite import listing as sqlite_listing
+from erelong.stores.postgres.draft import Numbers
+from erelong.stores.postgres.listing import walks as postgres_walks
+from erelong.stores.postgres.store import PostgresStore
 from erelong.stores.sqlite.claims import waiting_still
+from erelong.stores.sqlite.listing import walks
 from erelong.stores.sqlite.store import SqliteStore
 from tests.support.builders import ALL, NOW, count_both, make_failure, make_job, make_retry
 from tests.support.examples import examples
+from tests.support.postgres import PostgresServer
 
 # Few values of each, so that they collide.
 QUEUES = st.sampled_from("aab")
@@ -42,12 +49,12 @@ class Twins:
     """Two stores that get the same calls, and the time of the calls."""
 
     memory: Store
-    sqlite: SqliteStore
+    other: SqliteStore | PostgresStore
     now: int = NOW
     claimed: list[Job] = field(default_factory=list)  # the same objects, which the SQLite store recognizes
 
     async def compare(self, call: Callable[[Store], Awaitable[object]]) -> None:
-        expected, answer = await _answer(call, self.memory), await _answer(call, self.sqlite)
+        expected, answer = await _answer(call, self.memory), await _answer(call, self.other)
         assert answer == expected
 
     async def pick(self, pick: int) -> Job | None:
@@ -67,15 +74,21 @@ def wait(seconds: int) -> Step:
 
 
 class More(NamedTuple):
-    """Additional writes of a call: documents, and new jobs with the items that they follow."""
+    """Additional writes of a call: documents, and new jobs with the items that they follow, some of them callbacks."""
 
     documents: list[Document]
     items: list[int]
 
-    def arguments(self, number: int, now: int) -> dict[str, Any]:
-        """Return the arguments of a call with `number` items."""
-        added = [(item % number, make_job(now=now, labels={"env": "1"})) for item in self.items if number]
-        return {"beside": self.documents, "also": added}
+    def arguments(self, jobs: Sequence[Job], now: int) -> dict[str, Any]:
+        """Return the arguments of a call that writes these jobs."""
+        followed = [(item % len(jobs), jobs[item % len(jobs)]) for item in self.items if jobs]
+        return {"beside": self.documents, "also": [(item, _follow(job, now)) for item, job in followed]}
+
+
+def _follow(job: Job, now: int) -> Job:
+    if job.extras is None or not job.is_final:
+        return make_job(now=now, labels={"env": "1"})
+    return make_callback(job, "b", timeout=1.0, retry=RETRY, token=job.token, now=now)
 
 
 def add(new_jobs: list[dict[str, Any]], is_whole: bool, record: IdempotencyRecord | None, more: More) -> Step:
@@ -84,7 +97,7 @@ def add(new_jobs: list[dict[str, Any]], is_whole: bool, record: IdempotencyRecor
             NewJob(make_job(now=twins.now, retry=RETRY, **fields), on_conflict)
             for fields, on_conflict in ((new_job["job"], new_job["on_conflict"]) for new_job in new_jobs)
         ]
-        others = more.arguments(len(made), twins.now)
+        others = more.arguments([job for job, _ in made], twins.now)
         await twins.compare(lambda store: store.add(made, now=twins.now, is_whole=is_whole, record=record, **others))
 
     return step
@@ -97,7 +110,7 @@ def claim(picks: list[int]) -> Step:
 
         async def take(store: Store) -> Claim:
             claim = await store.claim(seqs, now=twins.now)
-            twins.claimed += claim.jobs if store is twins.sqlite else []
+            twins.claimed += claim.jobs if store is twins.other else []
             return claim
 
         await twins.compare(take)
@@ -121,7 +134,7 @@ def finish(ends: list[tuple[int, Outcome]], more: More) -> Step:
     async def step(twins: Twins) -> None:
         jobs = twins.claimed[::-1]
         endings = [Ending(jobs[pick % len(jobs)], outcome, twins.now, 1.0) for pick, outcome in ends if jobs]
-        others = more.arguments(len(endings), twins.now)
+        others = more.arguments([ending.after for ending in endings], twins.now)
         await twins.compare(lambda store: _verdicts(store, endings, **others))
 
     return step
@@ -159,7 +172,7 @@ def save(changes: list[tuple[int, str]], is_repeated: bool, more: More) -> Step:
                 changed += [CHANGES[name](job, twins.now)] if job else []
             except WrongState:
                 continue
-        others = more.arguments(len(changed), twins.now)
+        others = more.arguments(changed, twins.now)
         await twins.compare(lambda store: store.save(changed, **others))
         if is_repeated:
             await twins.compare(lambda store: store.save(changed))
@@ -172,7 +185,7 @@ def delete(pick: int, is_repeated: bool, more: More) -> Step:
         job = await twins.pick(pick)
         for _ in range(1 + is_repeated):
             if job is not None:
-                others = more.arguments(1, twins.now)
+                others = more.arguments([job], twins.now)
                 await twins.compare(lambda store, others=others: store.delete(job, **others))  # type: ignore[misc]
 
     return step
@@ -217,6 +230,36 @@ def listing(query: Query) -> Step:
     return step
 
 
+def searching(query: Query, within: int) -> Step:
+    """Compare the pages and the number of matches, which a search and a count reach in several calls."""
+
+    async def search(store: Store) -> list[Job]:
+        jobs: list[Job] = []
+        rest = query
+        while True:
+            found = await store.search(rest, within)
+            assert found.scanned <= within
+            jobs += found.jobs
+            if found.after is None:
+                return jobs
+            rest = replace(rest, after=found.after)
+
+    async def tally(store: Store) -> int:
+        matches, rest = 0, query
+        while True:
+            tally = await store.tally(rest, within)
+            matches += tally.matches
+            if tally.after is None:
+                return matches
+            rest = replace(rest, after=tally.after)
+
+    async def step(twins: Twins) -> None:
+        await twins.compare(search)
+        await twins.compare(tally)
+
+    return step
+
+
 def due(after: tuple[int, int], before: int, limit: int) -> Step:
     async def step(twins: Twins) -> None:
         await twins.compare(lambda store: store.due(after, before, limit))
@@ -225,10 +268,13 @@ def due(after: tuple[int, int], before: int, limit: int) -> Step:
 
 
 def restart() -> Step:
-    """Drop the claims that the SQLite store has in memory and load them again, as after a kill."""
+    """Drop the claims that a store has in memory and load them again, as after a kill."""
 
     async def step(twins: Twins) -> None:
-        await twins.sqlite._writer.call(_load, twins.sqlite)
+        if isinstance(twins.other, SqliteStore):
+            await twins.other._writer.call(_load, twins.other)
+        else:
+            await twins.other._lister.call(twins.other._writes.load)
 
     return step
 
@@ -251,7 +297,7 @@ NEW_JOBS = st.fixed_dictionaries(
                 "kind": KINDS,
                 "key": KEYS,
                 "labels": st.none() | LABELS,
-                "extras": st.none() | st.just({"a": 1}),
+                "extras": st.none() | st.just({"on_finish": make_on_finish({"url": "https://app.example"}, None)}),
                 "delay": SECONDS,
                 "expires_after": st.none() | SECONDS,
             }
@@ -263,6 +309,14 @@ DOCUMENTS = st.builds(
     Document, st.just("s"), st.sampled_from("xy"), st.integers(1, 2), st.just(NOW), st.sampled_from([b"{}", None])
 )
 MORE = st.builds(More, st.lists(DOCUMENTS, max_size=2), st.lists(PICKS, max_size=2)) | st.just(More([], []))
+CAUSES = [cause_of("x", b'{"type":"exception","message":"boom"}'), cause_of("y", None)]
+RESIDUES = st.builds(
+    Residue,
+    bounds=st.dictionaries(st.sampled_from(BOUNDS), INSTANTS, max_size=2),
+    errors=st.frozensets(st.sampled_from(["exception", "cancelled", "lost"]), max_size=2),
+    cause=st.sampled_from([None, *CAUSES]),
+    attempt_min=st.integers(0, 2),
+)
 QUERIES = st.builds(
     Query,
     states=st.frozensets(st.sampled_from(State), max_size=2),
@@ -272,6 +326,7 @@ QUERIES = st.builds(
     labels=LABELS,
     due_after=st.none() | INSTANTS,
     due_before=st.none() | INSTANTS,
+    residue=st.just(NO_RESIDUE) | RESIDUES,
     order=st.sampled_from(Order),
     after=st.none() | st.tuples(INSTANTS, PICKS),
     limit=st.integers(1, 5),
@@ -290,15 +345,17 @@ STEPS = st.one_of(
     st.builds(restart),
     st.builds(override, QUEUES, st.none() | st.builds(Override, st.none() | st.just(b"{}"), PAUSES)),
     st.builds(listing, QUERIES),
+    st.builds(searching, QUERIES, st.integers(1, 4)),
     st.builds(due, st.tuples(INSTANTS, PICKS), INSTANTS, st.integers(1, 5)),
 )
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("few_jobs", [20_000, 0], ids=["taken for few", "taken for many"])
 def test_sqlite_store_behaves_like_the_memory_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_jobs: int
 ) -> None:
-    monkeypatch.setattr(sqlite_listing, "FEW_JOBS", few_jobs)
+    monkeypatch.setattr(walks, "FEW_JOBS", few_jobs)
     sqlite = SqliteStore(path=tmp_path / "erelong.db", durability="normal")
 
     with asyncio.Runner() as runner:
@@ -313,9 +370,46 @@ def test_sqlite_store_behaves_like_the_memory_store(
         runner.run(sqlite.close())
 
 
+@pytest.mark.parametrize("few_jobs", [20_000, 0], ids=["taken for few", "taken for many"])
+def test_postgres_store_behaves_like_the_memory_store(
+    postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch, few_jobs: int
+) -> None:
+    monkeypatch.setattr(postgres_walks, "FEW_JOBS", few_jobs)
+    postgres_server.empty()
+    postgres = PostgresStore(url=postgres_server.url, durability="normal")
+
+    with asyncio.Runner() as runner:
+        runner.run(postgres.open())
+
+        @given(st.lists(STEPS, min_size=10, max_size=40))
+        @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.nested_given])
+        def check(steps: list[Step]) -> None:
+            runner.run(_walk_postgres(postgres, steps))
+
+        check()
+        runner.run(postgres.close())
+
+
 async def _walk(sqlite: SqliteStore, steps: list[Step]) -> None:
     await sqlite._writer.call(_empty, sqlite)  # opening the store is the slowest part
-    twins = Twins(memory=MemoryStore(), sqlite=sqlite)
+    await _walk_both(sqlite, steps)
+    running = sqlite._running.all()
+    assert waiting_still(sqlite._file.write, running) == running
+
+
+async def _walk_postgres(postgres: PostgresStore, steps: list[Step]) -> None:
+    await postgres._lister.call(_empty_postgres, postgres)
+    await _walk_both(postgres, steps)
+    running, counts = postgres._writes.running.copy(), {**postgres.counts()}
+    await postgres._lister.call(postgres._writes.load)
+    assert postgres._writes.running == running
+    assert {group: jobs for group, jobs in postgres.counts().items() if jobs} == {
+        group: jobs for group, jobs in counts.items() if jobs
+    }
+
+
+async def _walk_both(other: SqliteStore | PostgresStore, steps: list[Step]) -> None:
+    twins = Twins(memory=MemoryStore(), other=other)
     for step in steps:
         await step(twins)
     await twins.compare(lambda store: store.list(ALL))
@@ -326,10 +420,8 @@ async def _walk(sqlite: SqliteStore, steps: list[Step]) -> None:
     await twins.compare(lambda store: store.due((-1, -1), 1 << 62, 1_000))
     await twins.compare(lambda store: store.documents("s", limit=10))
     await twins.compare(count_both)
-    counted, stored = await count_both(sqlite)
+    counted, stored = await count_both(other)
     assert counted == stored
-    running = sqlite._running.all()
-    assert waiting_still(sqlite._file.write, running) == running
 
 
 def _empty(store: SqliteStore) -> None:
@@ -343,6 +435,15 @@ def _empty(store: SqliteStore) -> None:
 def _load(store: SqliteStore) -> None:
     store._running.load(store._file.write)
     store._counters.load(store._file.write, last_seq=store._counters.last_seq)
+
+
+def _empty_postgres(store: PostgresStore) -> None:
+    tables = ("jobs", "labels", "counts", "tallies_0", "tallies_1", "claims_0", "claims_1")
+    for table in (*tables, "idempotency_records", "overrides", "documents"):
+        store._slow.connection.script(f"DELETE FROM {table}")
+    store._writes._numbers = Numbers(1, 1 << 40)
+    store._cache.drop_all()
+    store._writes.load()
 
 
 async def _answer(call: Callable[[Store], Awaitable[object]], store: Store) -> object:

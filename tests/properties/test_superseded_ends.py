@@ -15,7 +15,7 @@ from erelong.attempt import Attempt, GiveUp
 from erelong.duties.waiters import NEVER_LEAVES
 from erelong.errors import Problem
 from erelong.handlers.base import AttemptFailed
-from erelong.handlers.pull import make_pull_kind
+from erelong.handlers.pull.declaration import make_pull_kind
 from erelong.lanes.pollers import LeaseRequest
 from erelong.model.conflict import OnConflict
 from erelong.model.job import Job, State
@@ -149,7 +149,7 @@ class Trial:
         leased = await leases.lease(ask, DUE + 1, NEVER_LEAVES)
         if not leased:
             return  # the newer job came first
-        ((token, _, job),) = leased
+        ((token, _, job, _),) = leased
         self.starts.append(job.started_at or 0)
         await asyncio.sleep(LASTS - 0.02)
         with suppress(Problem):

@@ -66,6 +66,8 @@ class WatchedStore(DawdlingStore):
     async def add(self, new_jobs: Sequence[NewJob], *, now: Instant, **options: Any) -> Receipt:
         await self._before("add")
         receipt = await MemoryStore.add(self, new_jobs, now=now, **options)
+        if not new_jobs:  # a document alone
+            return receipt
         (entry,) = receipt.entries
         assert entry is not None
         assert entry.status in (AddStatus.ADDED, AddStatus.CHANGED), "an event was refused"

@@ -187,7 +187,8 @@ class WindowMachine(RuleBasedStateMachine):
     @rule(queue=QUEUES, is_paused=st.booleans())
     def pause(self, queue: str, is_paused: bool) -> None:
         self.is_calm = False
-        self.run(self.engine.node.engine.overrides.pause(queue, is_paused))
+        overrides = self.engine.node.engine.overrides
+        self.run(overrides.pause(queue, None, None) if is_paused else overrides.resume(queue))
         self.run(self.settle())
 
     @rule()
@@ -210,14 +211,22 @@ class WindowMachine(RuleBasedStateMachine):
         engine = self.engine.node.engine
         unread = min(engine.agenda.edge, engine.refill._read_to)
         entries, rechecked = {*entries_of(engine.agenda)}, {seq for _, seq in entries_of(engine.rechecks)}
-        in_lanes = {seq for each in engine.lanes._lanes.values() for seq in each.seqs()}
+        in_lanes, retried = {seq for each in engine.lanes._lanes.values() for seq in each.seqs()}, self.retried()
+        assert retried == engine.scheduler.aside.failures.keys(), "a job is set aside and not retried, or the reverse"
         for job in self.waiting():
             assert job.wakes_at is not None
             at = (job.wakes_at, job.seq)
-            is_found = at in entries or at > unread or job.seq in in_lanes or job.seq in rechecked
+            is_found = at in entries or at > unread or job.seq in in_lanes or job.seq in rechecked or job.seq in retried
             assert is_found or self.is_ahead(job, at), f"job {job.seq}, due at {job.due_at}, is lost"
             if job.seq in in_lanes and job.expires_at is not None:
                 assert job.seq in rechecked, f"job {job.seq} will not expire at {job.expires_at}"
+
+    def retried(self) -> set[int]:
+        """Return the jobs that are set aside, each with a timer that brings it back."""
+        loop, again = self.runner.get_loop(), self.engine.node.engine.scheduler._handover._try_again
+        assert isinstance(loop, VirtualLoop)
+        timers = loop._scheduled  # type: ignore[attr-defined]  # of asyncio's own loop
+        return {timer._args[0] for timer in timers if timer._callback == again and not timer.cancelled()}
 
     def is_ahead(self, job: Job, at: tuple[int, int]) -> bool:
         """Return whether a walk over overdue jobs will reach it, at once or when its lane has drained."""
@@ -241,7 +250,7 @@ class WindowMachine(RuleBasedStateMachine):
         """Heal everything and pass time; check that each job has run once, expired or was cancelled."""
         self.heal()
         for queue in ("default", "other"):
-            await self.engine.node.engine.overrides.pause(queue, False)
+            await self.engine.node.engine.overrides.resume(queue)
         last = max([job.due_at or 0 for job in self.waiting()], default=0)
         await asyncio.sleep(max(0.0, (last - self.clock.now()) / SECOND) + 70)
         self.check_attempts()

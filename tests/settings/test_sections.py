@@ -180,7 +180,7 @@ retry.factor = 0.5
         "config.toml:8: queues.mail.retry.factor = 0.5: should be greater than or equal to 1",
         'config.toml:9: queues."no good": should be 1 to 100 of A-Z a-z 0-9 . _ -',
         "config.toml:10: sever: no such setting; did you mean server? known here: server, limits, store, auth, jobs, "
-        "workers, webhooks, log, kinds, queues",
+        "schedules, workers, webhooks, log, kinds, queues",
     ]
 
 

@@ -8,21 +8,23 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from erelong.stores import cache as recent
 from erelong.stores.base import Store
 from erelong.stores.memory import MemoryStore
-from erelong.stores.sqlite import cache as recent
+from erelong.stores.postgres.store import PostgresStore
 from erelong.stores.sqlite.store import SqliteStore
 from tests.support.builders import count_both
+from tests.support.postgres import PostgresServer
 
 
-@pytest_asyncio.fixture(params=["memory", "sqlite", "sqlite, all from disk"])
+@pytest_asyncio.fixture(params=["memory", "sqlite", "sqlite, all from disk", "postgres", "postgres, nothing cached"])
 async def store(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Store]:
     """Return each store in turn, open and empty."""
-    if request.param == "sqlite, all from disk":
+    if request.param in ("sqlite, all from disk", "postgres, nothing cached"):
         monkeypatch.setattr(recent, "MAX_BYTES", -1)
-    store: Store = MemoryStore() if request.param == "memory" else SqliteStore(path=tmp_path / "erelong.db")
+    store = _make(request, tmp_path)
     await store.open()
     yield store
     counted, stored = await count_both(store)
@@ -37,3 +39,13 @@ async def sqlite(tmp_path: Path) -> AsyncIterator[SqliteStore]:
     await store.open()
     yield store
     await store.close()
+
+
+def _make(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if request.param == "memory":
+        return MemoryStore()
+    if request.param.startswith("sqlite"):
+        return SqliteStore(path=tmp_path / "erelong.db")
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    server.empty()
+    return PostgresStore(url=server.url, durability="normal")

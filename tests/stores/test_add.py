@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from erelong.model.conflict import OnConflict
@@ -9,6 +11,7 @@ from erelong.model.job import State
 from erelong.model.query import Query
 from erelong.model.submission import AddResult, AddStatus, NewJob, Receipt
 from erelong.stores.base import Store
+from erelong.stores.memory import MemoryStore
 from tests.support.builders import ALL, NOW, make_ended, make_job, make_new_job, put, put_one, statuses
 
 pytestmark = pytest.mark.real_loop
@@ -151,6 +154,33 @@ async def test_two_jobs_of_one_add_conflict_like_two_adds(
     assert (first.status, second.status) == (AddStatus.ADDED, status)
     assert (second.job.id, second.job.version) == (first.job.id, version)
     assert await store.list(ALL) == [second.job]
+
+
+POLICIES = [*OnConflict]
+
+
+async def test_adds_at_once_have_the_results_of_adds_in_turn(store: Store) -> None:
+    held = await put(store, make_job(key="held", queue="a"), make_job(key="held", queue="b"))
+    new_jobs = [
+        make_new_job(key=key, queue=queue, params={"index": index}, on_conflict=POLICIES[index % len(POLICIES)])
+        for index, (key, queue) in enumerate(
+            [(None, "a"), ("held", "a"), ("new", "a"), ("new", "b"), ("new", "a"), (None, "b"), ("held", "b")] * 3
+        )
+    ]
+
+    at_once = await asyncio.gather(
+        *(store.add([new_job], now=NOW + index) for index, new_job in enumerate(new_jobs)),
+        store.add(new_jobs[:3], now=LATER),
+    )
+
+    other = MemoryStore()
+    await other.open()
+    await put(other, *[job._replace(seq=0) for job in held])
+    in_turn = [await other.add([new_job], now=NOW + index) for index, new_job in enumerate(new_jobs)]
+    in_turn.append(await other.add(new_jobs[:3], now=LATER))
+    assert at_once == in_turn
+    assert {status for receipt in at_once for status in statuses(receipt)} == {*AddStatus}
+    assert await store.list(ALL) == await other.list(ALL)
 
 
 async def test_conflict_does_not_stop_the_other_jobs(store: Store) -> None:

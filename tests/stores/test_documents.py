@@ -11,7 +11,7 @@ from erelong.model.document import Document
 from erelong.model.job import Job
 from erelong.model.outcome import End, Outcome
 from erelong.model.submission import IdempotencyRecord
-from erelong.stores.base import Ending, Saved, Store
+from erelong.stores.base import Ending, Store
 from tests.support.builders import ALL, NOW, make_job, make_new_job, put_one
 
 pytestmark = pytest.mark.real_loop
@@ -87,6 +87,29 @@ async def test_documents_are_listed_by_name_a_page_at_a_time(store: Store) -> No
     assert [document.name for document in first + second] == ["a", "b", "c", "d"]
 
 
+async def test_documents_are_read_by_their_names(store: Store) -> None:
+    await store.add([], now=NOW, beside=[FIRST._replace(name=name) for name in ("a", "b", "c")])
+    await store.add([], now=NOW, beside=[FIRST._replace(sort="operation", name="d")])
+
+    found = await store.named("schedule", ["c", "a", "d", "none"])
+
+    assert sorted(document.name for document in found) == ["a", "c"]
+    assert {document.sort for document in found} == {"schedule"}
+    assert await store.named("schedule", []) == []
+
+
+async def test_many_documents_are_stored_with_many_jobs(store: Store) -> None:
+    documents = [FIRST._replace(name=f"{number:03}") for number in range(500)]
+
+    receipt = await store.add([make_new_job() for _ in documents], now=NOW, beside=documents)
+
+    assert len(receipt.entries) == 500
+    assert await store.documents("schedule", limit=1_000) == documents
+    with pytest.raises(DocumentChanged):
+        await store.add([], now=NOW, beside=[documents[0]._replace(version=2), documents[1]])
+    assert await store.documents("schedule", limit=1_000) == documents
+
+
 async def test_documents_and_jobs_are_stored_with_an_item(store: Store, call: Call) -> None:
     others = [make_job(queue="one"), make_job(queue="other", labels={"a": "b"})]
 
@@ -159,15 +182,3 @@ async def test_replayed_add_stores_nothing_beside_it(store: Store) -> None:
 
     assert (receipt.replayed, receipt.also, len(await store.list(ALL))) == (True, (), 1)
     assert await store.document("schedule", "report") is None
-
-
-async def test_job_keeps_its_extras_through_its_life(store: Store) -> None:
-    job = await put_one(store, extras={"on_finish": {"url": "https://app.example"}})
-    (running,) = (await store.claim([job.seq], now=NOW)).jobs
-
-    (verdict,) = await store.finish([Ending(running, Outcome(End.SUCCEEDED), NOW)])
-
-    ended = running.finish(Outcome(End.SUCCEEDED), NOW)
-    assert verdict == Saved(True, ended)
-    assert (await store.get([job.seq]))[job.seq] == ended
-    assert ended.extras == b'{"on_finish":{"url":"https://app.example"}}'

@@ -8,7 +8,7 @@ from erelong.errors import WrongState
 from erelong.model.job import Job, State
 from erelong.model.outcome import End, Error, Outcome
 from erelong.stores.base import Ending, Saved, Store
-from erelong.stores.sqlite.cache import MAX_AT_ONCE
+from erelong.stores.cache import MAX_AT_ONCE
 from tests.support.builders import ALL, NOW, count_both, make_failure, make_job, put, put_one
 
 pytestmark = pytest.mark.real_loop

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from erelong.model.job import State
@@ -27,3 +29,12 @@ async def test_peek_returns_waiting_jobs(store: Store) -> None:
     )
 
     assert await store.peek([4, 3, 2, 1, 99]) == [peek_at(labelled), peek_at(waiting)]
+
+
+async def test_gets_at_once_return_each_its_own_jobs(store: Store) -> None:
+    jobs = await put(store, *[make_job(params={"index": index}) for index in range(5)])
+    wanted = [[jobs[0].seq], [99], [jobs[3].seq], [jobs[1].seq, 99, jobs[2].seq], [jobs[4].seq], [jobs[0].seq]]
+
+    found = await asyncio.gather(*map(store.get, wanted))
+
+    assert found == [{job.seq: job for job in jobs if job.seq in seqs} for seqs in wanted]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from erelong.errors import StoreUnavailable
-from erelong.stores.group_thread import Call, GroupThread
+from erelong.errors import KeyTaken, StoreUnavailable
+from erelong.stores.group_thread import Call, GroupThread, Split, in_runs, run_as_one
 from erelong.stores.sqlite.store import SqliteStore
 from tests.support.builders import put_one
 
@@ -79,6 +81,30 @@ async def test_call_past_its_timeout_is_refused_and_later_calls_are_answered(
     assert not held.thread._unanswered
 
 
+async def test_calls_of_successive_turns_of_the_loop_are_one_group(held: Held) -> None:
+    held.may_go.clear()
+    calls = [asyncio.create_task(held.thread.call(int, "1")) for _ in range(2)]
+    await asyncio.sleep(0)
+
+    calls += [asyncio.create_task(held.thread.call(int, "2")) for _ in range(3)]
+    await asyncio.sleep(TIMEOUT / 10)
+
+    assert [len(group) for _, group in held.thread._unanswered] == [5]
+    held.may_go.set()
+    assert sum(await asyncio.gather(*calls)) == 8
+
+
+async def test_calls_do_not_gather_for_long(held: Held) -> None:
+    """Although every turn of the loop brings one more, the first ones are answered."""
+    calls: list[asyncio.Task[int]] = []
+    while not (calls and calls[0].done()):
+        calls += [asyncio.create_task(held.thread.call(int, "1")) for _ in range(2)]
+        await asyncio.sleep(0)
+        assert len(calls) < 100_000
+
+    assert sum(await asyncio.gather(*calls)) == len(calls)
+
+
 async def test_calls_answered_in_time_leave_no_deadline(held: Held) -> None:
     for number in range(50):
         assert await held.thread.call(int, str(number)) == number
@@ -86,6 +112,42 @@ async def test_calls_answered_in_time_leave_no_deadline(held: Held) -> None:
 
     assert not held.thread._unanswered
     assert held.thread._check is None
+
+
+SHARED = Split(operator.add, None, lambda results, items, start: results[start : start + len(items)])
+
+
+def make_calls(function: Callable[..., Any], *items: list[int], split: Split | None = SHARED) -> list[Call]:
+    return [Call(function, (part,), asyncio.get_running_loop().create_future(), split) for part in items]
+
+
+async def test_calls_in_a_row_run_as_one_and_get_their_own_results() -> None:
+    runs: list[list[int]] = []
+
+    def double(numbers: list[int]) -> list[int]:
+        runs.append(numbers)
+        return [2 * number for number in numbers]
+
+    calls = make_calls(double, [1], [2, 3], [])
+    calls += make_calls(double, [4], [5], split=None)
+    calls += make_calls(double, [6])
+    for run in in_runs(calls):
+        run_as_one(run)
+
+    assert runs == [[1, 2, 3], [4], [5], [6]]
+    assert [call.result for call in calls] == [[2], [4, 6], [], [8], [10], [12]]
+
+
+async def test_problem_of_a_run_is_that_of_each_call() -> None:
+    problem = KeyTaken("no")
+
+    def refuse(_: list[int]) -> list[int]:
+        raise problem
+
+    calls = make_calls(refuse, [1], [2])
+    run_as_one(calls)
+
+    assert [call.error for call in calls] == [problem, problem]
 
 
 async def test_ended_thread_is_reported(held: Held) -> None:

@@ -6,6 +6,9 @@ import asyncio
 import itertools
 import re
 import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from copy import copy
 from pathlib import Path
 from typing import Any, Self
 
@@ -43,11 +46,8 @@ class Browser:
         self._http = aiohttp.ClientSession()
         self._line = await self._http.ws_connect(await self._address(), max_msg_size=0)
         self._listening = asyncio.create_task(self._listen())
-        target = await self.ask("Target.createTarget", url="about:blank")
-        attached = await self.ask("Target.attachToTarget", targetId=target["targetId"], flatten=True)
-        self._session = attached["sessionId"]
-        for domain in ("Runtime", "Log", "Page"):
-            await self.ask(f"{domain}.enable")
+        self._session = await self._open()
+        await self._enable()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -56,6 +56,26 @@ class Browser:
         self._listening.cancel()
         self._process.kill()
         await self._process.wait()
+
+    @asynccontextmanager
+    async def tab(self) -> AsyncIterator[Browser]:
+        """Open another tab beside this one."""
+        tab = copy(self)
+        tab._session = ""
+        tab._session = await tab._open()
+        await tab._enable()
+        yield tab
+        await tab.ask("Page.close")
+
+    async def _open(self) -> str:
+        target = await self.ask("Target.createTarget", url="about:blank")
+        attached = await self.ask("Target.attachToTarget", targetId=target["targetId"], flatten=True)
+        session: str = attached["sessionId"]
+        return session
+
+    async def _enable(self) -> None:
+        for domain in ("Runtime", "Log", "Page"):
+            await self.ask(f"{domain}.enable")
 
     async def ask(self, method: str, **params: Any) -> dict[str, Any]:
         number = next(self._numbers)

@@ -7,8 +7,9 @@ from typing import Any
 
 import orjson
 
-from erelong.model import job as jobs
+from erelong.model import submission
 from erelong.model.conflict import OnConflict
+from erelong.model.extras import Extras
 from erelong.model.ids import draw_tokens
 from erelong.model.job import SECOND, Job, State
 from erelong.model.outcome import End, Error, Outcome
@@ -36,7 +37,7 @@ def make_job(
     params: object = None,
     key: str | None = None,
     labels: dict[str, str] | None = None,
-    extras: dict[str, Any] | None = None,
+    extras: Extras | None = None,
     priority: int = 0,
     timeout: float = 60.0,
     retry: bytes | None = None,
@@ -46,13 +47,13 @@ def make_job(
     seq: int = 0,
 ) -> Job:
     """Return a waiting job, submitted at `now` to run `delay` seconds later."""
-    job = jobs.new(
+    job = submission.make_job(
         kind=kind,
         queue=queue,
         params=orjson.dumps(params or {}),
         key=key,
         labels=None if labels is None else orjson.dumps(labels),
-        extras=None if extras is None else orjson.dumps(extras),
+        extras=extras,
         priority=priority,
         timeout=timeout,
         retry=make_retry() if retry is None else retry,
@@ -110,7 +111,7 @@ async def put_one(store: Store, *, now: int = NOW, **fields: Any) -> Job:
 async def purge(store: Store, queue: str, state: State, *, before: int, limit: int) -> int:
     """Delete the first jobs of a queue and state that ended before an instant; return how many."""
     ended = await store.ended(queue, state, after=(-1, -1), before=before, limit=limit)
-    return await store.purge([seq for _, seq in ended], before=before)
+    return len(await store.purge([seq for _, seq in ended], before=before))
 
 
 def statuses(receipt: Receipt) -> list[AddStatus | None]:

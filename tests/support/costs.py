@@ -67,5 +67,5 @@ class Costs:
             self.calls[frame.f_code] += 1
 
     def _note_statement(self, event: dict[str, Any]) -> None:
-        if self._is_open and event["trigger"]:
+        if self._is_open and not event["trigger"]:
             self.statements.append(" ".join(event["sql"].split())[:60])

@@ -85,7 +85,7 @@ class Desk:
         before = await self.read(job)
         (verdict,) = await self.store.save([job])
         assert verdict.is_saved
-        self.engine.changes.changed(before, job)
+        self.engine.changes.changed(before, verdict)
         return job
 
     async def read(self, job: Job) -> Job:

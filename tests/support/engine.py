@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import orjson
 
+from erelong.clock.zones import ZoneSource
 from erelong.handlers.kinds import Kind, Kinds
 from erelong.main import Node
 from erelong.model.job import Job, State
@@ -36,6 +37,7 @@ class Engine:
         store: FaultyStore | None = None,
         queue: QueueSettings | None = None,
         kinds: Sequence[Kind] = (),
+        zone_source: ZoneSource | None = None,
         **sections: Any,
     ) -> None:
         self.clock = clock
@@ -47,6 +49,7 @@ class Engine:
             store=self.store,
             kinds=Kinds(self.handler.kind("echo"), *kinds),
             now=clock.now,
+            zone_source=zone_source,
         )
 
     async def __aenter__(self) -> Self:

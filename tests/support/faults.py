@@ -10,7 +10,7 @@ from erelong.clock.instants import Instant
 from erelong.errors import Exit, StorageFull, StoreRefused
 from erelong.model.job import Job, State
 from erelong.model.query import Query
-from erelong.stores.base import Claim, Ending, Override, Peeks, Verdicts
+from erelong.stores.base import Claim, Ending, Found, Override, Peeks, Tally, Verdicts
 from erelong.stores.memory import MemoryStore
 
 Hook = Callable[[str], Awaitable[None]]
@@ -90,19 +90,31 @@ class FaultyStore(MemoryStore):
         await self._after("finish")
         return verdicts
 
+    async def delete_all(self, jobs: Sequence[Job], **others: Any) -> bool:
+        await self._before("delete_all", [job.seq for job in jobs])
+        return await super().delete_all(jobs, **others)
+
     async def ended(
         self, queue: str, state: State, *, after: tuple[Instant, int], before: Instant, limit: int
     ) -> list[tuple[int, int]]:
         await self._before("ended")
         return await super().ended(queue, state, after=after, before=before, limit=limit)
 
-    async def purge(self, seqs: Sequence[int], *, before: Instant) -> int:
+    async def purge(self, seqs: Sequence[int], *, before: Instant) -> list[int]:
         await self._before("purge", seqs)
         return await super().purge(seqs, before=before)
 
     async def list(self, query: Query) -> list[Job]:
         await self._before("list")
         return await super().list(query)
+
+    async def search(self, query: Query, within: int) -> Found:
+        await self._before("list")
+        return await super().search(query, within)
+
+    async def tally(self, query: Query, within: int) -> Tally:
+        await self._before("list")
+        return await super().tally(query, within)
 
     async def overrides(self) -> dict[str, Override]:
         await self._before("overrides")

@@ -11,7 +11,7 @@ from erelong.duties.lifecycle import Lifecycle
 from erelong.duties.signal import Signal
 from erelong.duties.waiters import Waiters
 from erelong.handlers.kinds import Kinds
-from erelong.handlers.pull import make_pull_kind
+from erelong.handlers.pull.declaration import make_pull_kind
 from erelong.lanes.lane import Slot
 from erelong.lanes.lanes import Lanes
 from erelong.lanes.pollers import Pollers

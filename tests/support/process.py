@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,7 +39,8 @@ class ServiceProcess:
     `config` is the text of its settings; modules they name are found in the folder. `settings` override it like
     environment variables: {"workers.grace": "0.5"}; `environment` extends that of the test. The service runs from the
     checkout `root`; with `is_installed`, from its folder like an installed package. `port` stays the same over
-    restarts; 0 takes a free one at each start.
+    restarts; 0 takes a free one at each start. `options` are further ones of `serve`; without `has_data`, the option
+    `--data` is missing.
     """
 
     def __init__(
@@ -53,6 +54,8 @@ class ServiceProcess:
         is_installed: bool = False,
         stdin: int = subprocess.DEVNULL,
         port: int = 0,
+        options: Sequence[str] = (),
+        has_data: bool = True,
     ) -> None:
         self._stdin = stdin
         self._port = port
@@ -61,6 +64,8 @@ class ServiceProcess:
         self.folder = folder
         self.data = folder / "data"
         self.url = ""
+        self.options = [*options]
+        self._has_data = has_data
         self.environment = dict(environment or {})
         self._settings = {"log.format": "json", **(settings or {})}
         self._process: subprocess.Popen[bytes] | None = None
@@ -75,8 +80,8 @@ class ServiceProcess:
 
     # life
 
-    def start(self) -> float:
-        """Start the service and wait until it responds; return how many seconds that took."""
+    def start(self, *, is_standby: bool = False) -> float:
+        """Start the service and wait until it responds; return how many seconds that took. A standby is not ready."""
         began = time.perf_counter()
         self.launch()
         while (url := self._listens_at()) is None:
@@ -88,9 +93,14 @@ class ServiceProcess:
                 raise NotReadyError(f"the service did not listen within {READY_TIMEOUT:g} s: {self.log_text()}")
             time.sleep(LOOK)
         self.url = url
-        with urllib.request.urlopen(f"{url}/readyz", timeout=READY_TIMEOUT) as answer:
+        path = "livez" if is_standby else "readyz"
+        with urllib.request.urlopen(f"{url}/{path}", timeout=READY_TIMEOUT) as answer:
             assert answer.status == 200
         return time.perf_counter() - began
+
+    def keep_port(self) -> None:
+        """Listen on the same port from the next start on."""
+        self._port = int(self.url.rpartition(":")[2])
 
     def launch(self) -> None:
         """Start the service without waiting for it."""
@@ -98,9 +108,10 @@ class ServiceProcess:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("ERELONG_")}
         given = {f"ERELONG_{name.upper().replace('.', '__')}": value for name, value in self._settings.items()}
         command = [sys.executable, "-m", self.module, "serve", "--port", str(self._port)]
+        data = ["--data", str(self.data)] if self._has_data else []
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*command, "--data", str(self.data), "--config", str(self._config)],
+                [*command, *data, "--config", str(self._config), *self.options],
                 cwd=self._cwd,
                 env=inherited | given | self._path | self.environment,
                 stdin=self._stdin,

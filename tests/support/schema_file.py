@@ -26,6 +26,7 @@ from tests.support.builders import NOW, make_failure, make_job, put
 FOLDER = Path(__file__).parents[1] / "stores" / "sqlite" / "schemas"
 RECORD = IdempotencyRecord("caller", "key", b"digest", life=10_000 * 24 * 3600 * SECOND)
 DOCUMENT = Document("schedule", "report", 1, NOW, b'{"cron":"@daily"}')
+INCOMPLETE: Any = {"on_finish": {"url": "https://app.example"}}  # as before on_finish had a form
 OVERRIDE = Override(b'{"concurrency":3}', Pause(NOW, "ops", "deploy"))
 
 
@@ -35,7 +36,7 @@ async def fill(store: SqliteStore) -> None:
     await put(
         store,
         make_job(delay=3_600, key="waiting", labels=labelled, params={"order": 7}, priority=5, expires_after=60),
-        make_job(delay=3_600, extras={"on_finish": {"url": "https://app.example"}}),
+        make_job(delay=3_600, extras=INCOMPLETE),
         make_job(queue="mail").cancel(NOW, "not needed"),
         make_job(queue="mail").expire(NOW),
     )

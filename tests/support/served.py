@@ -12,6 +12,8 @@ import orjson
 from multidict import CIMultiDictProxy
 from yarl import URL
 
+from erelong.clock import virtual
+from erelong.clock.zones import ZoneSource
 from erelong.handlers.kinds import Kinds
 from erelong.handlers.registry import make_kinds
 from erelong.main import Node
@@ -80,7 +82,8 @@ class ServedStore(FaultyStore):
 class Served:
     """A running service; `node` has its parts, and `call` sends requests, with `key` if that is set.
 
-    Kinds: echo, http, endless (runs until stopped), those given as handlers, and those `declared` as in settings.
+    `virtual_from` puts it on a virtual clock, frozen at that instant. Kinds: echo, http, endless (runs until stopped),
+    those given as handlers, and those `declared` as in settings.
     """
 
     def __init__(
@@ -91,11 +94,17 @@ class Served:
         kinds: Mapping[str, FakeRunner] | None = None,
         declared: dict[str, KindSettings] | None = None,
         tracing: Tracing | None = None,
+        virtual_from: int | None = None,
+        zone_source: ZoneSource | None = None,
         **sections: Any,
     ) -> None:
         config = Config(kinds=declared or {}, **sections)
         fakes = {"endless": FakeRunner(for_ever), **(kinds or {})}
-        known = make_kinds(config, now=clock.now) | {name: fake.kind(name) for name, fake in fakes.items()}
+        known = make_kinds(config, now=clock.now, is_virtual=virtual_from is not None) | {
+            name: fake.kind(name) for name, fake in fakes.items()
+        }
+        self._tick = asyncio.get_running_loop().time
+        self._is_virtual = virtual_from is not None
         self.clock = clock
         self.store = store or ServedStore()
         every = Kinds(*known.values())
@@ -105,6 +114,8 @@ class Served:
             kinds=every if tracing is None else tracing.wrap(every),
             now=clock.now,
             tracing=tracing,
+            virtual=None if virtual_from is None else virtual.VirtualClock(at=virtual_from, tick=self._tick),
+            zone_source=zone_source,
         )
         self.port = 0
         self.key: str | None = None
@@ -123,7 +134,7 @@ class Served:
     async def _get_contract(self) -> Contract:
         """Return the contract; tests with the same kinds share one, since making it is slower than most tests."""
         kinds = orjson.dumps({name: handler.params_schema for name, handler in self.node.kinds.items()})
-        kinds += b" %d" % self.node.config.auth.open_metrics
+        kinds += b" %d %d" % (self.node.config.auth.open_metrics, self._is_virtual)
         if kinds not in _contracts:
             async with self._session.get(f"http://127.0.0.1:{self.port}/openapi.json") as response:
                 _contracts[kinds] = Contract(orjson.loads(await response.read()))
@@ -154,8 +165,11 @@ class Served:
         given = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         given |= {**(headers or {}), **({"Content-Type": media} if media else {})}
         async with self._session.request(method, url, data=body, headers=given, allow_redirects=False) as response:
-            answer = Answer(response.status, response.headers, await response.read())
+            is_endless = response.content_type == "text/event-stream"  # see tests.support.streams
+            answer = Answer(response.status, response.headers, b"" if is_endless else await response.read())
         self._contract.check_answer(method, path, *answer)
+        if path.startswith("/v1/kinds/") and method in ("PUT", "DELETE"):
+            self._contract = await self._get_contract()
         if answer.status < 300 and media and json is not None:
             self._contract.check_request(method, path, media, orjson.dumps(json))
         return answer

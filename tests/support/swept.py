@@ -40,7 +40,7 @@ class SweptStore(MemoryStore):
 
     def left_by_a_crash(self) -> SweptStore:
         """Return a copy for the next process, unaffected by this one."""
-        left = SweptStore(nth=0, fault=self._fault)
+        left = type(self)(nth=0, fault=self._fault)
         left._jobs, left._counts = self._jobs.copy(), self._counts.copy()
         left._overrides, left._records, left._last_seq = self._overrides.copy(), self._records.copy(), self._last_seq
         left._documents = self._documents.copy()
@@ -64,7 +64,10 @@ class SweptStore(MemoryStore):
     async def delete(self, job: Job, **others: Any) -> Saved:
         return await self._write("delete", super().delete(job, **others))
 
-    async def purge(self, seqs: Sequence[int], *, before: Instant) -> int:
+    async def delete_all(self, jobs: Sequence[Job], **others: Any) -> bool:
+        return await self._write("delete_all", super().delete_all(jobs, **others))
+
+    async def purge(self, seqs: Sequence[int], *, before: Instant) -> list[int]:
         return await self._write("purge", super().purge(seqs, before=before))
 
     async def forget_records(self, *, now: Instant, limit: int) -> int:

@@ -5,21 +5,26 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import aiohttp
 import orjson
-
-from tests.support.process import ServiceProcess
 
 JSON = {"Content-Type": "application/json"}
 NDJSON = {"Content-Type": "application/x-ndjson"}
 
 
+class Addressed(Protocol):
+    """A service, or what leads to one."""
+
+    @property
+    def url(self) -> str: ...
+
+
 class Client:
     """A client of one service, on the port of its last start."""
 
-    def __init__(self, *, session: aiohttp.ClientSession, service: ServiceProcess) -> None:
+    def __init__(self, *, session: aiohttp.ClientSession, service: Addressed) -> None:
         self._session = session
         self._service = service
 

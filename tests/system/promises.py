@@ -36,6 +36,7 @@ class Promises:
         self.unsure: set[str] = set()
         self.statuses: Counter[int] = Counter()
         self.is_over = False
+        self.is_power_cut = False
         self._client = client
         self._params = dict(params or {})
         self._chance = random.Random(seed)
@@ -97,6 +98,8 @@ class Promises:
 
     async def _ask(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
         status, answer = await self._client.ask(method, path, body)
+        if self.is_power_cut:
+            raise ConnectionError("without power, no answer is sent")
         self.statuses[status] += 1
         if status >= 300:
             assert status in ALLOWED, (method, path, status, answer)

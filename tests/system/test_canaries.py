@@ -110,7 +110,14 @@ async def test_planted_secrets_are_sent_and_never_shown(
 
 @pytest.mark.parametrize(
     ("command", "fault", "code"),
-    [("check-config", "", 0), ("serve", "", 65), ("serve", "[webhooks.secrets.mail]\nvalue = 'canary'\n", 78)],
+    [
+        ("check-config", "", 0),
+        ("serve", "", 65),
+        ("serve", "[webhooks.secrets.mail]\nvalue = 'canary'\n", 78),
+        ("check-config", '[store]\nurl = "canary"\n', 78),
+        ("serve", '[store]\nkind = "postgres"\nurl = "postgresql://u:canary@[/"\n', 78),
+        ("serve", '[store]\nkind = "postgres"\nurl = "postgresql://u:canary@127.0.0.1:1/"\n', 74),
+    ],
 )
 def test_failed_start_does_not_show_planted_secrets(tmp_path: Path, command: str, fault: str, code: int) -> None:
     config = tmp_path / "config.toml"

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from erelong.model.caller import Scope
+from erelong.dashboard.face import read_files
+from erelong.model.caller import ANY_KEY, Need, Scope
 from erelong.settings.api_keys import new_key
 from erelong.settings.queues import Rate
 from tests.support.keyed import Keyed, Keys, serve_keyed
@@ -19,23 +20,36 @@ JOB = {"kind": "echo", "queue": "mail", "delay": 1_000}
 
 
 class Decision(NamedTuple):
-    """The scope that a route needs (None: no key), and the response to a key of another queue instead of `gives`."""
+    """The scope that a route needs, and the response to a key of another queue instead of `gives`.
 
-    scope: Scope | None
+    Without a scope a route needs no key; with ANY_KEY, one with any scope.
+    """
+
+    scope: Need | None
     gives: int = 200
     foreign: tuple[int, str] | None = None  # None: the same response without other queues
     body: Any = None
     state: str = "scheduled"
+    key: str = "{scope}"  # of those that may; operations are seen by the key that started them, and by unlimited ones
+    gate: frozenset[Scope] = frozenset()  # the scopes of which the gate asks for any one
 
 
 NO_JOB, NO_QUEUE, NO_LEASE = (404, "job_not_found"), (404, "queue_not_found"), (404, "lease_not_found")
+NO_SCHEDULE, NO_OPERATION = (404, "schedule_not_found"), (404, "operation_not_found")
 REFUSED = (403, "forbidden")
+SCHEDULE = {"cron": "@yearly", "job": {"kind": "echo", "queue": "mail"}}
+OPERATION = {"action": "cancel", "filter": {"queue": ["mail"]}, "at_most": 0}
+BACKFILL = {"from": "2025-01-01T00:00:00Z", "to": "2026-01-01T00:00:00Z"}
+ACTS = frozenset({SUBMIT, CANCEL})
+UNLIMITED = "all-{scope}"
 ASK = {"kinds": ["resize"], "queues": ["mail"]}
 DECISIONS = {
     "POST /v1/jobs": Decision(SUBMIT, 201, REFUSED, JOB),
     "POST /v1/jobs/batch": Decision(SUBMIT, 201, REFUSED, {"jobs": [JOB]}),
+    "POST /v1/jobs/wait": Decision(READ, body={"jobs": ["0" * 26]}),
     "GET /v1/jobs": Decision(READ),
     "GET /v1/jobs/{id}": Decision(READ, 200, NO_JOB),
+    "GET /v1/jobs/{id}/explain": Decision(READ, 200, NO_JOB),
     "PATCH /v1/jobs/{id}": Decision(SUBMIT, 200, NO_JOB, {"priority": 1}),
     "DELETE /v1/jobs/{id}": Decision(CANCEL, 204, NO_JOB),
     "POST /v1/jobs/{id}/cancel": Decision(CANCEL, 200, NO_JOB, {"reason": "none"}),
@@ -45,7 +59,7 @@ DECISIONS = {
     "GET /v1/queues/{queue}": Decision(READ, 200, NO_QUEUE),
     "PUT /v1/queues/{queue}": Decision(ADMIN, 200, NO_QUEUE, {"concurrency": 7}),
     "DELETE /v1/queues/{queue}": Decision(ADMIN, 204, NO_QUEUE, state="cancelled"),
-    "POST /v1/queues/{queue}/pause": Decision(ADMIN, 200, NO_QUEUE),
+    "POST /v1/queues/{queue}/pause": Decision(ADMIN, 200, NO_QUEUE, {"reason": "none"}),
     "POST /v1/queues/{queue}/resume": Decision(ADMIN, 200, NO_QUEUE),
     "POST /v1/queues/{queue}/purge": Decision(CANCEL, 200, NO_QUEUE),
     "POST /v1/leases": Decision(WORK, 200, REFUSED, ASK, "due"),
@@ -53,13 +67,38 @@ DECISIONS = {
     "POST /v1/leases/{token}/finish": Decision(WORK, 200, NO_LEASE, {"result": 1}, "leased"),
     "POST /v1/leases/{token}/fail": Decision(WORK, 200, NO_LEASE, state="leased"),
     "POST /v1/leases/{token}/release": Decision(WORK, 200, NO_LEASE, state="leased"),
+    "GET /v1/schedules": Decision(READ),
+    "GET /v1/schedules/{schedule}": Decision(READ, 200, NO_SCHEDULE),
+    "PUT /v1/schedules/{schedule}": Decision(SUBMIT, 200, NO_SCHEDULE, SCHEDULE),
+    "PATCH /v1/schedules/{schedule}": Decision(SUBMIT, 200, NO_SCHEDULE, {"spread": 5}),
+    "DELETE /v1/schedules/{schedule}": Decision(CANCEL, 204, NO_SCHEDULE),
+    "POST /v1/schedules/{schedule}/pause": Decision(CANCEL, 200, NO_SCHEDULE),
+    "POST /v1/schedules/{schedule}/resume": Decision(SUBMIT, 200, NO_SCHEDULE),
+    "POST /v1/schedules/{schedule}/trigger": Decision(SUBMIT, 201, NO_SCHEDULE),
+    "POST /v1/schedules/{schedule}/backfill": Decision(SUBMIT, 202, NO_SCHEDULE, BACKFILL),
+    "GET /v1/schedules/{schedule}/preview": Decision(READ, 200, NO_SCHEDULE),
+    "GET /v1/me": Decision(ANY_KEY),
+    "POST /v1/operations": Decision(CANCEL, 202, REFUSED, OPERATION, gate=ACTS),
+    "GET /v1/operations": Decision(READ),
+    "GET /v1/operations/{operation}": Decision(READ, 200, NO_OPERATION, key=UNLIMITED),
+    "POST /v1/operations/{operation}/cancel": Decision(CANCEL, 200, NO_OPERATION, key=UNLIMITED, gate=ACTS),
+    "GET /v1/stats": Decision(READ),
+    "GET /v1/events": Decision(READ),
+    "GET /v1/due": Decision(READ),
+    "GET /v1/jobs/errors": Decision(READ),
     "GET /v1/kinds": Decision(READ),
+    "GET /v1/kinds/{kind}": Decision(READ),
+    "PUT /v1/kinds/{kind}": Decision(ADMIN, 200, REFUSED, {"timeout": 7}, key=UNLIMITED),
+    "DELETE /v1/kinds/{kind}": Decision(ADMIN, 200, REFUSED, key=UNLIMITED),
     "GET /livez": Decision(None),
     "GET /readyz": Decision(None),
     "GET /metrics": Decision(None),
     "GET /openapi.json": Decision(None),
     "GET /docs": Decision(None),
+    "GET /": Decision(None),
+    "GET /ui/{digest}/{file}": Decision(None),
 }
+PAGES = ("/", "/ui/{digest}/{file}")  # not in the document of the API
 CLOSED_METRICS = Decision(READ, 200, REFUSED)
 
 
@@ -68,6 +107,7 @@ async def keyed(serve: Serve) -> Keyed:
     """A service with keys for everything (root), two queues (mail, other), and each scope (read, no-read, …)."""
     keys = Keys().add("root").add("mail", queues=["mail"]).add("other", queues=["other"])
     for scope in Scope:
+        keys.add(f"all-{scope}", scope)
         keys.add(scope, scope, queues=["mail"]).add(f"no-{scope}", *(other for other in Scope if other is not scope))
     return await serve_keyed(serve, keys)
 
@@ -92,11 +132,16 @@ async def make_world(keyed: Keyed, name: str, decision: Decision) -> World:
                 job = await service.submit(kind="resize", queue="mail")
             case state:
                 job = await service.submit_into(state, queue="mail")
+        assert (await service.put("/v1/schedules/report", SCHEDULE)).status == 201
+        assert (await service.put("/v1/kinds/crop", {})).status == 201
+        operation = (await service.post("/v1/operations", OPERATION)).json["id"]
         token = ""
         if decision.state == "leased":
             (lease,) = (await service.post("/v1/leases", {"kinds": ["resize"], "wait": 5, "lease": 600})).json["leases"]
             token = lease["token"]
-    return World(job["id"], path.format(id=job["id"], queue="mail", token=token), method, decision)
+    known = {"id": job["id"], "queue": "mail", "token": token, "schedule": "report", "operation": operation}
+    known |= {"kind": "crop", "digest": read_files().digest, "file": "main.js"}
+    return World(job["id"], path.format_map(known), method, decision)
 
 
 async def state_of(keyed: Keyed, world: World) -> Any:
@@ -106,7 +151,9 @@ async def state_of(keyed: Keyed, world: World) -> Any:
         del queue["oldest_due_age"]
         job = await service.job(world.id)
         del job["waiting_for"]
-        return job, queue, len((await service.get("/v1/jobs")).json["jobs"])
+        schedule = (await service.get("/v1/schedules/report")).json
+        kinds = [(kind["name"], kind["timeout"]) for kind in (await service.get("/v1/kinds")).json["kinds"]]
+        return job, queue, len((await service.get("/v1/jobs")).json["jobs"]), schedule, kinds
 
 
 def wrong_headers(keyed: Keyed) -> Iterator[str]:
@@ -136,12 +183,13 @@ async def assert_decided(keyed: Keyed, name: str, decision: Decision) -> None:
         assert (answer.status, answer.headers["WWW-Authenticate"]) == (401, "Bearer"), header
         assert world.method == "HEAD" or answer.code == "unauthenticated"
 
-    with keyed.using(f"no-{decision.scope}"):
-        answer = await world.ask(keyed)
+    for scope in [scope for scope in Scope if scope is decision.scope]:
+        with keyed.using(f"no-{scope}"):
+            answer = await world.ask(keyed)
         assert answer.status == 403
         if world.method != "HEAD":
             assert answer.code == "forbidden"
-            assert f"needs the scope {decision.scope}; key 'no-{decision.scope}' has" in answer.json["detail"]
+            assert f"needs the scope {scope}; API key 'no-{scope}' has" in answer.json["detail"]
 
     with keyed.using("other"):
         answer = await world.ask(keyed)
@@ -154,8 +202,9 @@ async def assert_decided(keyed: Keyed, name: str, decision: Decision) -> None:
             assert (answer.status, answer.code) == decision.foreign
 
     assert await state_of(keyed, world) == before
-    with keyed.using(decision.scope):
-        assert (await world.ask(keyed)).status == decision.gives
+    for need in Scope if decision.scope is ANY_KEY else (decision.scope,):
+        with keyed.using(decision.key.format(scope=need)):
+            assert (await world.ask(keyed)).status == decision.gives
 
 
 def names(*, of: Keyed) -> set[str]:
@@ -184,9 +233,12 @@ async def test_document_names_the_scope_of_each_route(keyed: Keyed) -> None:
 
     for name, decision in DECISIONS.items():
         method, path = name.split()
+        if path in PAGES:
+            continue
         operation = document["paths"][path][method.lower()]
         if decision.scope is not None:
-            assert operation["security"] == [{"key": [decision.scope]}]
+            scopes = [scope for scope in Scope if scope in (decision.gate or {decision.scope})]
+            assert operation["security"] == [{"key": [scope]} for scope in sorted(scopes)] or [{"key": []}]
             assert {"401", "403", "429"} <= set(operation["responses"])
         else:
             assert operation["security"] == ([{}, {"key": ["read"]}] if path == "/readyz" else [])

@@ -39,7 +39,7 @@ async def test_job_for_another_queue_is_refused_with_its_pointer(keyed: Keyed, f
 
     assert (answer.status, answer.code, answer.pointers) == (403, "forbidden", ["/queue"])
     queue = fields.get("queue") or "default"
-    assert answer.json["errors"][0]["detail"] == f"key 'other' may not use queue {queue!r}; its queues: other"
+    assert answer.json["errors"][0]["detail"] == f"API key 'other' may not use queue {queue!r}; its queues: other"
 
 
 async def test_batch_names_each_job_for_another_queue_and_stores_nothing(keyed: Keyed) -> None:
@@ -196,7 +196,7 @@ async def test_lease_from_another_queue_is_refused_with_its_pointer(keyed: Keyed
         answer = await service.post("/v1/leases", ask)
 
     assert (answer.status, answer.code, answer.pointers) == (403, "forbidden", ["/queues", "/queues"])
-    assert [fault["detail"].split()[6] for fault in answer.json["errors"]] == ["'third';", "'fourth';"]
+    assert [fault["detail"].split()[7] for fault in answer.json["errors"]] == ["'third';", "'fourth';"]
 
 
 async def test_token_of_another_queue_is_not_found(keyed: Keyed) -> None:
@@ -210,3 +210,31 @@ async def test_token_of_another_queue_is_not_found(keyed: Keyed) -> None:
         never = await service.post(f"/v1/leases/{'0' * 42}/finish")
 
     assert (over.status, over.json["detail"], "job" in over.json) == (404, never.json["detail"], False)
+
+
+# kinds
+
+
+async def test_kinds_count_only_the_jobs_and_workers_of_the_queues_of_the_key(keyed: Keyed) -> None:
+    with keyed.using("root") as service:
+        for queue in ("mail", "mail", "other"):
+            await service.submit(kind="resize", queue=queue)
+        await service.submit(kind="resize", queue="mail", delay=60)
+        asking = asyncio.create_task(service.post("/v1/leases", {"kinds": ["resize"], "queues": ["third"], "wait": 5}))
+        await asyncio.sleep(1)
+        everything = (await service.get("/v1/kinds/resize")).json
+    with keyed.using("other") as service:
+        own = (await service.get("/v1/kinds/resize")).json
+    await asking
+
+    assert everything["counts"] == {"due": 3, "waiting": 4, "failed": 0}
+    assert own["counts"] == {"due": 1, "waiting": 1, "failed": 0}
+    assert (everything["polling"], own["polling"], own["last_polled_at"]) == (1, 0, None)
+
+
+async def test_key_of_some_queues_declares_no_kind(keyed: Keyed) -> None:
+    with keyed.using("other") as service:
+        answers = [await service.put("/v1/kinds/crop", {}), await service.delete("/v1/kinds/resize")]
+
+    assert [(answer.status, answer.code) for answer in answers] == [(403, "forbidden")] * 2
+    assert "use one without queues" in answers[0].json["detail"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
 import logging
 from collections.abc import AsyncIterator
@@ -10,6 +11,7 @@ from typing import Any
 
 import orjson
 import pytest
+from aiohttp import web
 
 from erelong.settings.sections import LimitsSection
 from tests.support.served import Serve, Served
@@ -79,7 +81,7 @@ async def test_default_content_type_of_curl_is_refused(service: Served) -> None:
     assert (answer.status, answer.code) == (415, "unsupported_media_type")
 
 
-@pytest.mark.parametrize("path", ["/v1/queues/mail/pause", "/v1/queues/mail/resume", "/v1/queues/mail/purge"])
+@pytest.mark.parametrize("path", ["/v1/queues/mail/resume", "/v1/queues/mail/purge"])
 async def test_unknown_name_in_an_empty_body_is_refused(service: Served, path: str) -> None:
     await service.post("/v1/queues/mail/pause")
 
@@ -298,18 +300,34 @@ async def test_unknown_encoding_is_refused(service: Served) -> None:
     assert (answer.status, answer.code) == (415, "unsupported_media_type")
 
 
-async def test_client_that_disconnects_in_mid_body_is_not_an_error(
-    service: Served, caplog: pytest.LogCaptureFixture
-) -> None:
-    head = (
-        b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 300\r\n\r\n{"
-    )
+async def disconnect_in_mid_body(service: Served) -> None:
+    head = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 300\r\n\r\n"
     _, writer = await asyncio.open_connection("127.0.0.1", service.port)
-    writer.write(head)
+    writer.write(head + b"{")
     await asyncio.sleep(1)
-
     writer.transport.abort()
     await asyncio.sleep(1)
 
+
+async def test_client_that_disconnects_in_mid_body_is_not_an_error(
+    service: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    await disconnect_in_mid_body(service)
+
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
     assert (await service.get("/livez")).status == 200
+
+
+def requests() -> list[web.Request]:
+    return [kept for kept in gc.get_objects() if issubclass(type(kept), web.Request)]
+
+
+async def test_request_of_a_disconnected_client_is_freed_without_garbage_collection(service: Served) -> None:
+    gc.disable()
+    try:
+        others = requests()
+        await disconnect_in_mid_body(service)
+
+        assert [kept for kept in requests() if not any(kept is other for other in others)] == []
+    finally:
+        gc.enable()

@@ -162,9 +162,9 @@ async def test_refused_name_gets_the_reason_and_the_remedy(serve: Serve) -> None
     _, beyond = await ask(await serve(server=BEYOND, auth=ANONYMOUS), "evil.example:80")
 
     assert b"refused Host: 'evil.example:80', which a web page may have made to point here" in here
-    assert b"without a key only localhost and addresses are allowed" in here
+    assert b"without an API key only localhost and addresses are allowed" in here
     assert b"only addresses, names without a dot, *.local and *.internal are allowed" in beyond
-    assert b"use the address, have the proxy send it as Host, or make a key with new-key" in here
+    assert b"use the address, have the proxy send it as Host, or make an API key with new-key" in here
 
 
 async def test_page_under_a_rebound_name_is_refused(service: Served) -> None:

@@ -12,6 +12,8 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from erelong.api import conditions
+from erelong.api.dry_runs import HEADERS as DRY
+from erelong.api.dry_runs import as_dry_run, is_dry_run, without_id
 from erelong.api.jobs import key_taken
 from erelong.api.schemas import BatchIn
 from erelong.api.views import ticket_view
@@ -19,10 +21,11 @@ from erelong.errors import BacklogFull, BadHeader, Fault, Forbidden, Invalid, Jo
 from erelong.model.caller import Scope
 from erelong.model.ids import write_id
 from erelong.model.submission import ADDED, CONFLICT, AddResult, NewJob
+from erelong.service.rehearsal import Rehearsal, is_rehearsed
 from erelong.web.auth import caller_of
 from erelong.web.body import JSON, MAX_NARROW, NDJSON, refuse_many_names
 from erelong.web.connection import client_of
-from erelong.web.problems import REQUEST_ID, STREAM, invalid, problem_line
+from erelong.web.problems import REQUEST_ID, STREAM, invalid, problem_line, stream_headers
 from erelong.web.response import AnyReply, json_reply
 
 if TYPE_CHECKING:
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from erelong.clock.instants import Instant, Now
     from erelong.duties.waiters import Client
     from erelong.model.caller import Caller
+    from erelong.service.jobs import Jobs
     from erelong.service.services import Services
     from erelong.settings.sections import LimitsSection
     from erelong.web.auth import KeyGate
@@ -47,6 +51,7 @@ AS_LINES = f"send more as {NDJSON}, one job per line, without a limit"
 WRAPPING = 2  # levels of a JSON batch around a job
 
 _CREATED, _EXISTING = b'{"id":"%b","created":true}\n', b'{"id":"%b","created":false}\n'  # hot: stream
+_NEW, _NOT_NEW = b'{"id":null,"created":true}\n', b'{"id":null,"created":false}\n'
 
 RenderProblem = Callable[[Problem], bytes]
 """Renders a problem as a line."""
@@ -81,23 +86,28 @@ class BatchRoutes:
 
     async def create(self, request: web.Request) -> AnyReply:
         self._services.lifecycle.refuse_work()
+        is_dry = is_dry_run(request)
         if request.content_type == NDJSON:
-            return await self._stream(request)
+            return await self._stream(request, is_dry)
         body = await self._read_body(request)
         now, caller = self._now(), caller_of(request)
         new_jobs = await self._read_all(body, now, caller)
         record = conditions.idempotency_record(request, body, caller)
         try:
             client = client_of(request)
-            receipt = await self._services.jobs.add(new_jobs, now=now, is_whole=True, record=record, client=client)
+            jobs = self._services.jobs.rehearsal() if is_dry else self._services.jobs
+            receipt = await jobs.add(new_jobs, now=now, is_whole=True, record=record, client=client)
         except BacklogFull as problem:
             raise BacklogFull(problem.detail, faults=_full_faults(new_jobs, problem), queue=problem.queue) from None
         entries = [entry for entry in receipt.entries if entry is not None]
         if len(entries) < len(receipt.entries):
-            raise JobNotFound("jobs that this Idempotency-Key made have been deleted; use a new key to submit others")
+            raise JobNotFound("jobs that this Idempotency-Key made have been deleted; send a new one to submit others")
         if not receipt.replayed:
             _refuse_conflicts(entries)  # conflicts mean that nothing was stored
         views = [ticket_view(entry.job, entry.status is ADDED) for entry in entries]
+        if is_dry:
+            named = [without_id(view, entry.job) for view, entry in zip(views, entries, strict=True)]
+            return as_dry_run(json_reply({"jobs": named}))
         response = json_reply({"jobs": views}, status=200 if receipt.replayed else 201)
         if receipt.replayed:
             response.headers["Idempotency-Replayed"] = "true"
@@ -141,19 +151,21 @@ class BatchRoutes:
         """Refuse a job that would be too large as a single body or as a line."""
         size, limit = len(orjson.dumps(item)), self._limits.max_body
         if size > limit:
-            raise Invalid("the job cannot be taken", faults=[Fault("", f"{size} bytes; send at most {limit}")])
+            raise Invalid("the job is not valid", faults=[Fault("", f"{size} bytes; send at most {limit}")])
         if size > MAX_NARROW:
             refuse_many_names(item)
 
     # streams
 
-    async def _stream(self, request: web.Request) -> web.StreamResponse:
+    async def _stream(self, request: web.Request, is_dry: bool) -> web.StreamResponse:
         """Answer each group of lines once it is on disk, while the next ones arrive."""
         if "Idempotency-Key" in request.headers:
             raise BadHeader("Idempotency-Key: a stream does not support it; give its jobs keys, or send a JSON batch")
         request_id = request[REQUEST_ID]
         render: RenderProblem = partial(problem_line, request_id=request_id, show=self._jobs.view)
-        response = web.StreamResponse(headers={"Content-Type": NDJSON, "X-Request-Id": request_id, "Server": "erelong"})
+        jobs: Jobs | Rehearsal = self._services.jobs.rehearsal() if is_dry else self._services.jobs
+        headers = stream_headers(request, NDJSON)
+        response = web.StreamResponse(headers=headers | DRY if is_dry else headers)
         await response.prepare(request)
         request[STREAM] = response
         if request.transport is not None:
@@ -162,7 +174,7 @@ class BatchRoutes:
             for start in range(0, len(texts), MAX_GROUP):
                 caller = self._gate.recheck(request, Scope.SUBMIT)  # a stream may outlive its key
                 new_jobs, problems = await self._read(texts[start : start + MAX_GROUP], caller, render)
-                answers = await self._store(new_jobs, problems, render, client_of(request))
+                answers = await self._store(jobs, new_jobs, problems, render, client_of(request))
                 await self._write(request, response, b"".join(answers))
                 await asyncio.sleep(0 if new_jobs else PAUSE)
         await response.write_eof()
@@ -211,29 +223,40 @@ class BatchRoutes:
                 problems[len(new_jobs) + len(problems)] = render(problem)
 
     async def _store(
-        self, new_jobs: list[NewJob], problems: ProblemLines, render: RenderProblem, client: Client
+        self,
+        jobs: Jobs | Rehearsal,
+        new_jobs: list[NewJob],
+        problems: ProblemLines,
+        render: RenderProblem,
+        client: Client,
     ) -> list[bytes]:
         """Store the jobs, and return one line per job or problem, in order."""
-        answers = [_line_of(result, render) for result in await self._add(new_jobs, client)] if new_jobs else []
+        results = await self._add(jobs, new_jobs, client) if new_jobs else ()
+        line_of = _dry_line_of if isinstance(jobs, Rehearsal) else _line_of
+        answers = [line_of(result, render) for result in results]
         for index, line in problems.items():  # ascending, so all earlier lines are in
             answers.insert(index, line)
         return answers
 
-    async def _add(self, new_jobs: list[NewJob], client: Client) -> Sequence[AddResult | Problem | None]:
+    async def _add(
+        self, jobs: Jobs | Rehearsal, new_jobs: list[NewJob], client: Client
+    ) -> Sequence[AddResult | Problem | None]:
         try:
-            return (await self._services.jobs.add(new_jobs, now=self._now(), client=client)).entries
+            return (await jobs.add(new_jobs, now=self._now(), client=client)).entries
         except BacklogFull as problem:
-            return [problem] if len(new_jobs) == 1 else await self._add_each(new_jobs, client)
+            return [problem] if len(new_jobs) == 1 else await self._add_each(jobs, new_jobs, client)
         except Problem as problem:
             return [problem] * len(new_jobs)
 
-    async def _add_each(self, new_jobs: list[NewJob], client: Client) -> list[AddResult | Problem | None]:
+    async def _add_each(
+        self, jobs: Jobs | Rehearsal, new_jobs: list[NewJob], client: Client
+    ) -> list[AddResult | Problem | None]:
         """Add jobs one by one. Once a queue is full, try only its jobs with a key, which may need no room."""
         full: dict[str, Problem] = {}
         answers: list[AddResult | Problem | None] = []
         for new_job in new_jobs:
             problem = full.get(new_job.job.queue) if new_job.job.key is None else None
-            answer = problem or (await self._add([new_job], client))[0]
+            answer = problem or (await self._add(jobs, [new_job], client))[0]
             if isinstance(answer, BacklogFull):
                 full[new_job.job.queue] = answer
             answers.append(answer)
@@ -250,6 +273,13 @@ def _line_of(answer: AddResult | Problem | None, render: RenderProblem) -> bytes
     return render(answer)
 
 
+def _dry_line_of(answer: AddResult | Problem | None, render: RenderProblem) -> bytes:
+    """Return the line of a dry stream: a new job has no id, also when a later line keeps or changes it."""
+    if isinstance(answer, AddResult) and answer.status is not CONFLICT and is_rehearsed(answer.job):
+        return _NEW if answer.status is ADDED else _NOT_NEW
+    return _line_of(answer, render)
+
+
 def _refuse_conflicts(entries: Sequence[AddResult]) -> None:
     """Raise `KeyTaken` that names the jobs whose keys are held by stored jobs or by earlier jobs of the batch."""
     first = {entry.job.seq: index for index, entry in reversed([*enumerate(entries)]) if entry.status is ADDED}
@@ -258,14 +288,14 @@ def _refuse_conflicts(entries: Sequence[AddResult]) -> None:
         if entry.status is not CONFLICT:
             continue
         if entry.job.seq in first:
-            detail = f"/jobs/{first[entry.job.seq]} has the key {entry.job.key!r} as well"
+            detail = f"/jobs/{first[entry.job.seq]} has the job key {entry.job.key!r} as well"
         else:
             detail = key_taken(entry.job).detail
             holders.append(entry.job)
         faults.append(Fault(f"/jobs/{index}/key", detail))
     if faults:
         holder = holders[0] if holders else None
-        raise KeyTaken("no job of the batch was stored: keys are held", faults=faults, job=holder)
+        raise KeyTaken("no job of the batch was stored: job keys are held", faults=faults, job=holder)
 
 
 def _full_faults(new_jobs: Sequence[NewJob], problem: BacklogFull) -> list[Fault]:

@@ -13,6 +13,7 @@ from multidict import istr
 from pydantic import BaseModel, ValidationError
 
 from erelong.errors import BadCursor, BadHeader, Fault, Invalid
+from erelong.model.faults import MAX_HINTS, hint
 from erelong.model.submission import IdempotencyRecord
 from erelong.web.problems import MAX_FAULTS, faults_of
 
@@ -43,6 +44,14 @@ def expected_versions(request: web.Request) -> frozenset[int] | None:
 def known_versions(request: web.Request) -> frozenset[int] | None:
     """Return the versions of `If-None-Match`, or None without that header."""
     return _versions(request, "If-None-Match")
+
+
+def has_tag(request: web.Request, tag: str) -> bool:
+    """Return whether `If-None-Match` names this tag."""
+    if "If-None-Match" not in request.headers:
+        return False
+    tags = [part.strip() for part in ",".join(request.headers.getall("If-None-Match")).split(",")]
+    return tag in tags or f"W/{tag}" in tags or "*" in tags
 
 
 def _versions(request: web.Request, name: str) -> frozenset[int] | None:
@@ -93,7 +102,8 @@ def read_query(request: web.Request, model: type[M], *, context: dict[str, Any] 
         stem, dot, part = name.partition(".")
         form = known.get(stem) if dot else known.get(name)
         if form is None or (form is dict) is not bool(dot):
-            faults.append(Fault(f"/{name}", f"no such parameter; known: {_names(known)}"))
+            similar = hint(name, (*known,)) if len(faults) < MAX_HINTS else ""
+            faults.append(Fault(f"/{name}", f"no such parameter; known: {_names(known)}{similar}"))
         elif len(given) > 1 and form is not list:
             faults.append(Fault(f"/{name}", "given more than once"))
         elif form is dict:
@@ -132,6 +142,36 @@ def read_cursor(text: str, filters: Mapping[str, Any]) -> tuple[int, int]:
     if bound != _bound(filters) or not all(0 <= part < 1 << 62 for part in position):
         raise BadCursor("this cursor belongs to other filters; send it with the filters of the previous page")
     return position
+
+
+def write_rank_cursor(filters: Mapping[str, Any], rank: float, name: str) -> str:
+    """Return a cursor of a listing by a rank, then by name."""
+    return write_name_cursor(filters, f"{rank!r}/{name}")
+
+
+def read_rank_cursor(text: str, filters: Mapping[str, Any]) -> tuple[float, str]:
+    """Return the rank and the name in a cursor that was made for these filters."""
+    rank, _, name = read_name_cursor(text, filters).partition("/")
+    try:
+        return float(rank), name
+    except ValueError:
+        raise BadCursor("this is not a cursor; send `next` of the previous page unchanged") from None
+
+
+def write_name_cursor(filters: Mapping[str, Any], name: str) -> str:
+    """Return a cursor of a listing by name."""
+    return base64.urlsafe_b64encode(orjson.dumps([_bound(filters), name])).decode().rstrip("=")
+
+
+def read_name_cursor(text: str, filters: Mapping[str, Any]) -> str:
+    """Return the name in a cursor that was made for these filters."""
+    try:
+        bound, name = orjson.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    except (ValueError, TypeError, binascii.Error):
+        raise BadCursor("this is not a cursor; send `next` of the previous page unchanged") from None
+    if bound != _bound(filters) or not isinstance(name, str):
+        raise BadCursor("this cursor belongs to other filters; send it with the filters of the previous page")
+    return name
 
 
 def _bound(filters: Mapping[str, Any]) -> str:

@@ -6,17 +6,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
 from aiohttp import web
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from erelong.api import conditions
-from erelong.api.schemas import CancelIn, EmptyIn, ListIn, NameIn, PatchIn, ReadIn, read_change
-from erelong.api.views import job_view
+from erelong.api.dry_runs import as_dry_run, is_dry_run, without_id
+from erelong.api.schemas import CancelIn, EmptyIn, PatchIn, RetryIn, read_change, read_retry
+from erelong.api.shapes.queries import NameIn, PatchQueryIn, ReadIn
+from erelong.api.views import explanation_view
 from erelong.errors import Fault, Invalid, JobNotFound, KeyTaken
-from erelong.model.job import STATES, State
-from erelong.model.query import Order, Query
+from erelong.model.job import State
+from erelong.model.reports.job_view import job_view
 from erelong.model.submission import ADDED, CONFLICT
+from erelong.service.factory import callback_queue_of
 from erelong.service.jobs import BY_KEY, name_by_key
-from erelong.web.auth import caller_of
+from erelong.service.rehearsal import is_rehearsed
+from erelong.web.auth import caller_of, refuse_foreign
 from erelong.web.body import JSON, MERGE_PATCH
 from erelong.web.connection import client_of
 from erelong.web.problems import invalid
@@ -33,7 +37,7 @@ if TYPE_CHECKING:
     from erelong.web.body import Bodies
 
 
-B = TypeVar("B", CancelIn, EmptyIn)
+B = TypeVar("B", bound=BaseModel)
 _BY_ID = ReadIn()
 
 
@@ -49,20 +53,26 @@ class JobRoutes:
 
     async def create(self, request: web.Request) -> Reply:
         self._services.lifecycle.refuse_work()
+        is_dry = bool(request.query_string) and is_dry_run(request)
         body = await self._bodies.json(request)
         now, caller = self._now(), caller_of(request)
         record = conditions.idempotency_record(request, body, caller)
         new_job = self._parser.read(body, now, caller)
-        receipt = await self._services.jobs.add([new_job], now=now, record=record, client=client_of(request))
+        jobs = self._services.jobs.rehearsal() if is_dry else self._services.jobs
+        receipt = await jobs.add([new_job], now=now, record=record, client=client_of(request))
         (entry,) = receipt.entries
         if entry is None:
             raise JobNotFound(
-                "the job that this Idempotency-Key made has been deleted; use a new key to submit another"
+                "the job that this Idempotency-Key made has been deleted; send a new one to submit another"
             )
         if entry.status is CONFLICT:
             raise key_taken(entry.job)
+        if is_dry and is_rehearsed(entry.job):
+            return self._dry_reply(entry.job)
         response = self.reply(entry.job, status=201 if entry.status is ADDED else 200)
         response.headers["Location"] = f"/v1/jobs/{entry.job.id}"
+        if is_dry:
+            return as_dry_run(response)
         if receipt.replayed:
             response.headers["Idempotency-Replayed"] = "true"
         return response
@@ -86,46 +96,24 @@ class JobRoutes:
             response.headers["Preference-Applied"] = f"wait={int(seconds)}"
         return response
 
-    async def list(self, request: web.Request) -> Reply:
-        now, caller = self._now(), caller_of(request)
-        context = {"now": now, "max_horizon": self._max_horizon}
-        fields = conditions.read_query(request, ListIn, context=context)
-        queues = [queue for queue in fields.queue or sorted(caller.queues) if caller.may_use(queue)]
-        if fields.queue and not queues:  # this key may see none of them: as if they were empty
-            return json_reply({"jobs": [], "next": None})
-        filters = fields.model_dump(exclude={"limit", "cursor", "view"}) | {"queue": queues}
-        is_full = fields.view == "full"
-        query = Query(
-            states=frozenset(STATES[word] for word in fields.state),
-            queues=frozenset(queues),
-            kinds=frozenset(fields.kind),
-            key=fields.key,
-            labels=fields.label,
-            due_after=fields.due_after,
-            due_before=fields.due_before,
-            order=Order(fields.order),
-            after=conditions.read_cursor(fields.cursor, filters) if fields.cursor else None,
-            limit=fields.limit + 1,
-        )
-        jobs = await self._services.jobs.list(query)
-        page = jobs[: fields.limit]
-        shown, count = await self._services.jobs.read_page(page) if is_full else (page, len(page))
-        last = page[count - 1] if count < len(jobs) else None
-        cursor = conditions.write_cursor(filters, (last.due_at or 0, last.seq)) if last else None
-        views = [job_view(job, self._services.jobs.waiting_for(job, now), is_full=is_full) for job in shown]
-        response = json_reply({"jobs": views, "next": cursor})
-        if cursor:
-            url = request.rel_url.update_query(cursor=cursor)
-            response.headers["Link"] = f'<{url}>; rel="next"'
-        return response
+    async def explain(self, request: web.Request) -> Reply:
+        queue = conditions.read_query(request, NameIn).queue if request.query_string else None
+        explanation = await self._services.explain.explain(_named(request, queue))
+        waiting_for = self._services.blockers.waiting_for(explanation.job, explanation.at)
+        return json_reply(explanation_view(explanation, waiting_for))
 
     async def patch(self, request: web.Request) -> Reply:
-        name, expect = _step_in(request)
+        query = conditions.read_query(request, PatchQueryIn) if request.query_string else PatchQueryIn()
+        name, expect, caller = _named(request, query.queue), conditions.expected_versions(request), caller_of(request)
         body = await self._bodies.json(request, types=(JSON, MERGE_PATCH))
         try:
             change = read_change(body, self._now(), self._max_horizon)
         except ValidationError as error:
             raise invalid(error, PatchIn, "the change is not valid") from None
+        if caller.queues and (on_finish := change.extras.get("on_finish")) is not None:
+            refuse_foreign(caller, "/on_finish/queue", callback_queue_of(on_finish))
+        if query.is_dry_run:
+            return self._dry_reply(await self._services.jobs.rehearse_patch(name, change, expect))
         return self.reply(await self._services.jobs.patch(name, change, expect))
 
     async def cancel(self, request: web.Request) -> Reply:
@@ -141,19 +129,28 @@ class JobRoutes:
 
     async def retry(self, request: web.Request) -> Reply:
         name, expect = _step_in(request)
-        read_body(EmptyIn, await self._bodies.json_if_any(request))
-        return self.reply(await self._services.jobs.retry(name, expect))
+        body = await self._bodies.json_if_any(request)
+        try:
+            change = read_retry(body, self._now(), self._max_horizon)
+        except ValidationError as error:
+            raise invalid(error, RetryIn, "the job cannot be retried") from None
+        return self.reply(await self._services.jobs.retry(name, expect, change))
 
     async def delete(self, request: web.Request) -> Reply:
         await self._services.jobs.delete(*_step_in(request))
         return Reply(status=204)
 
     def view(self, job: Job) -> dict[str, Any]:
-        return job_view(job, self._services.jobs.waiting_for(job, self._now()))
+        return job_view(job, self._services.blockers.waiting_for(job, self._now()))
 
     def reply(self, job: Job, *, status: int = 200) -> Reply:
         headers = {"Content-Type": JSON, **_tag(job)}
         return Reply(status=status, body=orjson.dumps(self.view(job)), headers=headers)
+
+    def _dry_reply(self, job: Job) -> Reply:
+        reply = json_reply(without_id(self.view(job), job))
+        reply.headers |= _tag(job)
+        return as_dry_run(reply)
 
 
 def read_body(model: type[B], body: Any) -> B:
@@ -174,18 +171,20 @@ def _named(request: web.Request, queue: str | None) -> JobName:
     text = name_in(request)
     if text.startswith(BY_KEY):
         if "If-Match" in request.headers:
-            detail = "needs an id: two successive holders of a key can have the same version"
+            detail = "needs an id: two successive holders of a job key can have the same version"
             raise Invalid("the job name is not valid", faults=[Fault("/If-Match", detail)])
         return name_by_key(text, queue)
     if queue is not None:
-        detail = "is for ~ and a key in place of the id; remove it, since an id needs no queue"
+        detail = "is for ~ and a job key in place of the id; remove it, since an id needs no queue"
         raise Invalid("the job name is not valid", faults=[Fault("/queue", detail)])
     return text
 
 
 def key_taken(job: Job) -> KeyTaken:
-    detail = f"key {job.key!r} is held by job {job.id} of queue {job.queue!r}"
-    return KeyTaken(f"{detail}; send on_conflict keep, replace or reschedule, or another key", job=job)
+    remedy = "send on_conflict keep, replace or reschedule, or another key"
+    if is_rehearsed(job):
+        return KeyTaken(f"job key {job.key!r} is held by the job of an earlier line; {remedy}")
+    return KeyTaken(f"job key {job.key!r} is held by job {job.id} of queue {job.queue!r}; {remedy}", job=job)
 
 
 def _tag(job: Job) -> dict[str, str]:

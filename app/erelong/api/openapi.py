@@ -11,8 +11,13 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
 from erelong.api.docs_page import CONTENT_TYPE as PAGE
-from erelong.api.examples import EXAMPLES, LINES
-from erelong.api.schemas import BatchIn, CancelIn, EmptyIn, PatchIn
+from erelong.api.events.frames import EVENT_STREAM
+from erelong.api.schemas import BatchIn, CancelIn, EmptyIn, PatchIn, RetryIn, WaitIn
+from erelong.api.shapes.examples import EXAMPLES, LINES
+from erelong.api.shapes.kind_params import SCHEMA, KindParams
+from erelong.api.shapes.queries import DryRunIn
+from erelong.api.shapes.queue_bodies import PauseQueueIn
+from erelong.api.shapes.schedule_bodies import PauseScheduleIn, SchedulePatchIn, TriggerIn
 from erelong.api.views import SCHEMAS
 from erelong.errors import (
     BadHeader,
@@ -29,12 +34,13 @@ from erelong.errors import (
     Overloaded,
     RateLimited,
     TooLarge,
+    TooMany,
     TooManyConnections,
     Unauthenticated,
     UnsupportedMediaType,
     VersionMismatch,
 )
-from erelong.model.caller import Scope
+from erelong.model.caller import ANY_KEY, Scope
 from erelong.settings.queues import Retry
 from erelong.telemetry.metrics import CONTENT_TYPE as METRICS
 from erelong.version import VERSION
@@ -47,13 +53,13 @@ if TYPE_CHECKING:
     from erelong.api.route import Route
     from erelong.errors import Problem
     from erelong.handlers.kinds import Kind, Kinds
+    from erelong.web import face
 
 Schema = dict[str, Any]
 
-SCHEMA = "#/components/schemas/"
 ABOUT = (
-    "A delayed-task service: POST a job with a time; it runs then, and you can always read its outcome. "
-    "Responses give instants as RFC 3339 in UTC and durations as seconds. A 2xx to a write means that it is on disk."
+    "A delayed-task service: submit a job over HTTP, and it runs at its due time. Its state and outcome can be read "
+    "at any time. Instants in responses are RFC 3339 in UTC, durations are seconds. A write is on disk before its 2xx."
 )
 _CONNECTION = (Internal, BadRequest, BadHeader, HeaderTimeout, UnsupportedMediaType)  # possible on every route
 _TAKES_BODY = (MalformedJson, BodyTimeout, TooLarge, Overloaded)
@@ -61,35 +67,45 @@ _ASKS_FOR_KEY = (Unauthenticated, Forbidden, RateLimited)
 _KEY = {
     "type": "http",
     "scheme": "bearer",
-    "description": "A key from `erelong new-key`; roles are its scopes. A service without keys needs none.",
+    "description": "An API key from `erelong new-key`; roles are its scopes. A service without keys needs none.",
 }
+LINES_OF: dict[type | None, str] = {BatchIn: "Line", WaitIn: "WaitLine"}
+"""The view of each line of a streamed response."""
 _TAGS = {
     "Job": "Submit, read and change single jobs.",
+    "Listing": "Find jobs by filters, in an order.",
     "Batch": "Submit many jobs at once.",
+    "Wait": "Wait for many jobs at once.",
     "Queue": "The settings and counts of queues.",
+    "Schedule": "Jobs that recur.",
+    "Operation": "Cancel, run, retry, delete or change many jobs.",
+    "Event": "Streams of what happens to jobs.",
     "Lease": "Jobs of pull kinds, for external workers.",
-    "Ops": "Kinds, health, metrics and documentation.",
+    "Kind": "Kinds of work, and declarations of pull kinds.",
+    "Overview": "What happens now, and what this API key may do.",
+    "Clock": "The virtual clock, for tests of applications.",
+    "Ops": "Health, metrics and documentation.",
 }
-_PATHS = {"id": "An id, or `~` and a percent-encoded key: the live job that holds it, as in `~order-7?queue=mail`."}
+_OPTIONAL_BODIES = (CancelIn, RetryIn, PauseQueueIn, PauseScheduleIn, TriggerIn)
+_PATHS = {"id": "An id, or `~` and a percent-encoded job key: the live job that holds it, as in `~order-7?queue=mail`."}
 _REQUEST_HEADERS = {
     "X-Request-Id": ("Echoed and logged; generated if not given.", "^[A-Za-z0-9._-]{1,64}$"),
     "If-Match": ('The version to change, from an `ETag`: `"3"`, a list, or `*`. Not with `~`.', None),
-    "If-None-Match": ("The known version: wait until the job has another; 304 if it has not.", None),
+    "If-None-Match": ("The known version: 304, or a wait, until there is another. In a PUT, `*` only creates.", None),
     "Prefer": ("`wait=30`: like the query parameter `wait`.", None),
-    "Idempotency-Key": (
-        "A repeat with the same body within a day returns the jobs of the first request.",
-        "^[ -~]{1,255}$",
-    ),
+    "Last-Event-ID": ("The id of the last event received: the stream continues after it.", None),
+    "Idempotency-Key": ("A repeat with the same body within a day returns what the first made.", "^[ -~]{1,255}$"),
 }
 _RESPONSE_HEADERS = {
     "X-Request-Id": "The id of the request in the log.",
-    "ETag": "The version of the job, in quotes.",
-    "Location": "The path of the job.",
+    "ETag": "The version of the job or schedule, in quotes.",
+    "Location": "The path of the job, schedule, operation or kind.",
+    "Dry-Run": "`true` if the call stored nothing.",
     "Link": "The next page, if there is one.",
     "Preference-Applied": "The upper bound of the wait, in seconds.",
-    "Idempotency-Replayed": "`true` if an earlier request made the jobs.",
+    "Idempotency-Replayed": "`true` if an earlier request made it.",
     "Retry-After": "Seconds after which to try again.",
-    "WWW-Authenticate": "`Bearer`: how to send a key.",
+    "WWW-Authenticate": "`Bearer`: how to send an API key.",
 }
 
 
@@ -98,31 +114,39 @@ class Document:
 
     def __init__(self, *, kinds: Kinds) -> None:
         self._kinds = kinds
+        self._params = KindParams()
+        self._base: Schema = {}
         self._text = b""
         self._of: tuple[Kind, ...] = ()
         self.routes: Sequence[Route] = ()
 
+    def served(self) -> list[face.Route]:
+        """Return the routes as the router needs them."""
+        return [route.served() for route in self.routes]
+
     def text(self) -> bytes:
         kinds = tuple(self._kinds.values())
         if kinds != self._of:
-            self._text, self._of = orjson.dumps(describe(self.routes, self._kinds)), kinds
+            self._base = self._base or describe(self.routes)
+            self._text, self._of = orjson.dumps(self._params.add(self._base, self._kinds)), kinds
         return self._text
 
 
-def describe(routes: Sequence[Route], kinds: Kinds) -> dict[str, Any]:
-    """Return the document as an object."""
+def describe(routes: Sequence[Route]) -> Schema:
+    """Return the document without the kinds."""
     paths: dict[str, Schema] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    tags = {operation["tags"][0] for item in paths.values() for operation in item.values()}
     return {
         "openapi": "3.1.0",
         "info": {"title": "erelong", "version": VERSION, "description": ABOUT},
         "servers": [{"url": "/"}],
-        "tags": [{"name": name, "description": about} for name, about in _TAGS.items()],
+        "tags": [{"name": name, "description": about} for name, about in _TAGS.items() if name in tags],
         "paths": paths,
         "components": {
             "securitySchemes": {"key": _KEY},
-            "schemas": _schemas(routes, kinds),
+            "schemas": _schemas(routes),
             "parameters": {name: _header_parameter(name) for name in _REQUEST_HEADERS},
             "headers": {
                 name: {"description": about, "schema": {"type": "string"}} for name, about in _RESPONSE_HEADERS.items()
@@ -151,7 +175,8 @@ def _operation(route: Route) -> Schema:
 
 def _security(route: Route) -> list[Schema]:
     if route.scope is not None:
-        return [{"key": [route.scope]}]
+        needs = route.scope if isinstance(route.scope, frozenset) else {route.scope}
+        return [{"key": [] if need is ANY_KEY else [need]} for need in sorted(needs, key=str)]
     return [{}, {"key": [Scope.READ]}] if route.gives.endswith("Ready") else []
 
 
@@ -196,8 +221,12 @@ def _headers(route: Route) -> list[Schema]:
         names.append("If-Match")
     if IdempotencyMismatch in route.refuses:
         names.append("Idempotency-Key")
-    if "304" in route.gives:
-        names += ["If-None-Match", "Prefer"]
+    if "304" in route.gives or {TooMany, VersionMismatch} <= {*route.refuses}:
+        names.append("If-None-Match")
+    if route.gives == "200 Events":
+        names.append("Last-Event-ID")
+    if route.gives == "200 304 Job":
+        names.append("Prefer")
     return [{"$ref": f"#/components/parameters/{name}"} for name in names]
 
 
@@ -209,11 +238,11 @@ def _header_parameter(name: str) -> Schema:
 
 def _request_body(body: type) -> Schema:
     content: Schema = {JSON: {"schema": {"$ref": SCHEMA + body.__name__}, "example": EXAMPLES[body.__name__]}}
-    if body is PatchIn:
+    if body in (PatchIn, SchedulePatchIn):
         content[MERGE_PATCH] = content[JSON]
     if body is BatchIn:
         content[NDJSON] = {"schema": {"$ref": SCHEMA + "JobIn"}, "example": LINES}
-    return {"required": body is not CancelIn, "content": content}
+    return {"required": body not in _OPTIONAL_BODIES, "content": content}
 
 
 # answers
@@ -227,22 +256,37 @@ def _answers(route: Route) -> dict[int, Schema]:
 def _answer(route: Route, status: int, view: str) -> Schema:
     answer: Schema = {"description": HTTPStatus(status).phrase, "headers": _response_headers(route, status, view)}
     if view and status != HTTPStatus.NOT_MODIFIED:
-        media = {"Text": METRICS, "Page": PAGE}.get(view, JSON)
-        answer["content"] = {media: {"schema": {"$ref": SCHEMA + view}}}
-        if route.body is BatchIn and status == HTTPStatus.OK:
-            answer["content"][NDJSON] = {"schema": {"$ref": SCHEMA + "Line"}}
+        media = {"Text": METRICS, "Page": PAGE, "Events": EVENT_STREAM}.get(view, JSON)
+        answer["content"] = {
+            media: {"schema": _schema_of(view, is_dry=_has_dry_run(route) and status == HTTPStatus.OK)}
+        }
+        if status == HTTPStatus.OK and (line := LINES_OF.get(route.body)) is not None:
+            answer["content"][NDJSON] = {"schema": {"$ref": SCHEMA + line}}
     return answer
+
+
+def _schema_of(view: str, *, is_dry: bool) -> Schema:
+    """Return the schema of a view; a dry run may have another one."""
+    if is_dry and (dry := f"Dry{view}") in SCHEMAS:
+        return {"anyOf": [{"$ref": SCHEMA + view}, {"$ref": SCHEMA + dry}]}
+    return {"$ref": SCHEMA + view}
+
+
+def _has_dry_run(route: Route) -> bool:
+    return route.query is not None and issubclass(route.query, DryRunIn)
 
 
 def _response_headers(route: Route, status: int, view: str) -> Schema:
     is_submit = IdempotencyMismatch in route.refuses
     names = {
         "X-Request-Id": True,
-        "ETag": view == "Job",
-        "Location": view == "Job" and is_submit,
+        "ETag": view in ("Job", "Schedule", "Stats"),
+        "Location": (view in ("Job", "Operation") and is_submit)
+        or (view in ("Schedule", "Kind") and status == HTTPStatus.CREATED),
+        "Dry-Run": _has_dry_run(route) and status == HTTPStatus.OK,
         "Idempotency-Replayed": is_submit and status == HTTPStatus.OK,
-        "Link": view == "Jobs",
-        "Preference-Applied": "304" in route.gives,
+        "Link": view in ("Jobs", "Schedules", "Operations", "Queues"),
+        "Preference-Applied": route.gives == "200 304 Job",
     }
     return _header_refs(name for name, is_there in names.items() if is_there)
 
@@ -298,7 +342,7 @@ class _Generator(GenerateJsonSchema):
         return made if made.get("default") is not None else {k: v for k, v in made.items() if k != "default"}
 
 
-def _schemas(routes: Sequence[Route], kinds: Kinds) -> dict[str, Schema]:
+def _schemas(routes: Sequence[Route]) -> dict[str, Schema]:
     bodies = [route.body for route in routes if route.body is not None and route.body is not EmptyIn]
     shapes: list[tuple[str, Literal["validation"], TypeAdapter[Any]]] = [
         (shape.__name__, "validation", TypeAdapter(shape)) for shape in dict.fromkeys([*bodies, Retry])
@@ -306,38 +350,8 @@ def _schemas(routes: Sequence[Route], kinds: Kinds) -> dict[str, Schema]:
     _, made = TypeAdapter.json_schemas(shapes, ref_template=f"{SCHEMA}{{model}}", schema_generator=_Generator)
     schemas: dict[str, Schema] = made["$defs"]
     schemas["BatchIn"]["properties"]["jobs"]["items"] = {"$ref": f"{SCHEMA}JobIn"}
-    schemas["JobIn"]["properties"]["kind"] |= {"enum": list(kinds)}
-    schemas["JobIn"]["allOf"] = [_params_of(kind) for kind in kinds]
     problems = {problem for route in routes for problem in _refusals(route)} | {NoSuchRoute, MethodNotAllowed}
-    return {
-        **SCHEMAS,
-        **schemas,
-        **{_params_name(name): _moved(kind.params_schema, name) for name, kind in kinds.items()},
-        "Problem": _problem_schema(sorted(problem.code for problem in problems)),
-    }
-
-
-def _params_name(kind: str) -> str:
-    return f"params.{kind}"
-
-
-def _params_of(kind: str) -> Schema:
-    params = {"anyOf": [{"$ref": SCHEMA + _params_name(kind)}, {"type": "null"}]}
-    is_it = {"properties": {"kind": {"const": kind}}, "required": ["kind"]}
-    return {"if": is_it, "then": {"properties": {"params": params}}}
-
-
-def _moved(schema: Any, kind: str) -> Any:
-    """Return a kind's schema with its internal references moved to the document's root."""
-    if isinstance(schema, list):
-        return [_moved(part, kind) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    moved = {name: _moved(part, kind) for name, part in schema.items()}
-    target = moved.get("$ref")
-    if isinstance(target, str) and target.startswith("#"):
-        moved["$ref"] = f"{SCHEMA}{_params_name(kind)}{target[1:]}"
-    return moved
+    return {**SCHEMAS, **schemas, "Problem": _problem_schema(sorted(problem.code for problem in problems))}
 
 
 def _problem_schema(codes: list[str]) -> Schema:
@@ -347,7 +361,7 @@ def _problem_schema(codes: list[str]) -> Schema:
         "type": {"type": "string", "format": "uri-reference"},
         "title": text,
         "status": {"type": "integer"},
-        "detail": {"type": "string", "description": "What happened, with the value, and what to do."},
+        "detail": {"type": "string", "description": "What is wrong, with the value, and the remedy."},
         "code": {"type": "string", "enum": codes},
         "request_id": text,
         "errors": {"type": "array", "items": fault, "description": "Each invalid field, by JSON pointer."},

@@ -1,8 +1,8 @@
-"""Routes for operators and probes: kinds, health, metrics, the OpenAPI document and its page."""
+"""Routes for operators and probes: health, metrics, the OpenAPI document and its page."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from erelong.api.docs_page import read_page
 from erelong.errors import Forbidden
@@ -16,29 +16,21 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from erelong.api.openapi import Document
-    from erelong.handlers.kinds import Kind
     from erelong.monitoring.gauges import Gauges
     from erelong.monitoring.health import Health
-    from erelong.service.services import Services
     from erelong.telemetry.metrics import Metrics
     from erelong.web.auth import KeyGate
 
 
 class OpsRoutes:
-    """The handlers of `/v1/kinds`, `/livez`, `/readyz`, `/metrics`, `/openapi.json` and `/docs`."""
+    """The handlers of `/livez`, `/readyz`, `/metrics`, `/openapi.json` and `/docs`."""
 
-    def __init__(
-        self, *, services: Services, health: Health, gauges: Gauges, metrics: Metrics, document: Document, gate: KeyGate
-    ) -> None:
-        self._services = services
+    def __init__(self, *, health: Health, gauges: Gauges, metrics: Metrics, document: Document, gate: KeyGate) -> None:
         self._health = health
         self._gauges = gauges
         self._metrics = metrics
         self._document = document
         self._gate = gate
-
-    async def kinds(self, _: web.Request) -> Reply:
-        return json_reply({"kinds": [_kind_view(kind) for kind in self._services.engine.kinds.values()]})
 
     async def livez(self, _: web.Request) -> Reply:
         return json_reply({"live": True})
@@ -53,7 +45,7 @@ class OpsRoutes:
         caller = caller_of(request)
         if caller.queues:
             raise Forbidden(
-                f"metrics cover all queues, and key {caller.name!r} is limited to some; use a key without queues"
+                f"metrics cover all queues, and API key {caller.name!r} is limited to some; use one without queues"
             )
         await self._gauges.refresh()
         return Reply(body=self._metrics.page(), headers={"Content-Type": CONTENT_TYPE})
@@ -64,14 +56,3 @@ class OpsRoutes:
     async def docs(self, _: web.Request) -> Reply:
         page, headers = read_page()
         return Reply(body=page, headers={**headers})
-
-
-def _kind_view(kind: Kind) -> dict[str, Any]:
-    return {
-        "name": kind.name,
-        "type": kind.type,
-        "isolation": kind.isolation,
-        "stop": kind.stop,
-        "params_schema": kind.params_schema,
-        "result_schema": kind.result_schema,
-    }

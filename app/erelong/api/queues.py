@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 from pydantic import ValidationError
 
+from erelong.api import conditions
+from erelong.api.dry_runs import as_dry_run, is_dry_run
 from erelong.api.jobs import read_body
 from erelong.api.schemas import EmptyIn
-from erelong.api.views import queue_view
+from erelong.api.shapes.queue_bodies import ListQueuesIn, PauseQueueIn
+from erelong.api.shapes.queue_views import queue_view
 from erelong.errors import Fault, Invalid
+from erelong.service.queues import Place, QueueOrder
 from erelong.settings.names import NAME, NAME_CHARACTERS
 from erelong.settings.queues import QueueSettings
 from erelong.web.auth import caller_of
@@ -20,6 +24,8 @@ from erelong.web.response import Reply, json_reply
 from erelong.web.router import name_in
 
 if TYPE_CHECKING:
+    from erelong.monitoring.statistics.stats import Statistics
+    from erelong.service.queues import Queue
     from erelong.service.services import Services
     from erelong.settings.sections import Config
     from erelong.web.body import Bodies
@@ -30,21 +36,31 @@ _NAME = re.compile(NAME)
 class QueueRoutes:
     """The handlers of `/v1/queues`."""
 
-    def __init__(self, *, services: Services, bodies: Bodies, config: Config) -> None:
+    def __init__(self, *, services: Services, bodies: Bodies, statistics: Statistics, config: Config) -> None:
         self._services = services
         self._bodies = bodies
+        self._statistics = statistics
         self._config = config
 
     async def list(self, request: web.Request) -> Reply:
-        return json_reply(
-            {"queues": [queue_view(queue) for queue in await self._services.queues.all(caller_of(request))]}
+        fields = conditions.read_query(request, ListQueuesIn)
+        bound = {"order": fields.order}
+        after = Place(*conditions.read_rank_cursor(fields.cursor, bound)) if fields.cursor else None
+        order, is_brief = QueueOrder(fields.order), fields.view == "brief"
+        queues, last = await self._services.queues.page(
+            caller_of(request), order=order, after=after, limit=fields.limit, is_brief=is_brief
         )
+        cursor = None if last is None else conditions.write_rank_cursor(bound, *last)
+        response = json_reply({"queues": [self._view(queue) for queue in queues], "next": cursor})
+        if cursor:
+            response.headers["Link"] = f'<{request.rel_url.update_query(cursor=cursor)}>; rel="next"'
+        return response
 
     async def read(self, request: web.Request) -> Reply:
-        return json_reply(queue_view(await self._services.queues.get(name_in(request))))
+        return json_reply(self._view(await self._services.queues.get(name_in(request))))
 
     async def put(self, request: web.Request) -> Reply:
-        name = _new_name(request)
+        name, is_dry = _new_name(request), is_dry_run(request)
         body = await self._bodies.json(request)
         try:
             settings = QueueSettings.model_validate(_without_nulls(body))
@@ -54,26 +70,29 @@ class QueueRoutes:
         if settings.timeout is not None and settings.timeout > limit:
             fault = Fault("/timeout", f"{settings.timeout:g} s; at most {limit:g} s")
             raise Invalid("the settings are not valid", faults=[fault])
-        return json_reply(queue_view(await self._services.queues.put(name, settings)))
+        if is_dry:
+            return as_dry_run(json_reply(self._view(await self._services.queues.rehearse_put(name, settings))))
+        return json_reply(self._view(await self._services.queues.put(name, settings, caller_of(request))))
 
     async def drop(self, request: web.Request) -> Reply:
-        await self._services.queues.drop(name_in(request))
+        await self._services.queues.drop(name_in(request), caller_of(request))
         return Reply(status=204)
 
     async def pause(self, request: web.Request) -> Reply:
-        return await self._pause(request, is_paused=True)
+        name, body = _new_name(request), read_body(PauseQueueIn, await self._bodies.json_if_any(request))
+        return json_reply(self._view(await self._services.queues.pause(name, body.reason, caller_of(request))))
 
     async def resume(self, request: web.Request) -> Reply:
-        return await self._pause(request, is_paused=False)
+        name = _new_name(request)
+        read_body(EmptyIn, await self._bodies.json_if_any(request))
+        return json_reply(self._view(await self._services.queues.resume(name, caller_of(request))))
 
     async def purge(self, request: web.Request) -> Reply:
         read_body(EmptyIn, await self._bodies.json_if_any(request))
-        return json_reply({"cancelled": await self._services.queues.purge(name_in(request))})
+        return json_reply({"cancelled": await self._services.queues.purge(name_in(request), caller_of(request))})
 
-    async def _pause(self, request: web.Request, *, is_paused: bool) -> Reply:
-        name = _new_name(request)
-        read_body(EmptyIn, await self._bodies.json_if_any(request))
-        return json_reply(queue_view(await self._services.queues.pause(name, is_paused)))
+    def _view(self, queue: Queue) -> dict[str, Any]:
+        return queue_view(queue, self._statistics.rates_of(queue))
 
 
 def _without_nulls(body: Any) -> Any:

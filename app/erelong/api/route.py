@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from erelong.errors import Problem
-    from erelong.model.caller import Scope
+    from erelong.model.caller import Need
     from erelong.web.face import RouteHandler
 
 
@@ -19,7 +19,7 @@ class Route(NamedTuple):
 
     method: str
     path: str
-    scope: Scope | None
+    scope: Need | None
     handler: RouteHandler
     summary: str
     gives: str

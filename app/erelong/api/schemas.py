@@ -1,4 +1,4 @@
-"""The models of request bodies and queries. Their names, bounds and texts are the contract, shown in OpenAPI."""
+"""The models of request bodies. Their names, bounds and texts are the contract, shown in OpenAPI."""
 
 from __future__ import annotations
 
@@ -21,8 +21,14 @@ from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
 from erelong.clock.instants import Instant, parse_duration, parse_instant
+from erelong.model.extras import PATCHED
 from erelong.model.job import NOTHING, SECOND, STATES
-from erelong.service.factory import Change, Submission
+from erelong.model.reports.callback import FINAL_WORDS
+from erelong.model.times.local_time import LOCAL_PATTERN, parse_local
+from erelong.model.times.spread import MAX_SPREAD
+from erelong.service.factory import Change, Own, Submission
+from erelong.service.jobs import BY_KEY
+from erelong.service.waits import Until
 from erelong.settings.names import KEY
 from erelong.settings.queues import RetryPatch
 from erelong.settings.section import Name
@@ -37,6 +43,22 @@ def _instant(value: object, info: ValidationInfo) -> int:
         return parse_instant(value, context["now"], context["max_horizon"])
     except ValueError as error:
         raise PydanticCustomError("instant", "{reason}", {"reason": str(error)}) from None
+
+
+def _local_time(value: object, info: ValidationInfo) -> str:
+    try:
+        local = parse_local(value)
+    except ValueError as error:
+        raise _refused(str(error)) from None
+    if "execute_at" in info.data or "delay" in info.data:
+        raise _refused("give execute_at, delay or local_time, only one of them")
+    return local.isoformat()
+
+
+def _id(text: str) -> str:
+    if text.startswith(BY_KEY):
+        raise _refused("is the key of a job; send its id")
+    return text
 
 
 def _few(labels: object) -> object:
@@ -78,12 +100,16 @@ Labels = Annotated[
 ]
 Key = Annotated[str, Field(pattern=KEY, description="Names a live job, unique in its queue.")]
 ExpiresAfter = Annotated[
-    Duration, Field(description="From the later of execute_at and now. A job not started by then is `expired`.")
+    Duration,
+    Field(description="Counted from execute_at, or from now if that is later. A job not started by then is `expired`."),
 ]
-LeaseTime = Annotated[
-    Duration, Field(ge=1, le=43_200, description="Seconds until the lease runs out unless it is extended.")
+Spread = Annotated[
+    Duration,
+    Field(le=MAX_SPREAD, description="due_at is execute_at and a share of these seconds, which follows from the id."),
+    AfterValidator(lambda seconds: seconds or None),
 ]
 Params = Annotated[dict[str, Any], Field(description="Parameters by the kind's schema (`GET /v1/kinds`).")]
+FinalWord = Literal["succeeded", "failed", "cancelled", "expired"]
 StateWord = Literal["scheduled", "running", "succeeded", "failed", "cancelled", "expired"]
 
 
@@ -111,17 +137,44 @@ def _delay(value: object, info: ValidationInfo) -> float:
 
 def _with_key(on_conflict: str | None, info: ValidationInfo) -> str | None:
     if on_conflict is not None and info.data.get("key") is None:
-        raise _refused("on_conflict needs a key; give one, or leave it out")
+        raise _refused("on_conflict needs a job key; give key, or leave it out")
     return on_conflict
 
 
-class Timed(TypedDict, total=False):
-    """The time as an instant or as a delay, not both."""
+@with_config(STRICT)
+class OnFinishIn(TypedDict, total=False):
+    """The callback of a job: an http request that reports its end."""
+
+    url: Required[Annotated[str, Field(description="As the `url` of an http job.")]]
+    headers: Annotated[dict[str, str] | None, Field(description="As the `headers` of an http job.")]
+    states: Annotated[
+        list[FinalWord] | None, Field(min_length=1, description="The final states to report; all if not given.")
+    ]
+    queue: Annotated[Name | None, Field(description="The queue of the callback; `callbacks` if not given.")]
+
+
+OnFinish = Annotated[OnFinishIn, Field(description="A callback that each end of the job makes.")]
+
+
+class Moved(TypedDict, total=False):
+    """The time as an instant or as a delay."""
 
     execute_at: Annotated[InstantIn, Field(description="When the job may start.")]
     delay: Annotated[
         float, BeforeValidator(_delay), DURATION_SCHEMA, Field(description="Seconds from now, in place of execute_at.")
     ]
+
+
+class Timed(Moved, total=False):
+    """The time as an instant, as a delay, or as a local time in a zone."""
+
+    local_time: Annotated[
+        str,
+        BeforeValidator(_local_time),
+        WithJsonSchema({"type": "string", "pattern": f"^{LOCAL_PATTERN}$", "examples": ["2027-03-28T09:00:00"]}),
+        Field(description="A local time without an offset, in place of execute_at; needs a zone."),
+    ]
+    zone: Annotated[str, Field(description="The IANA time zone of local_time.", examples=["Europe/Berlin"])]
 
 
 @with_config(STRICT)
@@ -135,7 +188,9 @@ class JobIn(Timed, total=False):
     timeout: Annotated[PositiveDuration | None, Field(description="Seconds that one attempt may take.")]
     retry: RetryPatch | None
     expires_after: ExpiresAfter | None
+    spread: Spread | None
     labels: Labels | None
+    on_finish: OnFinish | None
     key: Key | None
     on_conflict: Annotated[
         Literal["reject", "keep", "replace", "reschedule"] | None,
@@ -156,6 +211,17 @@ class PatchIn(Timed, total=False):
     timeout: PositiveDuration | None
     expires_after: ExpiresAfter | None
     retry: RetryPatch | None
+    spread: Spread | None
+    on_finish: OnFinish | None
+
+
+@with_config(STRICT)
+class RetryIn(Moved, total=False):
+    """What is different in the next attempts of a job. null restores a default."""
+
+    params: Params | None
+    timeout: PositiveDuration | None
+    retry: RetryPatch | None
 
 
 def read_submission(body: Any, now: Instant, max_horizon: float) -> Submission:
@@ -164,20 +230,37 @@ def read_submission(body: Any, now: Instant, max_horizon: float) -> Submission:
     return submission
 
 
-def pop_time(body: dict[str, Any], now: Instant, max_horizon: float) -> Instant:
-    """Remove the time from a body and return it as an instant. Raise ValueError where `read_submission` would fail."""
+def pop_own(body: dict[str, Any], now: Instant, max_horizon: float) -> Own:
+    """Remove the fields from a body that few bodies share. Raise ValueError where `read_submission` would fail."""
+    params, key, labels = body.pop("params", None), body.pop("key", None), body.pop("labels", None)
     if "execute_at" in body:  # a delay beside it stays in the body and is refused later
-        return parse_instant(body.pop("execute_at"), now, max_horizon)
-    delay = body.pop("delay", 0)  # hot: submit, whole seconds skip the parser; a bool does not
-    seconds: float = delay if type(delay) is int and delay >= 0 else parse_duration(delay)
-    if seconds > max_horizon:  # max_horizon is at most the longest duration
-        raise ValueError("too far ahead")
-    return now + round(seconds * SECOND)
+        execute_at = parse_instant(body.pop("execute_at"), now, max_horizon)
+    else:
+        delay = body.pop("delay", 0)  # hot: submit, whole seconds skip the parser; a bool does not
+        seconds: float = delay if type(delay) is int and delay >= 0 else parse_duration(delay)
+        if seconds > max_horizon:  # max_horizon is at most the longest duration
+            raise ValueError("too far ahead")
+        execute_at = now + round(seconds * SECOND)
+    if params is not None and not isinstance(params, dict):
+        raise ValueError("params are not an object")
+    if key is None and body.get("on_conflict") is not None:
+        raise ValueError("on_conflict without a key")
+    if key is not None and not (isinstance(key, str) and _A_KEY.fullmatch(key)):
+        raise ValueError("not a key")
+    return Own(params, execute_at, key, None if labels is None else _LABELS.validate_python(labels))
 
 
 def read_change(body: Any, now: Instant, max_horizon: float) -> Change:
     """Return a body as a change, or raise pydantic's `ValidationError`."""
-    patch: PatchIn = _PATCH_IN.validate_python(body, context={"now": now, "max_horizon": max_horizon})
+    return _change_of(_PATCH_IN.validate_python(body, context={"now": now, "max_horizon": max_horizon}))
+
+
+def read_retry(body: Any, now: Instant, max_horizon: float) -> Change:
+    """Return the body of a retry as a change, or raise pydantic's `ValidationError`."""
+    return _change_of(_RETRY_IN.validate_python(body, context={"now": now, "max_horizon": max_horizon}))
+
+
+def _change_of(patch: PatchIn) -> Change:
     return Change(
         given=frozenset(patch),
         execute_at=patch.get("execute_at"),
@@ -188,11 +271,15 @@ def read_change(body: Any, now: Instant, max_horizon: float) -> Change:
         timeout=patch.get("timeout"),
         expires_after=patch.get("expires_after"),
         retry=patch.get("retry"),
+        extras={name: value for name, value in patch.items() if name in PATCHED},
     )
 
 
 _JOB_IN: Final = TypeAdapter(JobIn).validator
 _PATCH_IN: Final = TypeAdapter(PatchIn).validator
+_RETRY_IN: Final = TypeAdapter(RetryIn).validator
+_LABELS: Final = TypeAdapter(Labels, config=STRICT).validator
+_A_KEY: Final = re.compile(KEY)
 
 
 class BatchIn(Body):
@@ -207,82 +294,25 @@ class CancelIn(Body):
     reason: Annotated[str, Field(max_length=500)] | None = None
 
 
+class WaitIn(Body):
+    """The jobs to wait for, and what ends the wait."""
+
+    jobs: list[Annotated[str, AfterValidator(_id)]] = Field(
+        min_length=1, max_length=1_000, description="Ids; equal ones count once."
+    )
+    until: Annotated[Until, Field(strict=False)] = Field(
+        Until.ALL,
+        description="`all`: all have ended. `first`: one has. `first_failure`: one has failed, was cancelled, has "
+        "expired or is missing, or all have ended.",
+    )
+    wait: Duration = Field(0.0, description="Seconds to wait; capped. A stream may last an hour.")
+    view: Literal["brief", "full"] = Field("brief", description="`full`: with params, result and attempts.")
+
+
 class EmptyIn(Body):
     """An empty body."""
 
 
-class LeaseIn(Body):
-    """The jobs that an external worker accepts."""
-
-    kinds: list[Name] = Field(min_length=1, max_length=100, description="Pull kinds.")
-    queues: list[Name] | None = Field(None, max_length=100, description="Only these queues; all if not given.")
-    max: Annotated[int, Field(ge=1, le=1_000)] = 1
-    wait: Duration = Field(0.0, description="Seconds to wait for a job; capped.")
-    lease: LeaseTime = 30.0
-
-
-class ExtendIn(Body):
-    """The new length of a lease, from now."""
-
-    lease: LeaseTime = 30.0
-
-
-class FinishIn(Body):
-    """The result of a leased job."""
-
-    result: Any = Field(None, description="Any JSON; kept up to 64 KiB.")
-
-
-class ErrorIn(Body):
-    """The error of a leased job."""
-
-    type: Name = "exception"
-    message: Annotated[str, Field(max_length=2_000)] = ""
-
-
-class FailIn(Body):
-    """The error of a leased job, and whether and when to retry it."""
-
-    error: ErrorIn = ErrorIn()
-    retryable: bool = True
-    delay: Duration | None = Field(
-        None, description="Seconds until the next attempt; by the retry policy if not given."
-    )
-
-
-class NameIn(Body):
-    """The queue of a job that is named by its key."""
-
-    queue: Name | None = Field(
-        None, description="The queue of a `~key`; `default` if not given. Not allowed with an id."
-    )
-
-
-class ReadIn(NameIn):
-    """The options of reading a job."""
-
-    wait: Annotated[Duration, OfQuery] | None = Field(
-        None, description="Seconds to wait until the job is final; capped."
-    )
-
-
-class ListIn(Body):
-    """The filters and the order of a listing."""
-
-    state: list[StateWord] = Field([], max_length=100, description="Any of these states.")
-    queue: list[Name] = Field([], max_length=100, description="Any of these queues.")
-    kind: list[Name] = Field([], max_length=100, description="Any of these kinds.")
-    key: Key | None = Field(None, description="Jobs with this key. A superseded job has none.")
-    due_after: Annotated[InstantIn, OfQuery] | None = Field(None, description="due_at at or after this time.")
-    due_before: Annotated[InstantIn, OfQuery] | None = Field(None, description="due_at before this time.")
-    order: Literal["created", "due_at"] = Field(
-        "created", description="`created`: newest first. `due_at`: waiting jobs by time."
-    )
-    limit: Annotated[int, Field(ge=1, le=1_000), OfQuery] = Field(100, description="Jobs per page.")
-    cursor: Annotated[str, Field(max_length=200)] | None = Field(None, description="`next` of the previous page.")
-    view: Literal["brief", "full"] = Field("brief", description="`full`: with params, result and attempts.")
-    label: Labels = Field({}, description="`label.<name>=<value>`: jobs with all of these labels.")
-
-
+assert FinalWord.__args__ == FINAL_WORDS  # type: ignore[attr-defined]  # as below
 assert set(StateWord.__args__) == set(STATES)  # type: ignore[attr-defined]  # mypy does not know a Literal's __args__
 assert JobIn.__annotations__.keys() == Submission.__annotations__.keys()

@@ -1,56 +1,40 @@
-"""Jobs and queues as JSON, in the names of the contract, and their schemas."""
+"""Tickets and queues as JSON, in the names of the contract, and the schemas of all views."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
+from erelong.api.shapes.clock import CLOCK_SCHEMAS
+from erelong.api.shapes.event_shapes import EVENT_SCHEMAS
+from erelong.api.shapes.kind_shapes import KIND_SCHEMAS
+from erelong.api.shapes.listing_views import LISTING_SCHEMAS, PREVIEW_SCHEMA
+from erelong.api.shapes.operation_views import OPERATION_SCHEMAS
+from erelong.api.shapes.overview_views import OVERVIEW_SCHEMAS
+from erelong.api.shapes.parts import COUNT as _COUNT
+from erelong.api.shapes.parts import ID as _ID
+from erelong.api.shapes.parts import SECONDS_OR_NULL as _SECONDS_OR_NULL
+from erelong.api.shapes.parts import TEXT_OR_NULL as _TEXT_OR_NULL
+from erelong.api.shapes.parts import TIME as _TIME
+from erelong.api.shapes.parts import TIME_OR_NULL as _TIME_OR_NULL
+from erelong.api.shapes.parts import array_of as _list
+from erelong.api.shapes.parts import object_of as _object
+from erelong.api.shapes.parts import ref as _ref
+from erelong.api.shapes.queue_views import QUEUE_SCHEMAS
+from erelong.api.shapes.schedule_views import SCHEDULE_SCHEMAS
 from erelong.clock.instants import format_instant
+from erelong.model.blocker import MAX_AHEAD, Basis, Hold, Remover
+from erelong.model.extras import FIELDS, HIDDEN
 from erelong.model.history import MAX_ATTEMPTS_KEPT
 from erelong.model.job import WORDS
 from erelong.model.outcome import End
+from erelong.model.reports.callback import FINAL_WORDS
+from erelong.model.reports.job_view import job_view
 
 if TYPE_CHECKING:
     from erelong.clock.instants import Instant
+    from erelong.model.blocker import Blocker
     from erelong.model.job import Job
-    from erelong.service.queues import Queue
-
-
-def job_view(job: Job, waiting_for: str | None, *, is_full: bool = True) -> dict[str, Any]:
-    """Return a job as an object; stored JSON text is not parsed."""
-    execute_at, due_at = format_instant(job.execute_at), job.due_at
-    view: dict[str, Any] = {
-        "id": job.id,
-        "state": WORDS[job.state],
-        "kind": job.kind,
-        "queue": job.queue,
-        "params": orjson.Fragment(job.params),
-        "key": job.key,
-        "labels": orjson.Fragment(job.labels) if job.labels else {},
-        "priority": job.priority,
-        "timeout": job.timeout,
-        "execute_at": execute_at,
-        "due_at": execute_at if due_at == job.execute_at else _instant(due_at),
-        "expires_at": _instant(job.expires_at),
-        "retry": orjson.Fragment(job.retry),
-        "attempt": job.attempt,
-        "cancel_requested": job.cancel_requested,
-        "created_at": format_instant(job.created_at),
-        "started_at": _instant(job.started_at),
-        "finished_at": _instant(job.finished_at),
-        "late_by": job.late_by,
-        "waiting_for": waiting_for,
-        "result": _json(job.result),
-        "error": _json(job.error),
-        "attempts": orjson.Fragment(job.history),
-        "version": job.version,
-    }
-    if job.result_truncated:
-        view["result_truncated"] = True
-    if not is_full:
-        del view["params"], view["result"], view["attempts"]
-    return view
+    from erelong.service.explain import Explanation
 
 
 def ticket_view(job: Job, is_new: bool) -> dict[str, Any]:
@@ -58,47 +42,42 @@ def ticket_view(job: Job, is_new: bool) -> dict[str, Any]:
     return {"id": job.id, "state": WORDS[job.state], "execute_at": format_instant(job.execute_at), "created": is_new}
 
 
-def queue_view(queue: Queue) -> dict[str, Any]:
+def explanation_view(explanation: Explanation, waiting_for: str | None) -> dict[str, Any]:
+    start = explanation.start
     return {
-        "name": queue.name,
-        "paused": queue.is_paused,
-        "settings": queue.settings.model_dump(mode="json"),
-        "counts": queue.counts,
-        "oldest_due_age": queue.oldest_due_age,
-        "late_p99": queue.late_p99,
+        "job": job_view(explanation.job, waiting_for, is_full=False),
+        "at": format_instant(explanation.at),
+        "summary": explanation.summary,
+        "blockers": [_blocker_view(blocker) for blocker in explanation.blockers],
+        "ahead": explanation.ahead.number,
+        "ahead_is_more": explanation.ahead.is_more,
+        "start": {"earliest": _instant(start.earliest), "likely": _instant(start.likely), "basis": start.basis},
     }
+
+
+def _blocker_view(blocker: Blocker) -> dict[str, Any]:
+    value, limit = blocker.value, blocker.limit
+    return {
+        "type": blocker.type,
+        "detail": blocker.detail,
+        "value": format_instant(value) if blocker.type in _SINCE and isinstance(value, int) else value,
+        "limit": format_instant(limit) if blocker.type in _UNTIL and isinstance(limit, int) else limit,
+        "clears_at": _instant(blocker.clears_at),
+        "clears_by": blocker.clears_by,
+    }
+
+
+_SINCE = (Hold.PAUSE, Hold.WORKER)
+_UNTIL = (Hold.TIME, Hold.RETRY)
 
 
 def _instant(instant: Instant | None) -> str | None:
     return None if instant is None else format_instant(instant)
 
 
-def _json(text: bytes | None) -> orjson.Fragment | None:
-    return None if text is None else orjson.Fragment(text)
-
-
 # OpenAPI schemas of the same views; tests check every response against them.
 
-_TIME = {"type": "string", "format": "date-time", "description": "RFC 3339, UTC, milliseconds, rounded up."}
-_TIME_OR_NULL = {"type": ["string", "null"], "format": "date-time"}
-_SECONDS_OR_NULL = {"type": ["number", "null"], "minimum": 0}
-_TEXT_OR_NULL = {"type": ["string", "null"]}
-_COUNT = {"type": "integer", "minimum": 0}
 _STATE = {"type": "string", "enum": list(WORDS)}
-_JSON_SCHEMA = {"type": "object", "description": "A JSON Schema."}
-
-
-def _ref(name: str) -> dict[str, Any]:
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
-def _list(of: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "array", "items": of}
-
-
-def _object(properties: dict[str, Any], optional: tuple[str, ...] = ()) -> dict[str, Any]:
-    required = [name for name in properties if name not in optional]
-    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
 _ERROR = _object(
@@ -119,12 +98,13 @@ _ATTEMPT = _object(
         "late_by": _SECONDS_OR_NULL,
         "outcome": {"type": "string", "enum": list(End)},
         "error": {"anyOf": [_ref("Error"), {"type": "null"}]},
-        "output": {"type": "string", "description": "The last 64 KiB of output of its process."},
+        "output": {"type": "string", "description": "The last 64 KiB of its output or of its traceback."},
+        "worker": {"type": "string", "description": "The pull worker that ran it, if that has given its name."},
     },
-    optional=("output",),
+    optional=("output", "worker"),
 )
 _JOB = {
-    "id": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,40}$", "description": "Opaque; sorts by creation."},
+    "id": _ID,
     "state": _STATE,
     "kind": {"type": "string"},
     "queue": {"type": "string"},
@@ -153,31 +133,111 @@ _JOB = {
     "version": {"type": "integer", "minimum": 1, "description": "Counts every change; also the ETag."},
     "result_truncated": {"const": True, "description": "Present if the result was too long and was truncated."},
 }
+_EXTRAS = {
+    "schedule": {"type": "string", "description": "The schedule that made the job."},
+    "occurrence": _TIME | {"description": "The nominal time of the schedule, before `spread`."},
+    "on_finish": _object(
+        {
+            "url": {"type": "string"},
+            "headers": {"type": "object", "additionalProperties": {"type": "string"}},
+            "states": _list({"type": "string", "enum": list(FINAL_WORDS)}),
+            "queue": {"type": "string"},
+            "job": _TEXT_OR_NULL | {"description": "The id of the latest callback."},
+        }
+    )
+    | {"description": "The callback that each end of the job in one of `states` makes."},
+    "callback_of": {"type": "string", "description": "The id of the job whose end this job reports."},
+    "local_time": {"type": "string", "description": "The local time in `zone` that execute_at was made of."},
+    "zone": {"type": "string", "description": "The IANA time zone of local_time."},
+    "submitted_by": {"type": "string", "description": "The API key that submitted the job, or PUT its schedule."},
+    "worker": {"type": "string", "description": "The pull worker that has leased the job; absent once the lease ends."},
+    "spread": {"type": "number", "minimum": 0, "description": "due_at is execute_at and a share of these seconds."},
+}
+_OPTIONAL = ("result_truncated", *_EXTRAS)
 _LISTED = ("params", "result", "attempts", "result_truncated")  # only with view=full
-_QUEUE = _object(
+_BLOCKER = _object(
     {
-        "name": {"type": "string"},
-        "paused": {"type": "boolean"},
-        "settings": _ref("QueueSettings"),
-        "counts": _object(dict.fromkeys(("scheduled", "due", *WORDS[1:]), _COUNT)),
-        "oldest_due_age": _SECONDS_OR_NULL | {"description": "Seconds since the oldest due job became due."},
-        "late_p99": _SECONDS_OR_NULL
-        | {"description": "Seconds of lateness at the 99th percentile, over the last five minutes."},
+        "type": {"type": "string", "enum": list(Hold)},
+        "detail": {"type": "string", "description": "What holds the job, and what to do."},
+        "value": {
+            "type": ["number", "string", "null"],
+            "description": "`time`, `retry`: seconds to go. `pause`: since when. `worker`: when one last asked. "
+            "`disk`: unsaved outcomes, or what ails the store. `rate`: tokens. `label`, `slot`, `workers`: running "
+            "jobs. `ahead`: jobs.",
+        },
+        "limit": {
+            "type": ["number", "string", "object", "null"],
+            "description": "`time`, `retry`: `due_at`. `disk`, `label`, `slot`, `workers`: the limit. "
+            "`rate`: the rate.",
+        },
+        "clears_at": _TIME_OR_NULL | {"description": "The earliest end; null if that depends on `clears_by`."},
+        "clears_by": {
+            "enum": [*Remover, None],
+            "description": "Needed first: to resume the queue, a worker, a declaration of the kind, an "
+            "operator, or a restart.",
+        },
     }
 )
-_KIND = _object(
+_START = _object(
     {
-        "name": {"type": "string"},
-        "type": {"type": "string"},
-        "isolation": _TEXT_OR_NULL,
-        "stop": {"enum": ["kill", "cooperative", "none"], "description": "How a timeout or a cancel stops an attempt."},
-        "params_schema": _JSON_SCHEMA,
-        "result_schema": {"anyOf": [_JSON_SCHEMA, {"type": "null"}]},
+        "earliest": _TIME_OR_NULL | {"description": "When the last blocker ends at the earliest."},
+        "likely": _TIME_OR_NULL | {"description": "When the job is likely to start, after the jobs ahead of it."},
+        "basis": {
+            "enum": [*Basis, None],
+            "description": "`rate` of the queue, or `starts`: those per second while jobs waited, over the last "
+            "five minutes.",
+        },
     }
 )
+_EXPLANATION = _object(
+    {
+        "job": _ref("ListedJob"),
+        "at": _TIME,
+        "summary": {"type": "string", "description": "One line for people."},
+        "blockers": _list(_ref("Blocker")) | {"description": "Everything that holds at this moment, in a fixed order."},
+        "ahead": _COUNT | {"maximum": MAX_AHEAD, "description": "Due jobs of the queue that start before it."},
+        "ahead_is_more": {"type": "boolean", "description": "True if there may be more than `ahead`."},
+        "start": _START,
+    }
+)
+_NO_ID = {"type": "null", "description": "A new job has no id in a dry run."}
 _TICKET = _object({"id": _JOB["id"], "state": _STATE, "execute_at": _TIME, "created": {"type": "boolean"}})
-_LINE = {"oneOf": [_object({"id": _JOB["id"], "created": {"type": "boolean"}}), _object({"problem": _ref("Problem")})]}
-_LEASE = _object({"token": {"type": "string"}, "lease_until": _TIME, "job": _ref("Job")})
+_DRY_TICKET = _object(_TICKET["properties"] | {"id": {"anyOf": [_JOB["id"], _NO_ID]}})
+_CREATED = {"created": {"type": "boolean"}}
+_LINE = {
+    "oneOf": [
+        _object({"id": _JOB["id"], **_CREATED}),
+        _object({"id": _NO_ID, **_CREATED}),
+        _object({"problem": _ref("Problem")}),
+    ]
+}
+_PENDING = {
+    "done": {"type": "boolean", "description": "Whether the wait has reached its aim, `until`."},
+    "pending": _list({"type": "string"}),
+}
+_WAITED = _object(
+    {
+        **_PENDING,
+        "ended": _list(_ref("ListedJob")) | {"description": "In the order of their ends."},
+        "missing": _list({"type": "string"}) | {"description": "Unknown ids, and those of deleted jobs."},
+    }
+)
+_WAIT_LINE = {
+    "oneOf": [
+        _object({"job": _ref("ListedJob")}),
+        _object({"missing": {"type": "string"}}),
+        _object(_PENDING),
+        _object({"problem": _ref("Problem")}),
+    ]
+}
+_LEASE = _object(
+    {
+        "token": {"type": "string"},
+        "lease_until": _TIME,
+        "traceparent": _TEXT_OR_NULL | {"description": "Continues the trace of the attempt; null without tracing."},
+        "job": _ref("Job"),
+    }
+)
 _CHECKS = {
     "type": "object",
     "additionalProperties": {"type": "string"},
@@ -185,22 +245,35 @@ _CHECKS = {
 }
 
 SCHEMAS: dict[str, dict[str, Any]] = {
-    "Job": _object(_JOB, optional=("result_truncated",)),
-    "ListedJob": _object(_JOB, optional=_LISTED),
+    "Job": _object(_JOB | _EXTRAS, optional=_OPTIONAL),
+    "DryJob": _object(_JOB | _EXTRAS | {"id": _NO_ID}, optional=_OPTIONAL),
+    "ListedJob": _object(
+        _JOB | _EXTRAS | {"params_preview": PREVIEW_SCHEMA}, optional=(*_LISTED, *_EXTRAS, "params_preview")
+    ),
     "Attempt": _ATTEMPT,
     "Error": _ERROR,
-    "Jobs": _object({"jobs": _list(_ref("ListedJob")), "next": _TEXT_OR_NULL}),
+    **LISTING_SCHEMAS,
     "Tickets": _object({"jobs": _list(_TICKET)}),
+    "DryTickets": _object({"jobs": _list(_DRY_TICKET)}),
     "Line": _LINE,
-    "Queue": _QUEUE,
-    "Queues": _object({"queues": _list(_ref("Queue"))}),
+    "Waited": _WAITED,
+    "WaitLine": _WAIT_LINE,
+    "Explanation": _EXPLANATION,
+    "Blocker": _BLOCKER,
     "Leases": _object({"leases": _list(_LEASE)}),
     "Extended": _object({"lease_until": _TIME, "cancel_requested": {"type": "boolean"}}),
-    "Purged": _object({"cancelled": _COUNT}),
-    "Kinds": _object({"kinds": _list(_KIND)}),
+    **CLOCK_SCHEMAS,
     "Live": _object({"live": {"const": True}}),
     "Ready": _object({"ready": {"type": "boolean"}, "checks": _CHECKS}, optional=("checks",)),
+    **SCHEDULE_SCHEMAS,
+    **QUEUE_SCHEMAS,
+    **KIND_SCHEMAS,
+    **OVERVIEW_SCHEMAS,
+    **OPERATION_SCHEMAS,
+    **EVENT_SCHEMAS,
     "Text": {"type": "string"},
     "Page": {"type": "string"},
     "Any": {},
 }
+
+assert _EXTRAS.keys() == FIELDS - HIDDEN

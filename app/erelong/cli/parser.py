@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from erelong.clock.instants import parse_start
 from erelong.errors import Exit
 from erelong.model.caller import Scope
 from erelong.settings.names import NAME, NAME_CHARACTERS
@@ -18,6 +19,11 @@ from erelong.version import VERSION
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+NOW = "now"
+VIRTUAL_CLOCK = (
+    "for tests: run on a clock that stands still at an instant (default: now) and is moved by POST /v1/clock; jobs are "
+    "kept in memory unless --data is given"
+)
 NEW_KEY = "Make an API key, and print it with the lines for the settings. The key is not stored: it is shown only once."
 
 
@@ -57,6 +63,10 @@ def _parser() -> argparse.ArgumentParser:
         else:
             command.add_argument("--host", help="address to listen on or to check; overrides [server] host")
             command.add_argument("--port", type=_port, help="port; overrides [server] port")
+        if name == "serve":
+            command.add_argument(
+                "--virtual-clock", type=_instant, nargs="?", const=NOW, metavar="INSTANT", help=VIRTUAL_CLOCK
+            )
     command = commands.add_parser("new-key", help="make an API key", description=NEW_KEY)
     command.add_argument("--name", type=_name, help="its name in settings, log and responses")
     command.add_argument("--scopes", type=_scopes, required=True, help=f"comma-separated list of {', '.join(Scope)}")
@@ -88,6 +98,16 @@ def _rate(text: str) -> float:
     if not 0 < rate < math.inf:
         raise argparse.ArgumentTypeError(f"{text} is not a valid rate: give requests per second, such as 50 or 0.5")
     return rate
+
+
+def _instant(text: str) -> int:
+    """Return an instant; 0 stands for now."""
+    if text == NOW:
+        return 0
+    try:
+        return parse_start(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _port(text: str) -> int:

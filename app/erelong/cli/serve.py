@@ -26,7 +26,9 @@ def serve(options: argparse.Namespace) -> int:
 
     settings = _settings(options)
     log.take_failures()
-    return main.serve(settings, folders(options), partial(load_settings, options))
+    if options.virtual_clock is not None and options.data is None:  # the file in the settings holds real jobs
+        settings = settings.model_copy(update={"store": settings.store.model_copy(update={"kind": "memory"})})
+    return main.serve(settings, folders(options), partial(load_settings, options), options.virtual_clock)
 
 
 def _settings(options: argparse.Namespace) -> Config:

@@ -34,6 +34,8 @@ def restore(options: argparse.Namespace) -> int:
 
 def _store_path(options: argparse.Namespace) -> Path:
     store = load_settings(options).store
+    if store.kind == "postgres":
+        raise ConfigError(['store.kind = "postgres" has no file: use pg_dump and pg_restore of PostgreSQL'])
     if store.kind != "sqlite":
         raise ConfigError([f'store.kind = "{store.kind}" has no file: there is nothing to back up or restore'])
     return store.path

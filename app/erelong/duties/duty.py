@@ -12,6 +12,8 @@ from erelong.telemetry.log import get_logger
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 
+    from erelong.clock.instants import Instant
+    from erelong.duties.signal import Signal
     from erelong.telemetry.metrics import Metrics
 
 FIRST_PAUSE = 0.5
@@ -44,15 +46,37 @@ class Work(Protocol):
         ...
 
 
+class Settling(Protocol):
+    """A part that may have something to do at the current instant. A virtual clock stands still until it is done."""
+
+    def is_settled(self) -> bool:
+        """Return whether nothing is due or under way: until time passes, only other parts can give it work."""
+        ...
+
+
+class TimeSource(Settling, Protocol):
+    """A part that waits for instants. A virtual clock stops at each of them, and `Clock.make_timer` wakes the part."""
+
+    def next_at(self) -> Instant | None:
+        """Return the next instant at which it has something to do, without instants that became void."""
+        ...
+
+
+class TimedWork(Work, TimeSource, Protocol):
+    """Work that waits for instants."""
+
+
 class Duty:
     """One loop around a piece of work. Only `stop` ends it: a failed lap is repeated, an ended task restarted.
 
     A full disk is not a failure of the duty: the store reports it, and reads continue.
     """
 
-    def __init__(self, *, work: Work, metrics: Metrics) -> None:
+    def __init__(self, *, work: Work, metrics: Metrics, rested: Signal | None = None) -> None:
+        """Set `rested` after each lap."""
         self._work = work
         self._metrics = metrics
+        self._rested = rested
         self._task: asyncio.Task[None] | None = None
         self._restart: asyncio.TimerHandle | None = None
         self._is_stopped = False
@@ -79,6 +103,11 @@ class Duty:
             self._task.cancel()
             await asyncio.wait({self._task})
 
+    @property
+    def is_resting(self) -> bool:
+        """Return whether it is between two laps, and the last one succeeded."""
+        return self.lap_began_at is None and not self._is_behind
+
     def status(self) -> str:
         """Return "ok" or the reason of the failure, for `/readyz`."""
         if self._is_stopped:
@@ -103,6 +132,8 @@ class Duty:
             else:
                 if self._is_behind:
                     self._recovered()
+                if self._rested is not None:
+                    self._rested.set()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """Restart a loop that ended without `stop`: it was cancelled, or a BaseException ended it."""

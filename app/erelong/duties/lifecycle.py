@@ -17,11 +17,16 @@ class Phase(Enum):
 
 
 class Lifecycle:
-    """Goes from starting to stopped, never back. `is_draining` stays true after the drain."""
+    """Goes from starting to stopped, never back. `is_draining` stays true after the drain.
 
-    def __init__(self) -> None:
+    A service that hands over takes new jobs until the end of the drain: no other one takes them yet, and the next one
+    will run them.
+    """
+
+    def __init__(self, *, hands_over: bool = False) -> None:
         self.phase = Phase.STARTING
         self.is_draining = False
+        self.hands_over = hands_over
 
     def started(self) -> None:
         self.phase = Phase.RUNNING
@@ -36,7 +41,12 @@ class Lifecycle:
         self.is_draining = True
         self.phase = Phase.STOPPED
 
-    def refuse_work(self, what: str = "takes no new work") -> None:
+    def refuse_work(self) -> None:
+        """Raise `Draining` if the service is stopping and takes no new jobs."""
+        if not (self.hands_over and self.phase is Phase.DRAINING):
+            self.refuse("takes no new work")
+
+    def refuse(self, what: str) -> None:
         """Raise `Draining` if the service is stopping."""
         if self.is_draining:
             raise Draining(f"the service is stopping and {what}")

@@ -39,15 +39,25 @@ class _NeverLeaves:
 NEVER_LEAVES: Final[Client] = _NeverLeaves()
 
 
-class Waiter:
-    """One held request. Without a slot (`has_slot`) it must not wait."""
+class _Left(_NeverLeaves):
+    """A caller inside the process that does not wait."""
 
-    __slots__ = ("event", "has_slot", "number")
+    is_gone = True
+
+
+LEFT: Final[Client] = _Left()
+
+
+class Waiter:
+    """One held request, and the keys woken for it, in order. Without a slot (`has_slot`) it must not wait."""
+
+    __slots__ = ("event", "has_slot", "number", "woken")
 
     def __init__(self, number: int, has_slot: bool) -> None:
         self.event = asyncio.Event()
         self.has_slot = has_slot
         self.number = number
+        self.woken: dict[Hashable, None] = {}
 
 
 class Topic(Generic[K]):
@@ -57,7 +67,7 @@ class Topic(Generic[K]):
         self.held: dict[K, list[Waiter]] = {}
 
     def __len__(self) -> int:
-        return len({waiter for waiters in self.held.values() for waiter in waiters})
+        return len({waiter for waiters in self.held.values() for waiter in waiters if waiter.has_slot})
 
     def add(self, waiter: Waiter, keys: Collection[K]) -> None:
         for key in keys:
@@ -74,6 +84,7 @@ class Topic(Generic[K]):
         """Wake all requests that wait for one of these keys."""
         for key in keys if self.held else ():
             for waiter in self.held.get(key, ()):
+                waiter.woken[key] = None
                 waiter.event.set()
 
     def wake_first(self, *keys: K) -> None:
@@ -87,8 +98,8 @@ class Topic(Generic[K]):
 
 
 class Waiters:
-    """All held requests, at most `limit`. The topics are changes of jobs by `seq`, room in queues by name, and jobs of
-    pull kinds by kind and queue (None: any queue).
+    """All held requests, at most `limit`. The topics are changes of jobs by `seq`, room in queues by name, jobs of pull
+    kinds by kind and queue (None: any queue), and the ends of operations by id.
     """
 
     def __init__(self, *, limit: int, lifecycle: Lifecycle) -> None:
@@ -98,6 +109,7 @@ class Waiters:
         self.jobs: Topic[int] = Topic()
         self.rooms: Topic[str] = Topic()
         self.polls: Topic[tuple[str, str | None]] = Topic()
+        self.operations: Topic[str] = Topic()
 
     @contextmanager
     def hold(self, topic: Topic[K], keys: Collection[K], client: Client = NEVER_LEAVES) -> Iterator[Waiter]:
@@ -115,5 +127,5 @@ class Waiters:
 
     def release_all(self) -> None:
         """Wake all requests, because the service drains."""
-        for topic in (self.jobs, self.rooms, self.polls):
+        for topic in (self.jobs, self.rooms, self.polls, self.operations):
             topic.wake_all()

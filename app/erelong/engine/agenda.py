@@ -74,6 +74,12 @@ class Agenda:
         """Return the earliest due instant, None when nothing is pending."""
         return None if self.earliest == NEVER else self.earliest
 
+    def next_entries(self, limit: int) -> list[tuple[int, int]]:
+        """Return the entries due at the earliest instant, at most `limit`, in the order in which they leave."""
+        if not self._front and self._size:
+            self._open()
+        return self._front[: min(limit, bisect_right(self._front, self.earliest, key=_due))]
+
     def add(self, due: int, seq: int) -> None:
         """Add one entry; its due instant may be in the past."""
         if (due, seq) > self.edge:

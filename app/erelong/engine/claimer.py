@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from erelong.clock.instants import SECOND
 from erelong.duties.duty import SetAside, in_halves
 from erelong.model.job import PLACES, Job
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from erelong.stores.base import Store
     from erelong.telemetry.metrics import Metrics
 
-STORE_PAUSE = 0.5
+STORE_PAUSE = 0.5  # seconds, in real time as all pauses after a failure
 
 _seq_of = itemgetter(PLACES["seq"])
 
@@ -36,17 +36,26 @@ class Claimer:
         self._lanes = lanes
         self._changes = changes
         self._now = now
+        self._paused: set[int] = set()
         self.aside: SetAside[int] = SetAside(name="dispatcher", metrics=metrics)
+        self.refusal: str | None = None  # why the store refused the last claim
+
+    def is_settled(self) -> bool:
+        """Return whether no job waits for the store to work again. Damaged rows do not count."""
+        return self._paused <= self.aside.failures.keys()
 
     async def claim(self, slots: dict[int, Slot], claimed: list[tuple[Job, Slot]]) -> None:
         """Claim jobs, append each claimed one with its slot to `claimed`, and empty `slots`.
 
         Raise if the store fails; `claimed` then has the jobs claimed before.
         """
-        now, pauses = self._now(), dict.fromkeys(slots, STORE_PAUSE)
+        pauses = dict.fromkeys(slots, STORE_PAUSE)
 
         async def claim_some(seqs: Sequence[int]) -> None:
             claim = await self._store.claim(seqs, now=self._now())
+            self.refusal = None
+            if self._changes.events.types:
+                self._changes.claimed(claim.jobs)
             claimed.extend(zip(claim.jobs, map(slots.pop, map(_seq_of, claim.jobs)), strict=True))
             if len(claim.jobs) < len(seqs):
                 self._lanes.release(*[slots.pop(seq) for seq in seqs if seq in slots])
@@ -57,8 +66,17 @@ class Claimer:
         try:
             for seq, error in await in_halves([*slots], claim_some):
                 pauses[seq] = self.aside.add(seq, error)
+        except Exception as error:
+            self.refusal = str(error)
+            raise
         finally:
             if slots:
-                self._rechecks.extend([(now + round(pauses[seq] * SECOND), seq) for seq in slots])
+                for seq in slots:
+                    asyncio.get_running_loop().call_later(pauses[seq], self._try_again, seq)
+                self._paused.update(slots)
                 self._lanes.release(*slots.values())
                 slots.clear()
+
+    def _try_again(self, seq: int) -> None:
+        self._paused.discard(seq)
+        self._rechecks.add(self._now(), seq)

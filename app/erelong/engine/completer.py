@@ -57,7 +57,7 @@ class Completer:
         self.ready = self._has_unsaved.wait
         self._all_saved = asyncio.Event()
         self._all_saved.set()
-        self._is_hurried = False
+        self.is_hurried = False  # whether to save without gathering
 
     def __len__(self) -> int:
         return len(self._unsaved) + len(self.aside.failures)
@@ -65,6 +65,10 @@ class Completer:
     @property
     def is_full(self) -> bool:
         return len(self._unsaved) + len(self.aside.failures) >= self._max_unsaved
+
+    def is_settled(self) -> bool:
+        """Return whether all outcomes are stored, except those set aside."""
+        return not self._unsaved
 
     def add(self, *endings: Ending) -> None:
         """Take attempts that are over, and compute the wait before each retry."""
@@ -83,13 +87,13 @@ class Completer:
                 self._room.set()
             saved = len(batch)
             del batch  # frees its jobs before the sleep
-            if not self._is_hurried and len(self._unsaved) < MAX_SAVE:
+            if not self.is_hurried and len(self._unsaved) < MAX_SAVE:
                 await asyncio.sleep(GATHER_TIME if saved < RUSH else RUSH_TIME)
         self._all_saved.set()
 
     async def flush(self, within: float = FLUSH_TIME) -> int:
-        """Wait up to `within` seconds for all outcomes to be saved; return how many were not."""
-        self._is_hurried = True
+        """Save outcomes without gathering, for `within` seconds at most; return how many are left."""
+        self.is_hurried = True
         with suppress(TimeoutError):
             await asyncio.wait_for(self._all_saved.wait(), within)
         return len(self)
@@ -97,7 +101,9 @@ class Completer:
     async def _save(self, endings: Sequence[Ending]) -> None:
         verdicts = await self._store.finish(endings)
         self._forget(endings)
-        self._changes.ended(endings if verdicts.count(FINISHED) == len(endings) else self._saved(endings, verdicts))
+        if verdicts.count(FINISHED) < len(endings):
+            endings, verdicts = self._saved(endings, verdicts)
+        self._changes.ended(endings, verdicts)
 
     def _forget(self, saved: Sequence[Ending]) -> None:
         """Remove saved endings: the first ones, except after one that will be set aside."""
@@ -108,15 +114,16 @@ class Completer:
         if self.aside.failures:
             self.aside.remove([ending.seq for ending in saved])
 
-    def _saved(self, endings: Sequence[Ending], verdicts: Verdicts) -> Sequence[Ending]:
-        """Return the endings that are stored; another change came before the others."""
-        saved = []
+    def _saved(self, endings: Sequence[Ending], verdicts: Verdicts) -> tuple[Sequence[Ending], Verdicts]:
+        """Return the endings that are stored, with their verdicts; another change came before the others."""
+        saved, of_saved = [], []
         for ending, verdict in zip(endings, verdicts, strict=True):
-            if verdict.is_saved or verdict.job == ending.after:  # or stored by a write that seemed to fail
+            if verdict.is_saved or _is_stored(ending, verdict.job):
                 saved.append(ending)
+                of_saved.append(verdict)
             else:
                 self._lost_race(ending, verdict.job)
-        return saved
+        return saved, of_saved
 
     def _lost_race(self, ending: Ending, stored: Job | None) -> None:
         """Handle an earlier change: if the same attempt is still running, apply the outcome on top of it."""
@@ -135,6 +142,12 @@ class Completer:
     def _try_again(self, ending: Ending) -> None:
         self._unsaved.append(ending)
         self._has_unsaved.set()
+
+
+def _is_stored(ending: Ending, stored: Job | None) -> bool:
+    """Return whether a write that seemed to fail has stored this ending, perhaps with the id of a callback."""
+    after = ending.after
+    return stored is not None and stored._replace(extras=after.extras) == after
 
 
 def _with_backoff(ending: Ending) -> Ending:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from erelong.lanes.crew import Reason
 
 if TYPE_CHECKING:
+    from erelong.clock.system import Clock
+    from erelong.clock.timer import Alarm
     from erelong.duties.lifecycle import Lifecycle
     from erelong.duties.signal import Signal
     from erelong.engine.changes import Changes
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
 
 MAX_CLAIM = 200
 _job_of = itemgetter(0)
-
-LATE_TIMER = 0.001  # loop timers may fire half a millisecond early
 
 
 class Dispatcher:
@@ -41,6 +41,7 @@ class Dispatcher:
         changes: Changes,
         ready: Signal,
         lifecycle: Lifecycle,
+        clock: Clock,
     ) -> None:
         self._lanes = lanes
         self._claimer = claimer
@@ -48,12 +49,14 @@ class Dispatcher:
         self._completer = completer
         self._changes = changes
         self._lifecycle = lifecycle
+        self._clock = clock
+        self._ready = ready
         self.ready = ready.wait
-        self._under_way: set[int] = set()
+        self.under_way: set[int] = set()  # jobs being claimed
         self._unwanted: set[int] = set()  # cancelled while being claimed
         self._is_idle = asyncio.Event()
         self._is_idle.set()
-        self._refill: asyncio.TimerHandle | None = None
+        self._refill: Alarm | None = None
 
     async def lap(self) -> None:
         """Claim the jobs that may start, while there is room."""
@@ -67,6 +70,9 @@ class Dispatcher:
         if self._refill is not None or self._lanes.rated:
             self._arm_refill()
 
+    def is_settled(self) -> bool:
+        return not self._ready.is_set
+
     @property
     def room(self) -> int:
         """Return how many jobs may be claimed: none while too many outcomes are unsaved."""
@@ -74,7 +80,7 @@ class Dispatcher:
 
     def cancel(self, seq: int) -> None:
         """Stop a job, or keep it from starting."""
-        if seq in self._under_way:
+        if seq in self.under_way:
             self._unwanted.add(seq)
         else:
             self._crew.stop(seq, Reason.CANCEL)
@@ -91,12 +97,12 @@ class Dispatcher:
 
     async def _claim(self, slots: dict[int, Slot]) -> None:
         claimed: list[tuple[Job, Slot]] = []
-        self._under_way = set(slots)
+        self.under_way = set(slots)
         self._is_idle.clear()
         try:
             await self._claimer.claim(slots, claimed)
         finally:
-            self._under_way.clear()
+            self.under_way.clear()
             if claimed:
                 self._changes.started([*map(_job_of, claimed)])
                 self._crew.start(claimed)
@@ -113,4 +119,4 @@ class Dispatcher:
         self._refill = None
         wait = self._lanes.token_in()
         if wait is not None and not self._lifecycle.is_draining:
-            self._refill = asyncio.get_running_loop().call_later(wait + LATE_TIMER, self._lanes.wake)
+            self._refill = self._clock.call_later(wait, self._lanes.wake)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from erelong.clock.instants import format_instant
+from erelong.model.extras import own_labels
 from erelong.model.job import State
 from erelong.model.outcome import End
 from erelong.telemetry.log import get_logger
@@ -31,8 +32,8 @@ def names_of(job: Job) -> dict[str, Any]:
     names = fields_of(job)
     if job.key is not None:
         names["key"] = job.key
-    if job.labels is not None:
-        names["labels"] = orjson.loads(job.labels)
+    if labels := own_labels(job.labels):
+        names["labels"] = labels
     return names
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
-from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from erelong.clock.instants import SECOND
@@ -20,7 +20,8 @@ from erelong.model.query import Query
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from erelong.clock.instants import Instant, Now, Tick
+    from erelong.clock.instants import Instant
+    from erelong.clock.system import Clock
     from erelong.engine.changes import Changes
     from erelong.handlers.kinds import Kinds
     from erelong.lanes.lane import Slot
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from erelong.telemetry.metrics import Metrics
 
 MAX_EXPIRE = 200
-STORE_PAUSE = 0.5
-LATE_TIMER = 0.001  # loop timers may fire half a millisecond early
 RAN_OUT = Outcome(End.LOST, error=Error("lost", "its lease ran out"))
 
 
@@ -52,14 +51,14 @@ class HeldLeases:
     name = "leases"
 
     def __init__(
-        self, *, store: Store, lanes: Lanes, changes: Changes, kinds: Kinds, metrics: Metrics, now: Now, tick: Tick
+        self, *, store: Store, lanes: Lanes, changes: Changes, kinds: Kinds, metrics: Metrics, clock: Clock
     ) -> None:
         self._store = store
         self._kinds = kinds
         self._lanes = lanes
         self._changes = changes
-        self._now = now
-        self._tick = tick
+        self._clock = clock
+        self._now, self._tick = clock.now, clock.tick
         self._held: dict[int, Held] = {}
         self._sooner = Signal()
         self._deadlines = Agenda(earlier=self._sooner)
@@ -103,14 +102,26 @@ class HeldLeases:
         if (job is None or job.lease is None) and (held := self._held.pop(seq, None)) is not None:
             self._release(held)
 
+    def next_at(self) -> Instant | None:
+        """Return when the next lease runs out."""
+        deadlines = [held.deadline for held in self._held.values() if held.slot is not None]
+        return self._now() + min(deadlines) - round(self._tick() * SECOND) if deadlines else None
+
+    def is_settled(self) -> bool:
+        return (next_at := self.next_at()) is None or next_at > self._now()
+
     async def ready(self) -> None:
         """Wait until a lease may have expired."""
         due = self._deadlines.next_due()
-        left = None if due is None else due / SECOND - self._tick()
-        if left is None or left > 0:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(None if left is None else left + LATE_TIMER):
-                    await self._sooner.wait()
+        left = math.inf if due is None else due / SECOND - self._tick()
+        if left <= 0:
+            return
+        alarm = None if due is None else self._clock.call_later(left, self._sooner.set)
+        try:
+            await self._sooner.wait()
+        finally:
+            if alarm is not None:
+                alarm.cancel()
 
     async def lap(self) -> None:
         """End the expired leases."""
@@ -122,7 +133,7 @@ class HeldLeases:
             for seq, error in await in_halves(expired, self._expire):
                 self._keep_without_slot(seq, self.aside.add(seq, error))
         except BaseException:
-            self._deadlines.extend([(tick + round(STORE_PAUSE * SECOND), seq) for seq in expired])
+            self._deadlines.extend([(tick, seq) for seq in expired])  # the duty pauses before its next lap
             raise
 
     def _set(self, seq: int, slot: Slot | None, seconds: float) -> None:
@@ -152,20 +163,20 @@ class HeldLeases:
         jobs = await self._store.get(seqs)
         pairs = [(job, end_lease(job, RAN_OUT, "expired", now)) for job in jobs.values() if job.lease is not None]
         verdicts = await self._store.save([after for _, after in pairs])
-        for (before, after), verdict in zip(pairs, verdicts, strict=True):
-            self._apply(before, after, verdict)
+        for (before, _), verdict in zip(pairs, verdicts, strict=True):
+            self._apply(before, verdict)
         if len(jobs) < len(seqs) > 1:
             raise StoreRefused("some of these jobs cannot be read")  # a single read raises the reason
         if not jobs:
             self.reread(seqs[0], None)
         self.aside.remove(seqs)
 
-    def _apply(self, before: Job, after: Job, verdict: Saved) -> None:
+    def _apply(self, before: Job, verdict: Saved) -> None:
         if verdict.is_saved:
-            self.reread(after.seq, after)
-            self._changes.lease_ended(before, after, RAN_OUT)
+            self.reread(before.seq, verdict.job)
+            self._changes.lease_ended(before, verdict, RAN_OUT)
         elif verdict.job is not None and verdict.job.lease is not None:  # changed meanwhile: retry at once
-            self._deadlines.add(0, after.seq)
+            self._deadlines.add(0, before.seq)
 
     def _keep_without_slot(self, seq: int, pause: float) -> None:
         """Free the slot of a lease whose end cannot be saved, and retry later."""
@@ -173,7 +184,7 @@ class HeldLeases:
         if held is not None:
             self._release(held)
             self._held[seq] = Held(None, held.deadline)
-        self._deadlines.add(round((self._tick() + pause) * SECOND), seq)
+        asyncio.get_running_loop().call_later(pause, self._deadlines.add, 0, seq)
 
 
 def end_lease(job: Job, outcome: Outcome, action: str, now: Instant, delay: float | None = None) -> Job:

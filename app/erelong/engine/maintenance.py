@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from erelong.duties.duty import SetAside, in_halves
+from erelong.errors import StoreRefused
 from erelong.model.job import SECOND, State
 from erelong.telemetry.log import get_logger
 
@@ -14,7 +16,9 @@ if TYPE_CHECKING:
 
     from erelong.clock.instants import Instant, Now
     from erelong.engine.agenda import Agenda
+    from erelong.engine.changes import Changes
     from erelong.lanes.lanes import Lanes
+    from erelong.model.job import Job
     from erelong.stores.base import Store
     from erelong.telemetry.metrics import Metrics
 
@@ -43,10 +47,13 @@ class Retention(Sweep):
 
     name = "retention"
 
-    def __init__(self, *, store: Store, lanes: Lanes, metrics: Metrics, now: Now, interval: float) -> None:
+    def __init__(
+        self, *, store: Store, lanes: Lanes, changes: Changes, metrics: Metrics, now: Now, interval: float
+    ) -> None:
         super().__init__(interval=interval)
         self._store = store
         self._lanes = lanes
+        self._changes = changes
         self._metrics = metrics
         self._now = now
         self._failed: set[tuple[str, State]] = set()
@@ -79,7 +86,9 @@ class Retention(Sweep):
         before = now - round(kept * SECOND)
 
         async def purge(seqs: Sequence[int]) -> None:
-            self._metrics.purged.values[()] += await self._store.purge(seqs, before=before)
+            purged = await self._delete(seqs, before)
+            self._metrics.purged.values[()] += purged
+            self._lanes.departures.deleted[queue, state] += purged
             self.aside.remove(seqs)
 
         after = (-1, -1)
@@ -89,6 +98,16 @@ class Retention(Sweep):
             after = ended[-1]
             await asyncio.sleep(0)
         self.aside.remove([f"queue {queue}, {state.word}"])
+
+    async def _delete(self, seqs: Sequence[int], before: Instant) -> int:
+        """Delete jobs; return their number. Read them first if a reader of events wants to know."""
+        jobs: dict[int, Job] = {}
+        if self._changes.tells_deleted:
+            with suppress(StoreRefused):  # a single unreadable job is deleted without an event
+                jobs = await self._store.get(seqs)
+        deleted = await self._store.purge(seqs, before=before)
+        self._changes.purged([jobs[seq] for seq in deleted if seq in jobs])
+        return len(deleted)
 
 
 class IdempotencyRecords(Sweep):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from erelong.stores.base import Store
 
 NO_OVERRIDE = Override()
+NO_SETTINGS = b"{}"
 
 log = get_logger(__name__)
 
@@ -39,6 +40,13 @@ class Overrides:
     def names(self) -> frozenset[str]:
         return frozenset(self._overrides)
 
+    def pause_of(self, queue: str) -> Pause | None:
+        return self._get(queue).pause
+
+    def is_set(self, queue: str) -> bool:
+        """Return whether a client has set any setting of a queue."""
+        return self._get(queue).settings not in (None, NO_SETTINGS)
+
     async def load(self) -> None:
         """Load and apply all stored overrides."""
         for queue, override in (await self._store.overrides()).items():
@@ -56,12 +64,19 @@ class Overrides:
             await self._write(queue, self._get(queue)._replace(settings=text))
             self._configure(queue, settings)
 
-    async def pause(self, queue: str, is_paused: bool) -> None:
-        """Stop the jobs of a queue from starting, or let them start again."""
+    async def pause(self, queue: str, by: str | None, reason: str | None) -> None:
+        """Stop the jobs of a queue from starting. A second pause says who and why, but not since when."""
         async with self._writing:
-            pause = Pause(self._now()) if is_paused else None
-            await self._write(queue, self._get(queue)._replace(pause=pause))
-            self._lanes.pause(queue, is_paused)
+            before = self._get(queue)
+            at = self._now() if before.pause is None else before.pause.at
+            await self._write(queue, before._replace(pause=Pause(at, by, reason)))
+            self._lanes.pause(queue, True)
+
+    async def resume(self, queue: str) -> None:
+        """Let the jobs of a queue start again."""
+        async with self._writing:
+            await self._write(queue, self._get(queue)._replace(pause=None))
+            self._lanes.pause(queue, False)
 
     async def drop(self, queue: str) -> None:
         """Forget the settings and the pause of a queue."""

@@ -11,7 +11,7 @@ from erelong.model.ids import MAX_SEQ
 from erelong.model.job import Job, State
 from erelong.model.outcome import End, Outcome
 from erelong.model.query import Query
-from erelong.stores.base import Ending
+from erelong.stores.base import Claim, Ending
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -59,6 +59,9 @@ class Reconciler:
         self._overrides = overrides
         self._now = now
         self.aside: SetAside[int] = SetAside(name=self.name, metrics=metrics)
+
+    def is_settled(self) -> bool:
+        return not self._unknown_writes
 
     async def ready(self) -> None:
         """Wait for a write whose result is unknown, then pause so that the store can recover."""
@@ -108,8 +111,13 @@ class Reconciler:
     def _settle(self, seq: int, job: Job | None, started_at: Instant | None, queue: str | None) -> None:
         if queue is not None:
             self._reread(queue, seq, job)
-        if job is not None and (job.state, job.started_at, job.lease) == (State.RUNNING, started_at, None):
+        if job is None or started_at is None:
+            return
+        if (job.state, job.started_at, job.lease) == (State.RUNNING, started_at, None):
+            self._changes.untold()
             self._completer.add(Ending(job, Outcome(End.RELEASED), self._now()))
+        elif (job.state, job.finished_at) == (State.FAILED, started_at):  # the claim could not read it
+            self._changes.not_claimed(Claim([], [], [job]))
 
     def _doubt_again(self, seq: int, started_at: Instant | None, queue: str | None) -> None:
         if started_at is not None:
@@ -124,7 +132,7 @@ class Reconciler:
             self._reread(queue, holder.seq, holder)
 
     async def _reread_new(self) -> None:
-        """Re-read waiting jobs from the newest down to the last known one."""
+        """Re-read waiting jobs from the newest down to the last known one. Others may have begun since."""
         since, self._unknown_writes.since = self._unknown_writes.since, None
         if since is None:
             return
@@ -138,6 +146,7 @@ class Reconciler:
         except BaseException:
             self._unknown_writes.note_all_since(since)
             raise
+        self._changes.untold()
 
     def _reread_all(self, jobs: Sequence[Job]) -> None:
         for job in jobs:

@@ -42,6 +42,9 @@ class Recovery:
         self.ready = self._has_lost.wait
         self.aside: SetAside[int] = SetAside(name=self.name, metrics=metrics)
 
+    def is_settled(self) -> bool:
+        return not self._lost
+
     async def load(self) -> None:
         """Find lost attempts and end them; on a full disk `lap` ends them later, and reads work meanwhile."""
         self._lost = await self._running()
@@ -73,10 +76,10 @@ class Recovery:
     async def _end(self, lost: Sequence[Job]) -> None:
         now = self._now()
         ended = [job.finish(Outcome(End.LOST), now) for job in lost]
-        for before, after, verdict in zip(lost, ended, await self._store.save(ended), strict=True):
+        for before, verdict in zip(lost, await self._store.save(ended), strict=True):
             stored = verdict.job
             if verdict.is_saved:
-                self._changes.lost(before, after)
+                self._changes.lost(before, verdict)
             elif stored is not None and stored.is_same_attempt(before):  # cancel requested, or superseded, meanwhile
                 self._lost.append(stored)
         self.aside.remove([job.seq for job in lost])

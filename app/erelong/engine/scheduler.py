@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from erelong.engine.agenda import Agenda, Settable
     from erelong.engine.window.handover import Handover
     from erelong.telemetry.metrics import Metrics
+    from erelong.telemetry.notes import Notes
 
 MAX_POP = 500  # per lap; more would delay the API
 BUSY_LAP = 0.002  # average seconds between two laps with jobs; a shorter one is a rush
@@ -41,6 +42,7 @@ class Scheduler:
         timer: Timer,
         refill: Settable,
         metrics: Metrics,
+        notes: Notes,
         now: Now,
     ) -> None:
         self._agenda = agenda
@@ -49,9 +51,11 @@ class Scheduler:
         self._timer = timer
         self._refill = refill
         self._metrics = metrics
+        self._notes = notes
         self._now = now
         self._last_lap = -math.inf
         self._between_laps = 10 * BUSY_LAP
+        self.is_hurried = False  # whether no job should wait for later ones
         self.aside = handover.aside
         self.checked_at = 0.0  # when it last checked the agenda, on the monotonic clock
         self.last_jump: float | None = None
@@ -62,6 +66,9 @@ class Scheduler:
         """Return when it must wake next; None if the agenda is empty."""
         earliest = min(self._agenda.earliest, self._rechecks.earliest)
         return None if earliest == NEVER else earliest
+
+    def is_settled(self) -> bool:
+        return min(self._agenda.earliest, self._rechecks.earliest) > self._now()
 
     async def ready(self) -> None:
         """Wait until an entry is due, the agenda has an earlier entry, or the clock was stepped."""
@@ -93,7 +100,7 @@ class Scheduler:
         tick = asyncio.get_running_loop().time()
         self._between_laps += (min(tick - self._last_lap, 10 * BUSY_LAP) - self._between_laps) / 16
         self._last_lap = tick
-        return self._between_laps < BUSY_LAP and popped < MAX_POP
+        return self._between_laps < BUSY_LAP and popped < MAX_POP and not self.is_hurried
 
     def _note_jump(self) -> None:
         jump = self._timer.jump
@@ -101,6 +108,7 @@ class Scheduler:
             return
         self.last_jump, self.jumped_at = jump, asyncio.get_running_loop().time()
         self._metrics.clock_jumps.values[()] += 1
+        self._notes.add("clock_stepped", detail=f"{jump:+.1f} s")
         log.warning(
             "clock_jumped",
             seconds=round(jump, 3),

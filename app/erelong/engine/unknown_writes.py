@@ -1,17 +1,23 @@
-"""Records writes whose result is unknown, until the reconciler has re-read their jobs and queues."""
+"""The store as the engine uses it: adds callbacks to writes, and records writes whose result is unknown."""
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from erelong.duties.signal import Signal
 from erelong.errors import DocumentChanged, IdempotencyMismatch, StorageFull
+from erelong.model.extras import end_plainly
+from erelong.model.job import PLACES
 from erelong.model.query import Query
+from erelong.model.submission import ADDED, AddResult
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from erelong.clock.instants import Instant
+    from erelong.engine.callbacks import Callbacks
+    from erelong.engine.changes import Changes
     from erelong.model.document import Document
     from erelong.model.job import Job
     from erelong.model.submission import IdempotencyRecord, NewJob, Receipt
@@ -20,9 +26,14 @@ if TYPE_CHECKING:
 MAX_KEYS = 1_000
 NOTHING_WRITTEN = (StorageFull, IdempotencyMismatch, DocumentChanged)
 
+_job_of, _extras_of = itemgetter(0), itemgetter(PLACES["extras"])  # of an ending; of a job
+
 
 class UnknownWrites:
-    """Jobs and queues whose stored state is unknown. `has_some` is set when one is added."""
+    """Jobs and queues whose stored state is unknown, until the reconciler has re-read them.
+
+    `has_some` is set when one is added.
+    """
 
     def __init__(self) -> None:
         self.claimed: dict[int, Instant] = {}
@@ -41,25 +52,21 @@ class UnknownWrites:
         self.claimed |= dict.fromkeys(seqs, now)
         self.has_some.set()
 
-    def note_change(self, jobs: Sequence[Job]) -> None:
-        """Record a failed save, finish or delete."""
+    def note_change(self, jobs: Sequence[Job], also: Also = (), newest: int = 0) -> None:
+        """Record a failed save, finish or delete; further jobs that it was to add have a higher seq than `newest`."""
         self.changed |= {job.seq: job.queue for job in jobs}
+        if also:
+            self.note_all_since(newest)
         self.has_some.set()
 
     def note_add(self, new_jobs: Sequence[NewJob], newest: int) -> None:
-        """Record a failed add; its jobs have a higher seq than `newest`."""
+        """Record a failed add, perhaps only of documents; its jobs have a higher seq than `newest`."""
         self.keys |= {(new_job.job.queue, new_job.job.key) for new_job in new_jobs if new_job.job.key is not None}
         self.note_all_since(newest)
         if len(self.keys) > MAX_KEYS:
             self.keys.clear()
             self.since = 0  # re-reading all waiting jobs is cheaper than so many lookups
         self.has_some.set()
-
-    def note_also(self, also: Also, newest: int) -> None:
-        """Record a failed write that was to add jobs too."""
-        if also:
-            self.note_all_since(newest)
-            self.has_some.set()
 
     def note_all_since(self, seq: int) -> None:
         self.since = seq if self.since is None else min(seq, self.since)
@@ -70,12 +77,18 @@ class UnknownWrites:
         self.has_some.set()
 
 
-class RecordingStore:
-    """Wraps a store and records failed writes, except errors that mean nothing was written."""
+class EngineStore:
+    """Wraps a store. Whatever ends a job passes here, so its callback is in the same commit, on every way.
 
-    def __init__(self, *, store: Store, unknown_writes: UnknownWrites) -> None:
+    It applies the further jobs of a call (`also`), and records failed writes, except errors that mean nothing was
+    written.
+    """
+
+    def __init__(self, *, store: Store, unknown_writes: UnknownWrites, callbacks: Callbacks, changes: Changes) -> None:
         self._store = store
         self._unknown_writes = unknown_writes
+        self._callbacks = callbacks
+        self._changes = changes
         self.open, self.close, self.status, self.end = store.open, store.close, store.status, store.end
         self.ended, self.purge, self.forget_records = (
             store.ended,
@@ -83,9 +96,11 @@ class RecordingStore:
             store.forget_records,
         )  # repeated anyway
         self.find_replay, self.get, self.peek, self.list = store.find_replay, store.get, store.peek, store.list
-        self.holder = store.holder
+        self.search, self.tally = store.search, store.tally
+        self.holder, self.label_values = store.holder, store.label_values
         self.due, self.counts, self.waiting, self.overrides = store.due, store.counts, store.waiting, store.overrides
-        self.document, self.documents = store.document, store.documents
+        self.spread = store.spread
+        self.document, self.documents, self.named = store.document, store.documents, store.named
 
     async def load(self) -> None:
         """Read the highest seq in the store."""
@@ -106,77 +121,90 @@ class RecordingStore:
             receipt = await self._store.add(
                 new_jobs, now=now, is_whole=is_whole, record=record, beside=beside, also=also
             )
-        except NOTHING_WRITTEN:
-            raise
-        except BaseException:
-            self._unknown_writes.note_add(new_jobs, newest)
+        except BaseException as error:
+            if may_be_written(error):
+                self._unknown_writes.note_add(new_jobs, newest)
             raise
         last = receipt.entries[-1] if receipt.entries else None
         if last is not None and last.job.seq > newest:
             self._unknown_writes.newest = max(last.job.seq, self._unknown_writes.newest)
         if also:
-            self._note_newest(receipt.also)
+            self._apply(receipt.also)
         return receipt
 
     async def claim(self, seqs: Sequence[int], *, now: Instant) -> Claim:
         try:
             return await self._store.claim(seqs, now=now)
-        except NOTHING_WRITTEN:
-            raise
-        except BaseException:
-            self._unknown_writes.note_claim(seqs, now)
+        except BaseException as error:
+            if may_be_written(error):
+                self._unknown_writes.note_claim(seqs, now)
             raise
 
-    async def save(self, jobs: Sequence[Job], *, beside: Sequence[Document] = (), also: Also = ()) -> Verdicts:
+    async def save(
+        self, jobs: Sequence[Job], *, is_whole: bool = False, beside: Sequence[Document] = (), also: Also = ()
+    ) -> Verdicts:
         newest = self._unknown_writes.newest
+        if any(map(_extras_of, jobs)) and not all(map(end_plainly, map(_extras_of, jobs))):
+            also = (*also, *self._callbacks.of(enumerate(jobs)))
         try:
-            verdicts = await self._store.save(jobs, beside=beside, also=also)
-        except NOTHING_WRITTEN:
-            raise
-        except BaseException:
-            self._unknown_writes.note_change(jobs)
-            self._unknown_writes.note_also(also, newest)
+            verdicts = await self._store.save(jobs, is_whole=is_whole, beside=beside, also=also)
+        except BaseException as error:
+            if may_be_written(error):
+                self._unknown_writes.note_change(jobs, also, newest)
             raise
         if also:
-            self._note_newest([job for verdict in verdicts for job in verdict.also])
+            self._apply([job for verdict in verdicts for job in verdict.also])
         return verdicts
 
     async def finish(self, endings: Sequence[Ending], *, beside: Sequence[Document] = (), also: Also = ()) -> Verdicts:
         newest = self._unknown_writes.newest
+        extras = [*map(_extras_of, map(_job_of, endings))]  # hot: drain
+        if any(extras) and not all(map(end_plainly, extras)):
+            ended = [(index, ending.after) for index, ending in enumerate(endings) if extras[index] is not None]
+            also = (*also, *self._callbacks.of(ended))
         try:
             verdicts = await self._store.finish(endings, beside=beside, also=also)
-        except NOTHING_WRITTEN:
-            raise
-        except BaseException:
-            self._unknown_writes.note_change([ending.job for ending in endings])
-            self._unknown_writes.note_also(also, newest)
+        except BaseException as error:
+            if may_be_written(error):
+                self._unknown_writes.note_change([ending.job for ending in endings], also, newest)
             raise
         if also:
-            self._note_newest([job for verdict in verdicts for job in verdict.also])
+            self._apply([job for verdict in verdicts for job in verdict.also])
         return verdicts
 
     async def delete(self, job: Job, *, beside: Sequence[Document] = (), also: Also = ()) -> Saved:
         newest = self._unknown_writes.newest
         try:
             saved = await self._store.delete(job, beside=beside, also=also)
-        except NOTHING_WRITTEN:
-            raise
-        except BaseException:
-            self._unknown_writes.note_change([job])
-            self._unknown_writes.note_also(also, newest)
+        except BaseException as error:
+            if may_be_written(error):
+                self._unknown_writes.note_change([job], also, newest)
             raise
         if also:
-            self._note_newest(saved.also)
+            self._apply(saved.also)
         return saved
+
+    async def delete_all(self, jobs: Sequence[Job], *, beside: Sequence[Document] = ()) -> bool:
+        try:
+            return await self._store.delete_all(jobs, beside=beside)
+        except BaseException as error:
+            if may_be_written(error):
+                self._unknown_writes.note_change(jobs)
+            raise
 
     async def override(self, queue: str, override: Override | None) -> None:
         try:
             await self._store.override(queue, override)
-        except NOTHING_WRITTEN:
-            raise
-        except BaseException:
-            self._unknown_writes.note_override(queue)
+        except BaseException as error:
+            if may_be_written(error):
+                self._unknown_writes.note_override(queue)
             raise
 
-    def _note_newest(self, added: Sequence[Job]) -> None:
-        self._unknown_writes.newest = max([job.seq for job in added], default=self._unknown_writes.newest)
+    def _apply(self, added: Sequence[Job]) -> None:
+        self._unknown_writes.newest = max([self._unknown_writes.newest, *(job.seq for job in added)])
+        self._changes.added([AddResult(ADDED, job) for job in added])
+
+
+def may_be_written(error: BaseException) -> bool:
+    """Return whether a write that raised this may be on disk nevertheless."""
+    return not isinstance(error, NOTHING_WRITTEN)

@@ -113,7 +113,7 @@ class Workers:
         return released
 
     async def drain(self, timeout: float) -> int:
-        """Give running attempts `timeout` seconds, release the rest; return their number."""
+        """Let attempts run for up to `timeout` seconds; release the others, and return how many these were."""
         self._is_stopping = True
         self._settle()
         with suppress(TimeoutError):
@@ -140,6 +140,13 @@ class Workers:
 
     # queries
 
+    def is_settled(self) -> bool:
+        return not (self._busy or self._pending or self._ended)
+
+    def running_jobs(self) -> list[Job]:
+        """Return the jobs whose attempts run or are about to."""
+        return [worker.job for worker in self._busy.values() if worker.job] + [job for job, _ in self._pending]
+
     @property
     def running(self) -> int:
         return len(self._busy)
@@ -147,6 +154,10 @@ class Workers:
     @property
     def abandoned(self) -> int:
         return len(self._abandoned) + self._kinds.abandoned
+
+    def has(self, seq: int) -> bool:
+        """Return whether a claimed job runs, or waits for its worker."""
+        return seq in self._busy or any(job.seq == seq for job, _ in self._pending)
 
     # the crew
 

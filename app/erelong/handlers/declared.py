@@ -10,7 +10,7 @@ from erelong.handlers.command.runner import make_command_kind
 from erelong.handlers.process.pool import ProcessPool
 from erelong.handlers.process.runner import make_process_kind
 from erelong.handlers.process.supervisor_client import IS_SUPPORTED, ProcessEnvironment, SupervisorClient
-from erelong.handlers.pull import make_pull_kind
+from erelong.handlers.pull.declaration import make_pull_kind
 from erelong.handlers.python.runner import make_python_kind
 from erelong.handlers.python.signature import InvalidKind
 

@@ -10,7 +10,7 @@ import orjson
 
 from erelong.errors import Fault
 from erelong.handlers.base import AttemptFailed, PlainRunner, Stop
-from erelong.handlers.kinds import Kind
+from erelong.handlers.kinds import Kind, Origin
 from erelong.handlers.param_errors import invalid
 from erelong.model.faults import shown
 
@@ -29,7 +29,16 @@ PARAMS_SCHEMA: Final[dict[str, Any]] = {
 
 def make_echo() -> Kind:
     echo = Echo()
-    return Kind(name="echo", type="echo", stop=Stop.COOPERATIVE, params_schema=PARAMS_SCHEMA, params=echo, runner=echo)
+    return Kind(
+        name="echo",
+        type="echo",
+        stop=Stop.COOPERATIVE,
+        params_schema=PARAMS_SCHEMA,
+        params=echo,
+        runner=echo,
+        declared=Origin.BUILT_IN,
+        example={"hello": "world"},
+    )
 
 
 class Echo(PlainRunner):

@@ -4,14 +4,31 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any, Final
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from erelong.handlers.base import Params, Runner, Stop
+
+if TYPE_CHECKING:
+    from erelong.model.job import Job
+    from erelong.settings.queues import RetryPatch
+
+
+class Origin(StrEnum):
+    """Where a kind is declared."""
+
+    BUILT_IN = "built-in"
+    CONFIG = "config"
+    API = "api"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """One kind. Without a runner it is a pull kind, whose jobs external workers lease."""
+    """One kind. Without a runner it is a pull kind, whose jobs external workers lease.
+
+    `timeout` and `retry` are defaults of its jobs, and `example` has params that it accepts, if such are known.
+    The param `any_param` may have any value: whether params are sound does not depend on it.
+    """
 
     name: str
     type: str
@@ -19,8 +36,13 @@ class Kind:
     params_schema: dict[str, Any]
     params: Params
     runner: Runner | None
+    any_param: str | None = None
     isolation: str | None = None
     result_schema: dict[str, Any] | None = None
+    declared: Origin = Origin.CONFIG
+    timeout: float | None = None
+    retry: RetryPatch | None = None
+    example: dict[str, Any] | None = None
 
     @property
     def is_pull(self) -> bool:
@@ -39,18 +61,37 @@ UNDECLARED: Final = Kind(
 )
 
 
+class LeaseTracer(Protocol):
+    """Traces attempts that external workers run."""
+
+    def lease(self, job: Job) -> str:
+        """Begin the trace of a leased attempt; return the `traceparent` with which its worker continues the trace."""
+        ...
+
+
 class Kinds(dict[str, Kind]):
     """All kinds, sorted by name. It may change while the service runs.
 
     `kinds[name]` is `UNDECLARED` for an undeclared name. `name in kinds` and `get` know only declared kinds.
     """
 
-    def __init__(self, *kinds: Kind) -> None:
+    def __init__(self, *kinds: Kind, tracer: LeaseTracer | None = None) -> None:
         super().__init__({kind.name: kind for kind in sorted(kinds, key=lambda kind: kind.name)})
+        self.tracer = tracer
         self._opened = AsyncExitStack()
 
     def __missing__(self, name: str) -> Kind:
         return UNDECLARED
+
+    def declare(self, kind: Kind) -> None:
+        """Add a pull kind, or replace it."""
+        every = {**self, kind.name: kind}
+        self.clear()
+        self.update({name: every[name] for name in sorted(every)})
+
+    def withdraw(self, name: str) -> None:
+        """Remove a pull kind. Its jobs wait until it is declared again."""
+        del self[name]
 
     @property
     def abandoned(self) -> int:

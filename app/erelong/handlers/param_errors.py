@@ -9,7 +9,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from pydantic_core.core_schema import ErrorType
 
 from erelong.errors import Fault, Invalid
-from erelong.model.faults import REQUIRED, unfit, unknown
+from erelong.model.faults import MAX_HINTS, REQUIRED, unfit, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -38,16 +38,18 @@ def find_faults(error: ValidationError, params: bytes, known: Iterable[str]) -> 
         sent = orjson.loads(params)
     except orjson.JSONDecodeError as not_json:
         return [Fault("", f"is not JSON: {not_json}")]
-    return [_fault(details, sent, known) for details in error.errors(include_url=False)[:MAX_FAULTS]]
+    details = error.errors(include_url=False)[:MAX_FAULTS]
+    return [_fault(each, sent, known, has_hint=number < MAX_HINTS) for number, each in enumerate(details)]
 
 
-def _fault(details: ErrorDetails, sent: Any, known: Iterable[str]) -> Fault:
+def _fault(details: ErrorDetails, sent: Any, known: Iterable[str], *, has_hint: bool) -> Fault:
     path = _path(details, sent)
     match details["type"]:
         case "missing":
             return Fault.at(path, REQUIRED)
         case "extra_forbidden":
-            return Fault.at(path, unknown(known if len(details["loc"]) == 1 else None))
+            *parents, name = details["loc"]
+            return Fault.at(path, unknown(str(name), None if parents else known, has_hint=has_hint))
         case "value_error" | "assertion_error":
             return Fault.at(path, str(details["ctx"]["error"]) or details["msg"])
         case built_in if built_in in _BUILT_IN:

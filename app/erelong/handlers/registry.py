@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from erelong.clock import instants
 from erelong.handlers.declared import DeclaredKinds
 from erelong.handlers.echo import make_echo
+from erelong.handlers.examples import with_example
 from erelong.handlers.http.runner import make_http
 from erelong.handlers.kinds import Kind, Kinds
 from erelong.handlers.python.loading import find_shadow
@@ -29,13 +31,18 @@ SHADOWED = "imported from {0}, which shadows {1}: rename one of them"
 log = get_logger(__name__)
 
 
-def make_kinds(config: Config, *, folders: Sequence[Path] = (), now: Now = instants.now) -> Kinds:
-    """Make every kind; import functions from `folders` too.
+def make_kinds(
+    config: Config, *, folders: Sequence[Path] = (), now: Now = instants.now, is_virtual: bool = False
+) -> Kinds:
+    """Make every kind; import functions from `folders` too. `is_virtual`: the instants of jobs are not real time.
 
     Raise ConfigError with one line for each kind that cannot be made.
     """
     _search_in(folders)
-    kinds: dict[str, Kind] = {"echo": make_echo(), "http": make_http(config=config.webhooks, now=now)}
+    kinds: dict[str, Kind] = {
+        "echo": make_echo(),
+        "http": make_http(config=config.webhooks, now=now, is_virtual=is_virtual),
+    }
     declared = DeclaredKinds(config=config)
     problems = []
     for name, kind in config.kinds.items():
@@ -52,7 +59,13 @@ def make_kinds(config: Config, *, folders: Sequence[Path] = (), now: Now = insta
                 log.warning("kind_shadowed", kind=name, reason=SHADOWED.format(*shadow))
     if problems:
         raise ConfigError(problems)
-    return Kinds(*kinds.values())
+    return Kinds(*(_with_defaults(kind, config.kinds.get(name)) for name, kind in kinds.items()))
+
+
+def _with_defaults(kind: Kind, settings: KindSettings | None) -> Kind:
+    if settings is not None:
+        kind = replace(kind, timeout=settings.timeout, retry=settings.retry)
+    return with_example(kind)
 
 
 def _shadow_of(kind: KindSettings, folders: Sequence[Path]) -> tuple[str, str] | None:

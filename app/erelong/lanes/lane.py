@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
+from erelong.lanes.recent import Recent
 from erelong.lanes.sublane import MIN_STALE, Sublane
 from erelong.model.ids import MAX_SEQ
-from erelong.model.runs import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,9 +27,6 @@ MAX_DUE = 1_000_000  # in memory; more wait in the store
 SHARE = 8  # a sublane may hold this many times the free room, so at most 8/9 of all
 MANY_SUBLANES = 1_000  # to check each takes as long as a read of the store
 CARRY = 1 - 1e-6  # tokens above the burst that a late timer may add: below 1, so never one job more
-RECENT_MINUTES = 5
-RECENT_FLOOR = 0.0001
-RECENT_STEP = math.log(1.25)
 
 
 class Slot(NamedTuple):
@@ -37,40 +34,6 @@ class Slot(NamedTuple):
 
     queue: str
     label: str
-
-
-class Recent:
-    """Lateness of starts over the last five minutes: a count per step of 25 %, in a row per minute."""
-
-    def __init__(self) -> None:
-        self._minutes: deque[tuple[int, Counter[int]]] = deque(maxlen=RECENT_MINUTES)
-
-    def note(self, *lates: float, tick: float) -> None:
-        minute = int(tick // 60)
-        if not self._minutes or self._minutes[-1][0] != minute:
-            self._minutes.append((minute, Counter()))
-        steps = self._minutes[-1][1]
-        for late_by, starts in counted(lates).items():  # jobs due together that start together are equally late
-            step = int(math.log(late_by / RECENT_FLOOR) / RECENT_STEP) + 1 if late_by > RECENT_FLOOR else 0
-            steps[step] += starts
-
-    def is_over(self, tick: float) -> bool:
-        """Return whether there was no start in the last five minutes."""
-        return not self._minutes or self._minutes[-1][0] <= int(tick // 60) - RECENT_MINUTES
-
-    def p99(self, tick: float) -> float | None:
-        """Return the upper edge of the step with the 99th percentile."""
-        oldest = int(tick // 60) - RECENT_MINUTES
-        counts: Counter[int] = Counter()
-        for minute, steps in self._minutes:
-            if minute > oldest:
-                counts.update(steps)
-        left = math.ceil(counts.total() * 0.99)
-        for step in sorted(counts):
-            left -= counts[step]
-            if left <= 0:
-                return round(RECENT_FLOOR * math.exp(step * RECENT_STEP), 6)
-        return None
 
 
 class Spill(NamedTuple):
@@ -245,6 +208,11 @@ class Lane:
             return None
         return min(sublane.first() // MAX_SEQ for sublane in self.sublanes.values() if sublane.waiting)
 
+    def has(self, seq: int) -> bool:
+        """Return whether a due job waits here; otherwise it may be spilled, or on its way."""
+        sublane = self.sublanes.get(self._key_of(seq))
+        return sublane is not None and seq in sublane.waiting
+
     def seqs(self) -> list[int]:
         return [seq for sublane in self.sublanes.values() for seq in sublane.waiting]
 
@@ -264,9 +232,6 @@ class Lane:
             return 0.0
         return (1 - self.tokens) / rate.per_second
 
-    def is_label_full(self, seq: int) -> bool:
-        return not self._has_room(self._key_of(seq)[1])
-
     def label_of(self, job: Job | Peek) -> str:
         limit = self.settings.label_concurrency
         if limit is None or job.labels is None:
@@ -284,7 +249,7 @@ class Lane:
         turns = self.turns.setdefault(consumer, deque())
         while turns:
             sublane = turns[0]
-            if sublane.waiting and self._has_room(sublane.label):
+            if sublane.waiting and self.has_room(sublane.label):
                 return sublane
             turns.popleft()
             sublane.has_turn = False
@@ -301,7 +266,7 @@ class Lane:
         self.filled_at = tick
         return self.tokens >= 1 - NEARLY
 
-    def _has_room(self, label: str) -> bool:
+    def has_room(self, label: str) -> bool:
         limit = self.settings.label_concurrency
         return limit is None or not label or self.running_by[label] < limit.limit
 
@@ -314,7 +279,7 @@ class Lane:
         return room if limit is None or not label else min(room, limit.limit - self.running_by[label])
 
     def _give_turn(self, sublane: Sublane) -> None:
-        if sublane.waiting and not sublane.has_turn and self._has_room(sublane.label):
+        if sublane.waiting and not sublane.has_turn and self.has_room(sublane.label):
             sublane.has_turn = True
             self.turns.setdefault(sublane.consumer, deque()).append(sublane)
 

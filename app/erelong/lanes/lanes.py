@@ -1,26 +1,33 @@
-"""Due jobs of all queues: which may start, in which order, and why the others may not."""
+"""Due jobs of all queues: which may start, in which order, and what keeps the others from it."""
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+import math
+from collections import Counter, defaultdict, deque
 from heapq import heapify, heappop, heappush
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from erelong.lanes.departures import Departures
 from erelong.lanes.lane import INSIDE, Lane, Slot
+from erelong.lanes.order import NONE_AHEAD, count_ahead
+from erelong.lanes.recent import lateness
+from erelong.model.blocker import Ahead, Flow, Hold
+from erelong.model.ids import MAX_SEQ
 from erelong.model.job import SECOND
 from erelong.model.runs import counted
 from erelong.settings.queues import layered
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from erelong.clock.instants import Instant, Tick
     from erelong.duties.signal import Signal
     from erelong.handlers.kinds import Kinds
     from erelong.lanes.lane import Spill
     from erelong.lanes.pollers import Pollers
+    from erelong.lanes.recent import Lateness
     from erelong.model.job import Job
     from erelong.model.spec import JobSpec
     from erelong.settings.queues import QueueSettings
@@ -56,6 +63,7 @@ class Lanes:
         self._pollers = pollers
         self._is_ready = ready
         self._low = low
+        self.departures = Departures()
         self._lanes: dict[str, Lane] = {}
         self._ready: deque[Lane] = deque()
         self.rated: set[Lane] = set()
@@ -68,6 +76,12 @@ class Lanes:
         lane = self._lanes.get(queue)
         return lane.settings if lane is not None else self._configured.get(queue, self._plain)
 
+    def settings_with(self, queue: str, override: QueueSettings | None) -> QueueSettings:
+        """Return the settings that a queue has under an override, or without one."""
+        if override is None:
+            return self._configured.get(queue, self._plain)
+        return layered(self._config.get(queue), override)
+
     def is_paused(self, queue: str) -> bool:
         lane = self._lanes.get(queue)
         return lane is not None and lane.is_paused
@@ -76,10 +90,7 @@ class Lanes:
         """Set or drop an override; return the jobs that must be put again."""
         lane = self._lane(queue)
         before = lane.settings
-        if override is None:
-            lane.settings = self._configured.get(queue, self._plain)
-        else:
-            lane.settings = layered(self._config.get(queue), override)
+        lane.settings = self.settings_with(queue, override)
         self._note_rate(lane)
         displaced = []
         if before.label_concurrency != lane.settings.label_concurrency:
@@ -95,6 +106,7 @@ class Lanes:
         lane = self._lane(queue)
         lane.is_paused = is_paused
         lane.is_rate_limited = False
+        lane.recent.begin_again(self._tick())
         self._announce(lane)
 
     # due jobs
@@ -195,10 +207,19 @@ class Lanes:
                 self._announce(lane)
 
     def token_in(self) -> float | None:
-        """Return the seconds until a queue held back only by its rate may start a job."""
+        """Return the seconds until a queue held back only by its rate may start a job here."""
         tick = self._tick()
-        waits = [lane.token_in(tick) for lane in self.rated if _lacks_token(lane)]
+        waits = [lane.token_in(tick) for lane in self.rated if lane.may_start() and _lacks_token(lane)]
         return min(waits, default=None)
+
+    def next_token_in(self) -> float | None:
+        """Return the seconds until a further job may start, here or for a request that waits for it."""
+        tick = self._tick()
+        waits = [lane.token_in(tick) for lane in self.rated if _lacks_token(lane) and self._is_awaited(lane)]
+        return min((wait for wait in waits if wait > 0), default=None)
+
+    def _is_awaited(self, lane: Lane) -> bool:
+        return any(kind == INSIDE or self._pollers.is_held(kind, lane.name) for kind in lane.due_for)
 
     def token_in_for(self, kinds: Collection[str], queues: Collection[str]) -> float | None:
         """Return the same for jobs of pull kinds in these queues (none: all)."""
@@ -242,28 +263,78 @@ class Lanes:
     def note_starts(self, queue: str, *lates: float) -> None:
         self._lane(queue).recent.note(*lates, tick=self._tick())
 
-    def late_p99(self, queue: str) -> float | None:
-        lane = self._lanes.get(queue)
-        return lane.recent.p99(self._tick()) if lane else None
+    def lateness(self, queues: Iterable[str]) -> Lateness:
+        """Return how late the jobs of these queues started in the last five minutes."""
+        counts: Counter[int] = Counter()
+        for lane in map(self._lanes.get, queues):
+            if lane is not None:
+                counts.update(lane.recent.steps(self._tick()))
+        return lateness(counts)
 
-    def waiting_for(self, job: Job) -> str | None:
-        """Return why a due job does not start: the first reason of pause, worker, rate, label and slot."""
+    def started_per_second(self, queue: str) -> float:
+        """Return the starts per second over about the last minute."""
+        lane = self._lanes.get(queue)
+        return lane.recent.per_second(self._tick()) if lane else 0.0
+
+    def find(self, queue: str) -> Lane | None:
+        """Return the lane of a queue, to be read only; None if nothing is known of the queue."""
+        return self._lanes.get(queue)
+
+    def holds(self, job: Job) -> list[Hold]:
+        """Return what keeps a job from starting at this moment, apart from its due time: pause, worker and limits.
+
+        A pull worker that asked a few seconds ago counts as one that asks, unless it is the only thing missing.
+        """
         lane = self._lanes.get(job.queue)
-        if lane is not None and lane.is_paused:
-            return "pause"
+        found = [Hold.PAUSE] if lane is not None and lane.is_paused else []
         is_pull = self._kinds[job.kind].is_pull
         if is_pull and not self._pollers.is_polled(job.kind, job.queue):
-            return "worker"
-        if lane is not None and (limit := self._limit_on(lane, job)) is not None:
-            return limit
-        return "worker" if is_pull and not self._pollers.is_held(job.kind, job.queue) else None
+            found.append(Hold.WORKER)
+        if lane is not None:
+            found += self._limits_on(lane, job)
+        if is_pull and not found and not self._pollers.is_held(job.kind, job.queue):
+            found.append(Hold.WORKER)
+        return found
 
-    def _limit_on(self, lane: Lane, job: Job) -> str | None:
-        if lane.token_in(self._tick()) > 0:
-            return "rate"
-        if lane.is_label_full(job.seq):
-            return "label"
-        return "slot" if lane.running >= lane.settings.concurrency else None
+    def _limits_on(self, lane: Lane, job: Job) -> list[Hold]:
+        found = [Hold.RATE] if lane.token_in(self._tick()) > 0 else []
+        if not lane.has_room(lane.label_of(job)):
+            found.append(Hold.LABEL)
+        if lane.running >= lane.settings.concurrency:
+            found.append(Hold.SLOT)
+        return found
+
+    async def ahead(self, job: Job) -> Ahead:
+        """Count the due jobs of its queue that start before a scheduled job. Jobs of other pull kinds do not count,
+        since other workers take them.
+        """
+        lane = self._lanes.get(job.queue)
+        if lane is None or job.due_at is None:
+            return NONE_AHEAD
+        packed = (job.due_at - job.priority * self._lift) * MAX_SEQ + job.seq
+        ahead = await count_ahead(lane, self._consumer_of(job), lane.label_of(job), packed)
+        is_partial = bool(lane.spilled or lane.reread) and not lane.has(job.seq)
+        return ahead._replace(is_more=ahead.is_more or is_partial)
+
+    def flow(self, job: Job) -> Flow:
+        """Return how fast jobs of its queue start."""
+        lane = self._lanes.get(job.queue)
+        if lane is None:
+            return Flow()
+        tick, consumer = self._tick(), self._consumer_of(job)
+        lane.token_in(tick)  # counts the tokens
+        since = -math.inf if consumer == INSIDE else self._pollers.served_since(job.kind, job.queue)
+        others = [other for other in lane.due_for if other != consumer]
+        rate = lane.settings.rate
+        return Flow(
+            rate=None if rate is None else rate.per_second,
+            tokens=lane.tokens,
+            starts=lane.recent.pace(tick, since),
+            is_shared=any(other == INSIDE or self._pollers.is_polled(other, job.queue) for other in others),
+        )
+
+    def _consumer_of(self, job: Job) -> str:
+        return job.kind if self._kinds[job.kind].is_pull else INSIDE
 
     def _lane(self, queue: str) -> Lane:
         lane = self._lanes.get(queue)

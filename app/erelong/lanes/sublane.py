@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from bisect import bisect
+from bisect import bisect, bisect_left
 from collections import deque
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import chain
+from itertools import chain, islice
+from operator import eq
 
 from erelong.model.ids import MAX_SEQ
 
 SEQ_DIGITS = MAX_SEQ - 1  # a mask is twice as fast as the remainder
 MIN_STALE = 64
 MANY = 20_000
+SLICE = 1_000  # entries counted at a time, in a few hundred microseconds
+MAX_SEEN = 20_000  # entries counted, of which some may be stale
 SHARDS = 64
 SHARES = [round(256 * 2 ** (shard / SHARDS)) for shard in range(SHARDS)]
 SHARD_OF = bytes(chain.from_iterable([shard] * share for shard, share in enumerate(SHARES)))
@@ -48,6 +51,11 @@ class Shards(MutableMapping[int, int]):
         before = len(shard)
         shard[seq] = packed
         self._size += len(shard) - before
+
+    def get_all(self, seqs: Sequence[int]) -> Iterator[int | None]:
+        """Return the values of these keys; None for a missing one."""
+        shards = [self._shards[SHARD_OF[seq % DIGITS]] for seq in seqs]
+        return map(dict.get, shards, seqs)
 
     def __delitem__(self, seq: int) -> None:
         del self._shards[SHARD_OF[seq % DIGITS]][seq]
@@ -110,6 +118,37 @@ class Sublane:
             if self._is_true(packed):
                 return packed
             self._take()
+
+    def before(self, packed: int) -> Iterator[int | None]:
+        """Yield how many jobs rank before an entry, in short slices that add up; a final None if there may be more.
+
+        The sublane may be mutated between two slices.
+        """
+        row = [*islice(self.row, MAX_SEEN)]
+        is_cut = len(row) == MAX_SEEN and row[-1] < packed
+        del row[bisect_left(row, packed) :]
+        seen: set[int] = set()
+        for at in range(0, len(row), SLICE):
+            yield self._count(row[at : at + SLICE], seen)
+        places = [0]
+        while places and len(places) < MAX_SEEN:
+            part, places = places[-SLICE:], places[:-SLICE]
+            earlier = [place for place in part if place < len(self.heap) and self.heap[place] < packed]
+            yield self._count([self.heap[place] for place in earlier], seen)
+            places += [child for place in earlier for child in (2 * place + 1, 2 * place + 2)]
+        if is_cut or places:
+            yield None
+
+    def _count(self, entries: Sequence[int], seen: set[int]) -> int:
+        """Return how many of these entries are neither stale nor double."""
+        waiting = self.waiting
+        if len(self.row) + len(self.heap) == len(waiting):
+            return len(entries)
+        fresh = [*({*entries} - seen)]
+        seen.update(fresh)
+        seqs = [packed & SEQ_DIGITS for packed in fresh]
+        found = map(waiting.get, seqs) if isinstance(waiting, dict) else waiting.get_all(seqs)
+        return sum(map(eq, found, fresh))
 
     def pop(self, number: int) -> list[int]:
         """Remove and return the first `number` jobs."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -20,6 +20,17 @@ class Scope(StrEnum):
     ADMIN = "admin"
 
 
+class AnyKey(Enum):
+    """The need of a route that any key may call, whatever its scopes."""
+
+    ANY_KEY = "any key"
+
+
+ANY_KEY: Final = AnyKey.ANY_KEY
+Need = Scope | AnyKey | frozenset[Scope]
+"""What a route needs from its caller: a scope, any key, or any one of several scopes."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
     """A client, named after its API key. `queues` are the ones the key is limited to (empty: all)."""
@@ -27,6 +38,11 @@ class Caller:
     name: str
     scopes: frozenset[Scope]
     queues: frozenset[str] = frozenset()
+
+    def has(self, need: Need) -> bool:
+        if isinstance(need, AnyKey):
+            return True
+        return not self.scopes.isdisjoint(need) if isinstance(need, frozenset) else need in self.scopes
 
     def may_use(self, queue: str) -> bool:
         return not self.queues or queue in self.queues

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, assert_never
 
+from erelong.model.extras import read_extras, with_times_of
 from erelong.model.job import Job, State
 
 if TYPE_CHECKING:
@@ -39,9 +40,9 @@ def settle(holder: Job, incoming: Job, on_conflict: OnConflict, now: Instant) ->
         case OnConflict.REPLACE | OnConflict.RESCHEDULE if holder.state is not State.SCHEDULED:
             return holder.supersede()
         case OnConflict.RESCHEDULE:
-            return holder.move(incoming.execute_at, now)
+            return _timed_like(holder, incoming).move(incoming.execute_at, now)
         case OnConflict.REPLACE:
-            return incoming._replace(
+            job = incoming._replace(
                 seq=holder.seq,
                 token=holder.token,
                 created_at=holder.created_at,
@@ -49,5 +50,14 @@ def settle(holder: Job, incoming: Job, on_conflict: OnConflict, now: Instant) ->
                 ended_leases=holder.ended_leases,
                 version=holder.version + 1,
             )
+            if job.extras is not None:  # its spread depends on the token
+                job = job.move(job.execute_at, now)._replace(version=job.version)
+            return job
         case _:
             assert_never(on_conflict)
+
+
+def _timed_like(holder: Job, incoming: Job) -> Job:
+    extras = read_extras(holder.extras)
+    timed = with_times_of(extras, read_extras(incoming.extras))
+    return holder if timed == extras else holder.with_extras(timed)

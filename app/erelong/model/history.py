@@ -16,14 +16,20 @@ if TYPE_CHECKING:
 MAX_ATTEMPTS_KEPT = 20
 NO_ATTEMPTS = b"[]"
 # Written by hand: building a dictionary and serializing it takes twice as long.
-_ENTRY = b'{"number":%d,"started_at":"%b","finished_at":"%b","late_by":%b,"outcome":"%b","error":%b%b}'
+_ENTRY = b'{"number":%d,"started_at":"%b","finished_at":"%b","late_by":%b,"outcome":"%b","error":%b%b%b}'
 _ONLY_ENTRY = b"[%b]" % _ENTRY
 
 
 def with_attempt(
-    history: bytes, number: int, started_at: Instant, finished_at: Instant, late_by: float | None, outcome: Outcome
+    history: bytes,
+    number: int,
+    started_at: Instant,
+    finished_at: Instant,
+    late_by: float | None,
+    outcome: Outcome,
+    worker: str | None = None,
 ) -> bytes:
-    """Return the history with one more attempt."""
+    """Return the history with one more attempt, which a pull worker ran that may have a name."""
     error = outcome.error or UNEXPLAINED.get(outcome.end)
     entry = (_ENTRY if history != NO_ATTEMPTS else _ONLY_ENTRY) % (
         number,
@@ -33,6 +39,7 @@ def with_attempt(
         outcome.end.encode(),
         error.to_json() if error else b"null",
         b',"output":%b' % orjson.dumps(storable(outcome.output)) if outcome.output else b"",
+        b',"worker":%b' % orjson.dumps(worker) if worker is not None else b"",
     )
     if history == NO_ATTEMPTS:
         return entry

@@ -26,6 +26,7 @@ import orjson
 
 from erelong.errors import WrongState
 from erelong.model.ended_leases import MAX_ENDED_LEASES, NO_LEASES, read_ended_leases, with_ended_lease
+from erelong.model.extras import Extras, join_labels, offset_of, pop_worker, read_extras, rewritten, with_worker
 from erelong.model.history import NO_ATTEMPTS, with_attempt
 from erelong.model.ids import write_id
 from erelong.model.outcome import DROPPED, SUPERSEDED, UNEXPLAINED, End, Error, Outcome, expired
@@ -60,7 +61,7 @@ class State(IntEnum):
         return self >= State.SUCCEEDED
 
 
-_SCHEDULED = State.SCHEDULED  # by its class a member costs 50 ns
+_SCHEDULED = State.SCHEDULED  # an enum looks its members up in Python. hot: submit
 WORDS = tuple(state.name.lower() for state in State)
 STATES = {state.name.lower(): state for state in State}
 
@@ -79,7 +80,7 @@ class Job(NamedTuple):
     execute_at: Instant
     key: str | None
     labels: bytes | None
-    extras: bytes | None  # rarely used fields
+    extras: bytes | None  # see `Extras`
     params: bytes
     # progress
     due_at: Instant | None
@@ -136,8 +137,8 @@ class Job(NamedTuple):
     def history(self) -> bytes:
         """The attempts as clients read them.
 
-        A first attempt that succeeds without output is not stored, since the other fields imply it. That saves 1 µs in
-        each of two threads and a third of the row.
+        A first success without output or worker is not stored, since the other fields imply it: less work in two
+        threads, and a row that is a third smaller.
         """
         if self.state is not State.SUCCEEDED or self.attempts != NO_ATTEMPTS or self.finished_at is None:
             return self.attempts
@@ -161,12 +162,30 @@ class Job(NamedTuple):
             return None
         return due_at if expires_at is None else min(due_at, expires_at)
 
-    def alike(self, *, params: bytes, execute_at: Instant, now: Instant, token: str) -> Job:
-        """Return a new job like this one was when new, with other params and another time."""
+    @property
+    def offset(self) -> int:
+        """By how many microseconds its `spread` delays the first attempt."""
+        return 0 if self.extras is None else offset_of(read_extras(self.extras), self.token)
+
+    def alike(
+        self,
+        *,
+        params: bytes,
+        execute_at: Instant,
+        now: Instant,
+        token: str,
+        key: str | None = None,
+        labels: bytes | None = None,
+    ) -> Job:
+        """Return a new job with the spec and the extras of this one, which imply neither labels nor another time."""
         due_at = execute_at if execute_at > now else now
-        expires_at = None if self.expires_after is None else _expiry(due_at, self.expires_after)
-        own = (0, token, now, execute_at, self.key, self.labels, self.extras, params, due_at, expires_at, 0, 1, None)
+        expires_at = None if self.expires_after is None else expiry(due_at, self.expires_after)
+        own = (0, token, now, execute_at, key, labels, self.extras, params, due_at, expires_at, 0, 1, None)
         return tuple.__new__(Job, own + spec_of(self) + UNBEGUN)
+
+    def with_extras(self, extras: Extras) -> Job:
+        """Return this version of the job with other extras and their system labels; lost extras stay lost."""
+        return self._with(rewritten(self.extras, self.labels, extras))
 
     # steps of a waiting job
 
@@ -178,25 +197,27 @@ class Job(NamedTuple):
         return self._with(changes | {"version": self.version + 1})
 
     def move(self, execute_at: Instant, now: Instant) -> Job:
-        """Move the job to another time; a time in the past means now."""
+        """Move the job to another time, to which its spread is added; a time in the past means now."""
         self._must_wait("change")
-        due_at = max(execute_at, now)
+        due_at = max(execute_at + self.offset, now)
         return self._replace(
             execute_at=execute_at,
             due_at=due_at,
-            expires_at=_expiry(due_at, self.expires_after),
+            expires_at=expiry(due_at, self.expires_after),
             version=self.version + 1,
         )
 
     def expire_after(self, expires_after: float | None, now: Instant) -> Job:
-        """Set another `expires_after`, counted from the later of `execute_at` and now."""
+        """Set another `expires_after`, counted from the later of now and the time that `move` would set."""
         self._must_wait("change")
-        expires_at = _expiry(max(self.execute_at, now), expires_after)
+        expires_at = expiry(max(self.execute_at + self.offset, now), expires_after)
         return self._replace(expires_after=expires_after, expires_at=expires_at, version=self.version + 1)
 
     def rewrite(self, *, params: bytes, labels: bytes | None, priority: int, timeout: float, retry: bytes) -> Job:
-        """Change the content of a job; its due time stays."""
+        """Change the content of a job; its due time and its system labels stay."""
         self._must_wait("change")
+        if self.extras is not None and labels != self.labels:
+            labels = join_labels(labels, read_extras(self.extras))
         return self._replace(
             params=params, labels=labels, priority=priority, timeout=timeout, retry=retry, version=self.version + 1
         )
@@ -216,9 +237,10 @@ class Job(NamedTuple):
 
     # steps of a running job
 
-    def lease_out(self, token: str, until: Instant) -> Job:
-        """Lease the running attempt to a pull worker."""
-        return self._replace(lease=token, lease_until=until, version=self.version + 1)
+    def lease_out(self, token: str, until: Instant, worker: str | None = None) -> Job:
+        """Lease the running attempt to a pull worker, which may have a name."""
+        extras = self.extras if worker is None else with_worker(self.extras, worker)
+        return self._replace(lease=token, lease_until=until, extras=extras, version=self.version + 1)
 
     def extend(self, until: Instant) -> Job:
         return self._replace(lease_until=until, version=self.version + 1)
@@ -230,8 +252,7 @@ class Job(NamedTuple):
     def finish(self, outcome: Outcome, now: Instant, *, backoff: float = 0.0, answer: str = "") -> Job:
         """End the running attempt: the job is final, or scheduled again in `backoff` seconds. `answer` ended a lease.
 
-        A loss without an error is the fault of the service and no failure of the job. A loss with an error (a lease
-        that ran out) counts as a failed attempt.
+        A loss without an error is the fault of the service; with one (a lease that ran out) it is a failed attempt.
         """
         if self.state is not _RUNNING:
             raise self._wrong("finish")
@@ -253,12 +274,14 @@ class Job(NamedTuple):
     def _record(self, outcome: Outcome, now: Instant, answer: str) -> Job:
         """Apply the changes that every outcome makes, and those of a success."""
         changes: dict[str, Any] = {"version": self.version + 1}
+        worker = None
         if self.lease is not None:
-            changes |= {"lease": None, "lease_until": None}
+            worker, extras = pop_worker(self.extras)
+            changes |= {"lease": None, "lease_until": None, "extras": extras}
             changes["ended_leases"] = with_ended_lease(self.ended_leases, self.lease, answer)
-        if not self._implies_history(outcome):
-            started_at = self.started_at or now
-            changes["attempts"] = with_attempt(self.attempts, self.attempt, started_at, now, self.late_by, outcome)
+        if worker is not None or not self._implies_history(outcome):
+            attempt = (self.attempt, self.started_at or now, now, self.late_by, outcome, worker)
+            changes["attempts"] = with_attempt(self.attempts, *attempt)
         if outcome.end is _WELL:
             changes |= {"state": _SUCCEEDED, "due_at": None, "finished_at": now, "error": None}
             changes |= {"result": outcome.result, "result_truncated": outcome.result_truncated}
@@ -360,35 +383,11 @@ class Job(NamedTuple):
 
 
 PLACES = {name: index for index, name in enumerate(Job._fields)}
-_RUNNING, _SUCCEEDED, _WELL = State.RUNNING, State.SUCCEEDED, End.SUCCEEDED  # by its class a member costs 50 ns
+_RUNNING, _SUCCEEDED, _WELL = State.RUNNING, State.SUCCEEDED, End.SUCCEEDED  # hot: drain
 SPEC = slice(PLACES["kind"], PLACES["error"])
 spec_of = itemgetter(SPEC)
 UNBEGUN = tuple(Job._field_defaults.values())  # the last fields of a new job, after the spec
 AFRESH = {name: value for name, value in Job._field_defaults.items() if name not in ("attempts", "ended_leases")}
-
-
-def new(
-    *,
-    kind: str,
-    queue: str,
-    now: Instant,
-    execute_at: Instant,
-    timeout: float,
-    retry: bytes,
-    token: str,
-    params: bytes = NOTHING,
-    key: str | None = None,
-    labels: bytes | None = None,
-    extras: bytes | None = None,
-    priority: int = 0,
-    expires_after: float | None = None,
-) -> Job:
-    """Make a scheduled job; the store assigns its `seq`."""
-    due_at = execute_at if execute_at > now else now
-    expires_at = None if expires_after is None else _expiry(due_at, expires_after)
-    own = (0, token, now, execute_at, key, labels, extras, params, due_at, expires_at, 0, 1, None)
-    spec = (kind, queue, priority, timeout, retry, expires_after)
-    return tuple.__new__(Job, own + spec + UNBEGUN)
 
 
 def begun(now: Instant) -> tuple[State, bool, bool, Instant, None, None, bool, None, None]:
@@ -396,5 +395,6 @@ def begun(now: Instant) -> tuple[State, bool, bool, Instant, None, None, bool, N
     return (_RUNNING, False, False, now, None, None, False, None, None)
 
 
-def _expiry(start: Instant, expires_after: float | None) -> Instant | None:
+def expiry(start: Instant, expires_after: float | None) -> Instant | None:
+    """Return the instant at which a job expires that may start from `start`."""
     return None if expires_after is None else start + round(expires_after * SECOND)

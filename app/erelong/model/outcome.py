@@ -8,6 +8,7 @@ from typing import NamedTuple
 import orjson
 
 MAX_MESSAGE = 2_000
+MAX_OUTPUT = 65_536  # bytes
 
 
 class End(StrEnum):
@@ -76,6 +77,11 @@ def expired(attempts: int, error: bytes | None) -> Error:
         last = orjson.loads(error)
         message += f"; the last error: {last['type']}: {last['message']}"
     return Error("expired", message, retryable=False)
+
+
+def last_of(output: str) -> str:
+    """Return the last `MAX_OUTPUT` bytes of an output, without a partial first character."""
+    return output.encode(errors="replace")[-MAX_OUTPUT:].decode(errors="ignore")
 
 
 def storable(text: str) -> str:

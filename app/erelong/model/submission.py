@@ -6,10 +6,14 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from erelong.model.conflict import OnConflict
-from erelong.model.job import SECOND, Job
+from erelong.model.extras import join_labels, offset_of, write_extras
+from erelong.model.job import NOTHING, SECOND, UNBEGUN, Job, expiry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from erelong.clock.instants import Instant
+    from erelong.model.extras import Extras
 
 RECORD_LIFE = 24 * 3600 * SECOND
 """How long an `Idempotency-Key` is kept."""
@@ -31,7 +35,7 @@ class AddStatus(StrEnum):
     CONFLICT = "conflict"
 
 
-ADDED, CHANGED, CONFLICT = (AddStatus.ADDED, AddStatus.CHANGED, AddStatus.CONFLICT)  # by its class a member costs 50 ns
+ADDED, CHANGED, CONFLICT = (AddStatus.ADDED, AddStatus.CHANGED, AddStatus.CONFLICT)  # hot: submit
 
 
 class AddResult(NamedTuple):
@@ -68,3 +72,31 @@ def are_written(entries: Sequence[AddResult], *, is_whole: bool) -> list[bool]:
     if is_whole and any(entry.status is CONFLICT for entry in entries):
         return [False] * len(entries)
     return [entry.status is ADDED or entry.status is CHANGED for entry in entries]
+
+
+def make_job(
+    *,
+    kind: str,
+    queue: str,
+    now: Instant,
+    execute_at: Instant,
+    timeout: float,
+    retry: bytes,
+    token: str,
+    params: bytes = NOTHING,
+    key: str | None = None,
+    labels: bytes | None = None,
+    extras: Extras | None = None,
+    priority: int = 0,
+    expires_after: float | None = None,
+) -> Job:
+    """Make a scheduled job; the store assigns its `seq`, and system labels follow from its extras."""
+    text, planned_at = None, execute_at
+    if extras:
+        labels, text = join_labels(labels, extras), write_extras(extras)
+        planned_at += offset_of(extras, token)
+    due_at = planned_at if planned_at > now else now
+    expires_at = None if expires_after is None else expiry(due_at, expires_after)
+    own = (0, token, now, execute_at, key, labels, text, params, due_at, expires_at, 0, 1, None)
+    spec = (kind, queue, priority, timeout, retry, expires_after)
+    return tuple.__new__(Job, own + spec + UNBEGUN)

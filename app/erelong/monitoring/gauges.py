@@ -43,7 +43,11 @@ class Gauges:
             ("job",): len(engine.waiters.jobs),
             ("lease",): len(engine.pollers),
             ("room",): len(engine.waiters.rooms),
+            ("operation",): len(engine.waiters.operations),
         }
+        active, paused = self._services.recurrences.states
+        metrics.schedules.values = {("active",): active, ("paused",): paused}
+        metrics.operations.values = {(state,): number for state, number in self._services.operations.states().items()}
         metrics.jobs.values = self._jobs()
         metrics.due.values = self._due()
         metrics.store_size.values = self._sizes()

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from erelong.engine.engine import Engine
     from erelong.monitoring.watchdog import Watchdog
     from erelong.service.services import Services
+    from erelong.stores.base import SharedStore
 
 OVERDUE = 5.0  # seconds that a commit or a lap of the scheduler may take before it is reported
 SHOWN = 600.0  # seconds for which a clock step or a blocked loop is still reported
@@ -19,9 +20,12 @@ SHOWN = 600.0  # seconds for which a clock step or a blocked loop is still repor
 class Health:
     """Reports the status of each part of the service."""
 
-    def __init__(self, *, services: Services, watchdog: Watchdog | None = None) -> None:
+    def __init__(
+        self, *, services: Services, watchdog: Watchdog | None = None, shared: SharedStore | None = None
+    ) -> None:
         self._services = services
         self._watchdog = watchdog
+        self._shared = shared
 
     @property
     def _engine(self) -> Engine:
@@ -45,12 +49,19 @@ class Health:
             status = self._of_scheduler()
         if status == "ok" and name in engine.asides:
             status = engine.asides[name].status()
+        if status == "ok" and name == engine.zone_changes.name:
+            status = f"ok, {engine.zone_source.current.version}"
         return status
 
     def _of_service(self) -> str:
+        reason = None if self._shared is None else self._shared.standby()
         match self._engine.lifecycle.phase:
             case Phase.RUNNING:
                 return "ok"
+            case Phase.STARTING if reason is not None:
+                return f"standby: {reason}; this node takes over when it can"
+            case Phase.DRAINING if self._engine.lifecycle.hands_over:
+                return "ok, draining until another node leads"
             case phase:
                 return phase.name.lower()
 
@@ -72,7 +83,7 @@ class Health:
         if under_way < OVERDUE or not state.startswith("ok"):
             return state
         running = f"a commit has been running for {under_way:.0f} s"
-        return f"{running}: check the disk (dmesg, iostat) and what else writes to it"
+        return f"{running}: check the disk for faults (dmesg) and for its load (iostat)"
 
     def _of_outcomes(self) -> str:
         completer = self._engine.completer
@@ -81,6 +92,10 @@ class Health:
         return f"{len(completer)} unsaved outcomes, so no job starts; look for duty_failed in the log"
 
     def _of_clock(self) -> str:
+        if (virtual := self._services.clock) is not None:
+            return f"ok, {virtual.describe()}"
+        if self._shared is not None and abs(shift := self._shared.clock.shift) > SECOND:
+            return f"ok, {shift / SECOND:+.1f} s off: jobs follow the clock of the store; synchronize this machine"
         scheduler, tick = self._engine.scheduler, self._engine.tick()
         jump, ago = scheduler.last_jump, tick - scheduler.jumped_at
         if jump is None or ago > SHOWN:

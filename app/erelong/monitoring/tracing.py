@@ -10,6 +10,7 @@ from aiohttp import web
 
 from erelong.handlers.base import AttemptFailed, Result, Runner, current_traceparent
 from erelong.handlers.kinds import Kind, Kinds
+from erelong.model.extras import read_extras
 from erelong.settings.section import ConfigError
 from erelong.telemetry.redact import redacted
 from erelong.version import VERSION
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.trace import Span, SpanContext
+    from opentelemetry.trace import Link, Span, SpanContext
 
     from erelong.model.job import Job
 
@@ -67,17 +68,20 @@ class Tracing:
 
     def __init__(self, *, provider: TracerProvider) -> None:
         from opentelemetry import trace
+        from opentelemetry.context import Context
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         self._provider = provider
         self._otel = trace
+        self._root = Context()
         self._tracer = provider.get_tracer("erelong", VERSION)
         self._propagator = TraceContextTextMapPropagator()
         self._origins: dict[str, SpanContext] = {}
 
     def wrap(self, kinds: Kinds) -> Kinds:
-        """Return the same kinds with a span around each attempt. Attempts of pull kinds do not run here."""
-        return Kinds(*(kind if kind.runner is None else self._wrapped(kind, kind.runner) for kind in kinds.values()))
+        """Return the same kinds with a span around each attempt. Those of pull kinds do not run here: see `lease`."""
+        wrapped = (kind if kind.runner is None else self._wrapped(kind, kind.runner) for kind in kinds.values())
+        return Kinds(*wrapped, tracer=self)
 
     def _wrapped(self, kind: Kind, runner: Runner) -> Kind:
         return replace(kind, runner=TracedRunner(kind=kind, runner=runner, tracing=self))
@@ -119,18 +123,11 @@ class Tracing:
 
     async def run(self, kind: Kind, runner: Runner, job: Job) -> bytes | Result | None:
         """Run an attempt within a span. Handlers and HTTP receivers may continue its trace."""
-        origin = self._origins.get(job.id)
         with self._tracer.start_as_current_span(
             f"run {job.kind}",
             kind=self._otel.SpanKind.CLIENT if kind.type == "http" else self._otel.SpanKind.CONSUMER,
-            links=[self._otel.Link(origin)] if origin else [],
-            attributes={
-                "erelong.job": job.id,
-                "erelong.kind": job.kind,
-                "erelong.queue": job.queue,
-                "erelong.attempt": job.attempt,
-                "erelong.late_by": job.late_by or 0.0,
-            },
+            links=self._links(job),
+            attributes=_attributes(job),
             record_exception=False,
             set_status_on_exception=False,
         ) as span:
@@ -143,6 +140,24 @@ class Tracing:
                 raise
             finally:
                 current_traceparent.reset(token)
+
+    def lease(self, job: Job) -> str:
+        """Record that a worker received a job, in a span that ends at once; the worker may continue its trace."""
+        worker = read_extras(job.extras).get("worker")
+        span = self._tracer.start_span(
+            f"lease {job.kind}",
+            context=self._root,
+            kind=self._otel.SpanKind.PRODUCER,
+            links=self._links(job),
+            attributes=_attributes(job) | ({} if worker is None else {"erelong.worker": worker}),
+        )
+        span.end()
+        return _traceparent(span)
+
+    def _links(self, job: Job) -> list[Link]:
+        """Return a link to the request that submitted a job, if it is known."""
+        origin = self._origins.get(job.id)
+        return [self._otel.Link(origin)] if origin else []
 
 
 class TracedRunner:
@@ -160,6 +175,16 @@ class TracedRunner:
 
     async def run(self, job: Job) -> bytes | Result | None:
         return await self._tracing.run(self._kind, self._runner, job)
+
+
+def _attributes(job: Job) -> dict[str, str | int | float]:
+    return {
+        "erelong.job": job.id,
+        "erelong.kind": job.kind,
+        "erelong.queue": job.queue,
+        "erelong.attempt": job.attempt,
+        "erelong.late_by": job.late_by or 0.0,
+    }
 
 
 def _traceparent(span: Span) -> str:

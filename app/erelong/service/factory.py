@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Required, TypedDict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Required, TypedDict
 
 import orjson
 
 from erelong.errors import Fault, Invalid, WrongState
 from erelong.model import job as jobs
+from erelong.model.extras import LOCAL, PATCHED, are_lost, patched, read_extras
+from erelong.model.faults import hint
 from erelong.model.ids import draw_tokens
 from erelong.model.job import Job, State
+from erelong.model.json_text import trimmed
+from erelong.model.reports.callback import KIND, QUEUE, is_unreadable, make_on_finish
 from erelong.model.retry import read_policy
+from erelong.model.spec import DEFAULT_QUEUE
+from erelong.model.submission import make_job
+from erelong.service.local_times import LocalTimes
+from erelong.settings.defaults import Defaults
 from erelong.settings.queues import merged
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from erelong.clock.instants import Instant
+    from erelong.clock.zones import ZoneSource
     from erelong.handlers.kinds import Kind, Kinds
     from erelong.lanes.lanes import Lanes
+    from erelong.model.extras import Extras, OnFinish
+    from erelong.settings.defaults import JobDefaults
     from erelong.settings.queues import QueueSettings, RetryPatch
     from erelong.settings.sections import Config
 
-DEFAULT_QUEUE = "default"
-MAX_DEFAULTS = 1_000  # each PUT of a queue makes new settings; old entries must not accumulate
+MAX_SOUND = 1_000  # checked params that are kept
+MAX_SHARED = 1_024  # bytes of those that are worth keeping
+
+_SUBMITTED = frozenset(PATCHED)
 
 
 class Submission(TypedDict, total=False):
@@ -39,13 +53,17 @@ class Submission(TypedDict, total=False):
     retry: RetryPatch | None
     expires_after: float | None
     labels: dict[str, str] | None
+    on_finish: dict[str, Any] | None
     key: str | None
     on_conflict: str | None
+    spread: float | None
+    local_time: str
+    zone: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """The fields of a PATCH: only the `given` ones change; None clears an optional one."""
+    """The fields of a PATCH: only the `given` ones change; None clears an optional one. `extras` has those given."""
 
     given: frozenset[str] = field(default_factory=frozenset)
     execute_at: Instant | None = None
@@ -56,18 +74,27 @@ class Change:
     timeout: float | None = None
     expires_after: float | None = None
     retry: RetryPatch | None = None
+    extras: Mapping[str, Any] = field(default_factory=dict)
+
+    def starts_at(self, now: Instant) -> Instant | None:
+        """Return the new time of the job, unless it is a local time; None if there is none."""
+        return self.execute_at if self.delay is None else now + round(self.delay * jobs.SECOND)
 
 
-class JobDefaults(NamedTuple):
-    """Defaults for jobs of one kind under the same queue settings."""
+NO_CHANGE: Final = Change()
 
-    settings: QueueSettings
-    timeout: float
-    retry: bytes
+
+class Own(NamedTuple):
+    """The fields of a submission that jobs made from one template do not share. The labels are checked."""
+
+    params: dict[str, Any] | None
+    execute_at: Instant
+    key: str | None
+    labels: dict[str, str] | None
 
 
 class Template(NamedTuple):
-    """A job for making others that differ only in params and time; outdated when the settings change."""
+    """A job for making others with the same spec; outdated when the settings change."""
 
     job: Job
     kind: Kind
@@ -77,34 +104,45 @@ class Template(NamedTuple):
 class JobFactory:
     """Makes jobs from submissions; raises `Invalid` with each bad field."""
 
-    def __init__(self, *, lanes: Lanes, kinds: Kinds, config: Config) -> None:
+    def __init__(self, *, lanes: Lanes, kinds: Kinds, config: Config, zones: ZoneSource) -> None:
         self._lanes = lanes
         self._kinds = kinds
         self._config = config
+        self._local_times = LocalTimes(zones=zones, max_horizon=config.jobs.max_horizon)
         self._max_params = config.limits.max_params
-        self._made_defaults: dict[tuple[str, int], JobDefaults] = {}
+        self._defaults = Defaults(config=config, kinds=kinds)
         self._tokens = draw_tokens()
+        self._sound: set[tuple[str, bytes]] = set()
+        """Params that were checked, each with its kind and without the param that may have any value."""
 
-    def make(self, submission: Submission, now: Instant) -> Job:
+    def make(self, submission: Submission, now: Instant, extras: Extras | None = None) -> Job:
+        """Make a job; `extras` has those that clients cannot submit, such as its schedule."""
         kind, queue = submission["kind"], queue_of(submission)
         declared = self._kinds.get(kind)
         if declared is None:
-            raise Invalid("the job cannot be taken", faults=[Fault("/kind", self._no_kind(kind))])
+            raise Invalid("the job is not valid", faults=[Fault("/kind", self._no_kind(kind))])
         params = orjson.dumps(submission["params"]) if submission.get("params") else jobs.NOTHING
         self._check_params(declared, params)
-        defaults = self._defaults(kind, self._lanes.settings(queue))
+        defaults = self._defaults.of(kind, self._lanes.settings(queue))
         delay, timeout = submission.get("delay"), submission.get("timeout")
         retry, labels = submission.get("retry"), submission.get("labels")
-        return jobs.new(
+        execute_at = submission.get("execute_at", now) if delay is None else now + round(delay * jobs.SECOND)
+        if not _SUBMITTED.isdisjoint(submission):
+            submitted = {name: value for name, value in submission.items() if name in _SUBMITTED}
+            extras = patched(extras or {}, self._with_callback(submitted, None))
+            if not LOCAL.isdisjoint(extras):
+                execute_at = self._local_times.resolve(extras, now, "the job is not valid")
+        return make_job(
             kind=kind,
             queue=queue,
             now=now,
-            execute_at=submission.get("execute_at", now) if delay is None else now + round(delay * jobs.SECOND),
+            execute_at=execute_at,
             timeout=defaults.timeout if timeout is None else self._timeout(timeout),
-            retry=defaults.retry if retry is None else self._policy(kind, defaults.settings, retry),
+            retry=defaults.retry if retry is None else self._defaults.policy(kind, defaults.settings, retry),
             params=params,
             key=submission.get("key"),
             labels=orjson.dumps(labels) if labels else None,
+            extras=extras,
             priority=submission.get("priority") or 0,
             expires_after=submission.get("expires_after"),
             token=next(self._tokens),
@@ -112,21 +150,40 @@ class JobFactory:
 
     def template(self, job: Job) -> Template:
         """Return a template for making jobs like this one."""
-        return Template(job._replace(params=jobs.NOTHING), self._kinds[job.kind], self._lanes.settings(job.queue))
+        kind, settings = self._kinds[job.kind], self._lanes.settings(job.queue)
+        return Template(job._replace(params=jobs.NOTHING), kind, settings)
 
-    def from_template(
-        self, template: Template, params: dict[str, Any] | None, execute_at: Instant, now: Instant
-    ) -> Job | None:
+    def from_template(self, template: Template, own: Own, now: Instant) -> Job | None:
         """Make a job from a template; return None if the template is outdated or the params are invalid."""
         job, kind, settings = template
+        params, execute_at, key, labels = own
         text = orjson.dumps(params) if params else jobs.NOTHING
         if len(text) > self._max_params or self._lanes.settings(job.queue) is not settings:
             return None
-        try:
-            kind.params.check(text)
-        except Invalid:
+        if self._kinds.get(job.kind) is not kind:
             return None
-        return job.alike(params=text, execute_at=execute_at, now=now, token=next(self._tokens))
+        shared = _without(kind.any_param, params) if kind.any_param and params else None
+        if shared is None or (kind.name, shared) not in self._sound:
+            try:
+                kind.params.check(text)
+            except Invalid:
+                return None
+            if shared is not None:
+                self._keep_sound(kind.name, shared)
+        return job.alike(
+            params=text,
+            execute_at=execute_at,
+            now=now,
+            token=next(self._tokens),
+            key=key,
+            labels=orjson.dumps(labels) if labels else None,
+        )
+
+    def _keep_sound(self, kind: str, shared: bytes) -> None:
+        if len(self._sound) >= MAX_SOUND:
+            self._sound.clear()
+        if len(shared) <= MAX_SHARED:
+            self._sound.add((kind, trimmed(shared)))
 
     def change(self, job: Job, change: Change, now: Instant) -> Job:
         """Apply a change to a scheduled job; return it as it is if nothing is given."""
@@ -135,16 +192,32 @@ class JobFactory:
         if not change.given:
             return job
         after = job.rewrite(**self._rewritten(job, change))
+        execute_at = change.starts_at(now)
+        if change.extras or job.extras is not None:
+            _refuse_lost_extras(job, change)
+            before = read_extras(job.extras)
+            on_finish = None if is_unreadable(job) else before.get("on_finish")
+            extras = patched(before, self._with_callback(change.extras, on_finish))
+            if execute_at is not None:
+                extras = patched(extras, dict.fromkeys(LOCAL))
+            elif not LOCAL.isdisjoint(change.extras):
+                execute_at = self._local_times.resolve(extras, now, "the change is not valid")
+            elif "spread" in change.extras and job.attempt == 0:  # a retry is not spread
+                execute_at = job.execute_at
+            after = after if extras == before else after.with_extras(extras)
         if "expires_after" in change.given:
             after = after.expire_after(change.expires_after, now)
-        if change.execute_at is not None:
-            after = after.move(change.execute_at, now)
-        elif change.delay is not None:
-            after = after.move(now + round(change.delay * jobs.SECOND), now)
+        if execute_at is not None:
+            after = after.move(execute_at, now)
         return after._replace(version=job.version + 1)
 
+    def revive(self, job: Job, change: Change, now: Instant) -> Job:
+        """Schedule a job again that did not succeed, and apply a change to it. Without a new time it is due now."""
+        after = job.revive(now)
+        return self.change(after, change, now)._replace(version=after.version) if change.given else after
+
     def _rewritten(self, job: Job, change: Change) -> dict[str, Any]:
-        given, defaults = change.given, self._defaults(job.kind, self._lanes.settings(job.queue))
+        given, defaults = change.given, self._defaults.of(job.kind, self._lanes.settings(job.queue))
         if "params" in given:
             self._check_params(self._kinds.get(job.kind), change.params)
         timeout = defaults.timeout if change.timeout is None else self._timeout(change.timeout)
@@ -155,6 +228,20 @@ class JobFactory:
             "timeout": timeout if "timeout" in given else job.timeout,
             "retry": _changed_policy(job, defaults, change.retry) if "retry" in given else job.retry,
         }
+
+    def _with_callback(self, changes: Mapping[str, Any], before: OnFinish | None) -> Mapping[str, Any]:
+        """Check `on_finish` among changes of extras as the params of its http job, and complete it."""
+        given = changes.get("on_finish")
+        if given is None:
+            return changes
+        on_finish = make_on_finish(given, before)
+        try:
+            self._kinds[KIND].params.check(orjson.dumps({"url": on_finish["url"], "headers": on_finish["headers"]}))
+        except Invalid as invalid:
+            raise Invalid(
+                "the callback cannot be made", faults=[fault.under("/on_finish") for fault in invalid.faults]
+            ) from None
+        return {**changes, "on_finish": on_finish}
 
     def _check_params(self, kind: Kind | None, params: bytes) -> None:
         limit = self._max_params
@@ -169,39 +256,40 @@ class JobFactory:
             raise Invalid(invalid.what, faults=[fault.under("/params") for fault in invalid.faults]) from None
 
     def _no_kind(self, kind: str) -> str:
-        known = ", ".join(self._kinds)
-        close = difflib.get_close_matches(kind, self._kinds, n=1)
-        return f"no kind {kind!r}; known kinds: {known}" + (f". Did you mean {close[0]!r}?" if close else "")
-
-    def _defaults(self, kind: str, settings: QueueSettings) -> JobDefaults:
-        """Return the defaults, one object for all jobs of a kind under the same settings."""
-        defaults = self._made_defaults.get((kind, id(settings)))
-        if defaults is None:
-            declared = self._config.kinds.get(kind)
-            timeout = (declared.timeout if declared else None) or settings.timeout or self._config.jobs.timeout
-            defaults = JobDefaults(settings, timeout, self._policy(kind, settings, None))
-            if len(self._made_defaults) >= MAX_DEFAULTS:
-                self._made_defaults.clear()
-            self._made_defaults[kind, id(settings)] = (
-                defaults  # keeps the settings alive, so that their id stays unique
-            )
-        return defaults
+        return f"no kind {kind!r}; known kinds: {', '.join(self._kinds)}{hint(kind, (*self._kinds,))}"
 
     def _timeout(self, seconds: float) -> float:
         limit = self._config.jobs.max_timeout
         if seconds > limit:
-            raise Invalid("the job cannot be taken", faults=[Fault("/timeout", f"{seconds:g} s; at most {limit:g} s")])
+            raise Invalid(
+                "the job is not valid", faults=[Fault("/timeout", f"is {seconds:g} s; send at most {limit:g} s")]
+            )
         return seconds
 
-    def _policy(self, kind: str, settings: QueueSettings, patch: RetryPatch | None) -> bytes:
-        """Return the whole retry policy as JSON."""
-        declared = self._config.kinds.get(kind)
-        kind_patch = declared.retry if declared else None
-        return merged(self._config.jobs.retry.policy, settings.retry, kind_patch, patch).to_json()
+
+def _without(name: str, params: dict[str, Any]) -> bytes | None:
+    """Return params as text, without the one of this name; None if they do not have it."""
+    if name not in params:
+        return None
+    others = params.copy()
+    del others[name]
+    return orjson.dumps(others)
 
 
 def queue_of(submission: Submission) -> str:
     return submission.get("queue") or DEFAULT_QUEUE
+
+
+def callback_queue_of(on_finish: Mapping[str, Any]) -> str:
+    return on_finish.get("queue") or QUEUE
+
+
+def _refuse_lost_extras(job: Job, change: Change) -> None:
+    """Refuse to change some of the extras of a job when the others are lost."""
+    if change.extras and are_lost(job.extras):
+        detail = f"cannot be changed, because the stored {', '.join(PATCHED)} of this job cannot be read"
+        faults = [Fault(f"/{name}", f"{detail}; cancel it and submit another") for name in change.extras]
+        raise Invalid("the change is not valid", faults=faults)
 
 
 def _changed_policy(job: Job, defaults: JobDefaults, patch: RetryPatch | None) -> bytes:

@@ -13,8 +13,10 @@ from erelong.errors import JobNotFound, KeyTaken, VersionMismatch, WrongState
 from erelong.model.caller import ANYBODY, Caller
 from erelong.model.ids import parse_id
 from erelong.model.job import Job, State
+from erelong.model.spec import DEFAULT_QUEUE
 from erelong.model.submission import CONFLICT, NewJob
-from erelong.service.factory import DEFAULT_QUEUE
+from erelong.service.factory import NO_CHANGE
+from erelong.service.rehearsal import Rehearsal
 from erelong.service.room import Room
 from erelong.settings.names import KEY
 
@@ -88,6 +90,10 @@ class Jobs:
         self._changes.added(receipt.entries)
         return receipt
 
+    def rehearsal(self) -> Rehearsal:
+        """Return a dry run of submits."""
+        return Rehearsal(engine=self._engine, room=self._room)
+
     # reading
 
     async def get(self, name: JobName, caller: Caller = ANYBODY) -> Job:
@@ -107,7 +113,8 @@ class Jobs:
         job = await self._store.holder(queue, key) if caller.may_use(queue) and _KEY.fullmatch(key) else None
         if job is None:
             where = f"GET /v1/jobs?key={quote(key, safe='')}&queue={quote(queue, safe='')}"
-            raise JobNotFound(f"no live job of queue {queue!r} holds the key {key!r}; {where} lists former holders")
+            none = f"no live job in queue {queue!r} holds the job key {key!r}"
+            raise JobNotFound(f"{none}; for another queue add ?queue=<name>. {where} lists former holders")
         return job
 
     async def read_page(self, summaries: Sequence[Job]) -> tuple[list[Job], int]:
@@ -149,22 +156,17 @@ class Jobs:
                     waiter.event.clear()
         return await self.get(id)
 
-    def waiting_for(self, job: Job, now: Instant) -> str | None:
-        """Return the first reason why a scheduled job does not run."""
-        if job.state is not State.SCHEDULED or job.due_at is None:
-            return None
-        if job.due_at > now:
-            return "time"
-        reason = self._engine.lanes.waiting_for(job)
-        if reason is None and self._engine.dispatcher.room <= 0 and not self._engine.kinds[job.kind].is_pull:
-            return "slot"
-        return reason
-
     # changing
 
     async def patch(self, name: JobName, change: Change, expect: frozenset[int] | None) -> Job:
         """Change a scheduled job; an empty change has no effect."""
         return await self._step(name, expect, lambda job, now: self._factory.change(job, change, now))
+
+    async def rehearse_patch(self, name: JobName, change: Change, expect: frozenset[int] | None) -> Job:
+        """Return the job as `patch` would leave it, and store nothing."""
+        job = await self.get(name)
+        _check_version(job, expect)
+        return self._factory.change(job, change, self._now())
 
     async def cancel(self, name: JobName, reason: str | None, expect: frozenset[int] | None) -> Job:
         """End a waiting job at once; request a running one to stop."""
@@ -177,9 +179,10 @@ class Jobs:
         self._lifecycle.refuse_work()
         return await self._step(name, expect, lambda job, now: job.run_now(now))
 
-    async def retry(self, name: JobName, expect: frozenset[int] | None) -> Job:
+    async def retry(self, name: JobName, expect: frozenset[int] | None, change: Change = NO_CHANGE) -> Job:
+        """Schedule a job again that did not succeed, with a change."""
         self._lifecycle.refuse_work()
-        return await self._step(name, expect, lambda job, now: job.revive(now))
+        return await self._step(name, expect, lambda job, now: self._factory.revive(job, change, now))
 
     async def delete(self, name: JobName, expect: frozenset[int] | None) -> None:
         """Delete a job that is not running."""
@@ -202,10 +205,10 @@ class Jobs:
                 return before
             (verdict,) = await self._store.save([after])
             if verdict.is_saved:
-                self._changes.changed(before, after)
-                return after
+                self._changes.changed(before, verdict)
+                return verdict.job or after
             if verdict.job is not None and verdict.job.seq != after.seq:
-                detail = f"key {after.key!r} has a new holder, job {verdict.job.id}; cancel that one first"
+                detail = f"job key {after.key!r} has a new holder, job {verdict.job.id}; cancel that one first"
                 raise KeyTaken(detail, job=verdict.job)
 
 

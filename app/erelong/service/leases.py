@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from erelong.clock.instants import SECOND
 from erelong.duties.duty import in_halves
 from erelong.engine.job_log import fields_of
-from erelong.engine.leases import LATE_TIMER, end_lease
+from erelong.engine.leases import end_lease
 from erelong.engine.verdicts import succeeded
 from erelong.errors import Fault, Invalid, LeaseLost, LeaseNotFound
 from erelong.model.caller import ANYBODY, Caller
 from erelong.model.ended_leases import read_ended_leases
 from erelong.model.ids import make_lease_token, seq_of_lease
 from erelong.model.job import Job
-from erelong.model.outcome import End, Error, Outcome
+from erelong.model.outcome import End, Error, Outcome, last_of
 from erelong.stores.base import Ending
 from erelong.telemetry.log import get_logger
 
@@ -28,16 +28,18 @@ if TYPE_CHECKING:
     from erelong.engine.engine import Engine
     from erelong.lanes.lane import Slot
     from erelong.lanes.pollers import LeaseRequest
+    from erelong.stores.base import Saved
 
 log = get_logger(__name__)
 
 
 class Leased(NamedTuple):
-    """A leased job with its token and deadline."""
+    """A leased job with its token, its deadline, and the `traceparent` of its attempt if that is traced."""
 
     token: str
     lease_until: Instant
     job: Job
+    traceparent: str | None = None
 
 
 class Leases:
@@ -50,12 +52,18 @@ class Leases:
         self._held = engine.leases
         self._changes = engine.changes
         self._now = engine.now
+        self._taking = 0  # requests that are claiming jobs
+
+    def is_settled(self) -> bool:
+        """Return whether no request claims jobs or has been woken to do so."""
+        polls = self._engine.waiters.polls.held.values()
+        return not self._taking and not any(waiter.event.is_set() for waiters in polls for waiter in waiters)
 
     # leasing
 
     async def lease(self, request: LeaseRequest, wait: float, client: Client) -> list[Leased]:
         """Return jobs as soon as there are some; none when the wait is over, the worker gone, or no wait slot free."""
-        self._engine.lifecycle.refuse_work("leases no more jobs")
+        self._engine.lifecycle.refuse("leases no more jobs")
         self._refuse_other_kinds(request.kinds)
         until = self._engine.tick() + wait
         try:
@@ -66,6 +74,7 @@ class Leases:
                     leased = await self._take(request)
                     if leased or not await self._wait(request, waiter, until):
                         break
+                    self._refuse_other_kinds(request.kinds)  # a client may have deleted one
                 return await self._hand_over(leased, client)
         finally:
             if leased or waiter.event.is_set():  # it may have left a job it was woken for, or more may be due
@@ -77,16 +86,21 @@ class Leases:
         if left <= 0 or not waiter.has_slot or self._engine.lifecycle.is_draining:
             return False
         token_in = self._lanes.token_in_for(request.kinds, request.queues)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(left if token_in is None else min(left, token_in + LATE_TIMER)):
-                await waiter.event.wait()
+        alarm = None if token_in is None else self._engine.clock.call_later(token_in, waiter.event.set)
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await waiter.event.wait()
+        finally:
+            if alarm is not None:
+                alarm.cancel()
         return True
 
     def _refuse_other_kinds(self, names: frozenset[str]) -> None:
         kinds = self._engine.kinds
         others = sorted(name for name in names if not kinds[name].is_pull or name not in kinds)
         if others:
-            known = ", ".join(name for name in kinds if kinds[name].is_pull) or "none is declared; set pull = true"
+            known = ", ".join(name for name in kinds if kinds[name].is_pull) or "none; PUT /v1/kinds declares one"
             faults = [Fault("/kinds", f"{name!r} is not a pull kind; pull kinds: {known}") for name in others]
             raise Invalid("these kinds cannot be leased", faults=faults)
 
@@ -108,19 +122,26 @@ class Leases:
         slots = self._lanes.take_for(request.kinds, request.queues, request.max)
         if not slots:
             return []
+        self._taking += 1
+        try:
+            return await self._store_leases(await self._claim(slots), request)
+        finally:
+            self._taking -= 1
+
+    async def _claim(self, slots: dict[int, Slot]) -> list[tuple[Job, Slot]]:
         claimed: list[tuple[Job, Slot]] = []
         try:
             await self._engine.claimer.claim(slots, claimed)
         except BaseException:
             self._release_unleased(claimed)
             raise
-        return await self._store_leases(claimed, request.seconds)
+        return claimed
 
-    async def _store_leases(self, claimed: Sequence[tuple[Job, Slot]], seconds: float) -> list[Leased]:
+    async def _store_leases(self, claimed: Sequence[tuple[Job, Slot]], request: LeaseRequest) -> list[Leased]:
         """Save the leases; release jobs whose lease cannot be saved, without counting the attempt."""
-        until = self._now() + round(seconds * SECOND)
+        until = self._now() + round(request.seconds * SECOND)
         slots = {job.seq: slot for job, slot in claimed}
-        leased = [job.lease_out(make_lease_token(job.seq), until) for job, _ in claimed]
+        leased = [job.lease_out(make_lease_token(job.seq), until, request.worker) for job, _ in claimed]
         stored: list[Job] = []
 
         async def save(jobs: Sequence[Job]) -> None:
@@ -132,10 +153,11 @@ class Leases:
                 log.warning("lease_not_saved", **fields_of(job), error=str(error))
         finally:
             for job in stored:
-                self._held.hold(job.seq, slots.pop(job.seq), seconds)
+                self._held.hold(job.seq, slots.pop(job.seq), request.seconds)
             self._release_unleased([(job, slot) for job, slot in claimed if job.seq in slots])
         self._changes.started(stored)
-        return [Leased(job.lease or "", until, job) for job in stored]
+        tracer = self._engine.kinds.tracer
+        return [Leased(job.lease or "", until, job, None if tracer is None else tracer.lease(job)) for job in stored]
 
     def _release_unleased(self, claimed: Sequence[tuple[Job, Slot]]) -> None:
         """Release attempts that no worker has received, without counting them."""
@@ -155,7 +177,9 @@ class Leases:
     async def extend(self, token: str, seconds: float) -> Leased:
         """Extend the lease to `seconds` from now."""
         until = self._now() + round(seconds * SECOND)
-        _, job = await self._apply(token, "extend", lambda job: job.extend(until))
+        job, verdict = await self._apply(token, "extend", lambda job: job.extend(until))
+        if verdict is not None and verdict.job is not None:
+            job = verdict.job
         if job.lease == token:
             self._held.extend(job.seq, seconds)
         return Leased(token, job.lease_until or until, job)
@@ -165,35 +189,36 @@ class Leases:
         outcome = succeeded(result, self._engine.config.limits.max_result)
         return await self._end(token, "finish", outcome)
 
-    async def fail(self, token: str, error: Error, delay: float | None) -> Job:
+    async def fail(self, token: str, error: Error, delay: float | None, output: str = "") -> Job:
         """End the attempt as failed; a retry waits as the policy says, or `delay` seconds."""
-        return await self._end(token, "fail", Outcome(End.ERROR, error=error), delay)
+        return await self._end(token, "fail", Outcome(End.ERROR, error=error, output=last_of(output)), delay)
 
     async def release(self, token: str) -> Job:
         """Release the lease without a run; the attempt does not count."""
         return await self._end(token, "release", Outcome(End.RELEASED))
 
     async def _end(self, token: str, action: str, outcome: Outcome, delay: float | None = None) -> Job:
-        before, after = await self._apply(
+        before, verdict = await self._apply(
             token, action, lambda job: end_lease(job, outcome, action, self._now(), delay)
         )
-        if before is not after:
-            self._held.reread(after.seq, after)
-            self._changes.lease_ended(before, after, outcome)
-        return after
+        if verdict is None:
+            return before
+        self._held.reread(before.seq, verdict.job)
+        self._changes.lease_ended(before, verdict, outcome)
+        return verdict.job or before
 
-    async def _apply(self, token: str, action: str, step: Callable[[Job], Job]) -> tuple[Job, Job]:
-        """Apply an action of the lease holder; return the job before and after it.
+    async def _apply(self, token: str, action: str, step: Callable[[Job], Job]) -> tuple[Job, Saved | None]:
+        """Apply an action of the lease holder; return the job before it, and the verdict of the store.
 
-        Raise `LeaseLost` if the lease is over. A repeat of the action that ended it returns the same job twice.
+        Raise `LeaseLost` if the lease is over. A repeat of the action that ended it stores nothing.
         """
         while True:
             before = await self.get(token)
             if before.lease != token:
                 if [token, action] in read_ended_leases(before.ended_leases):
-                    return before, before  # a retry after a lost response
+                    return before, None  # a retry after a lost response
                 raise LeaseLost(f"the lease is over: its job is {before.state.word}; this call changed nothing")
             after = step(before)
             (verdict,) = await self._store.save([after])
             if verdict.is_saved:
-                return before, after
+                return before, verdict

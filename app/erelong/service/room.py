@@ -43,7 +43,8 @@ class Room:
                 held = number
                 if self._backlog.excess(queue, number) >= 0:  # the last room: hold no more than is needed
                     held = await self._needed(queue, new_jobs)
-                    await self._make(queue, held, client)
+                    if held:  # an overfull queue has room for submits that add no job
+                        await self._make(queue, held, client)
                 if held:
                     self._backlog.hold(queue, held)
                     room[queue] = held
@@ -56,6 +57,14 @@ class Room:
         self._backlog.release(room)
         if self._engine.waiters.rooms.held:
             self._engine.waiters.rooms.wake(room)
+
+    def refuse_excess(self, added: Mapping[str, int], earlier: Mapping[str, int]) -> None:
+        """Raise `BacklogFull` if the queues have no room for jobs that a dry run adds after its `earlier` ones."""
+        for queue, number in added.items():
+            settings = self._engine.lanes.settings(queue)
+            drops = settings.overflow == "drop_oldest" and number <= settings.max_backlog
+            if not drops and self._backlog.excess(queue, number + earlier.get(queue, 0)) > 0:
+                raise self._full(queue)
 
     async def _needed(self, queue: str, new_jobs: Sequence[NewJob]) -> int:
         """Return how many submissions would add a job: one whose key is held does so only if it takes the key over."""
@@ -95,7 +104,7 @@ class Room:
             for before, after, verdict in zip(jobs, dropped, await self._store.save(dropped), strict=True):
                 if verdict.is_saved:
                     left -= 1
-                    self._engine.changes.changed(before, after)
+                    self._engine.changes.changed(before, verdict)
                     report_drop(after)
 
     async def _wait(self, queue: str, number: int, client: Client) -> None:

@@ -19,7 +19,7 @@ from erelong.telemetry.redact import redacted
 
 DEFAULT_FILE: Final = Path("config.toml")
 PORT_ADDRESSES: Final = ("tcp://", "udp://", "sctp://")
-SECRETS: Final = (("webhooks", "proxy"), ("webhooks", "secrets"), ("webhooks", "signing_secrets"))
+SECRETS: Final = (("store", "url"), ("webhooks", "proxy"), ("webhooks", "secrets"), ("webhooks", "signing_secrets"))
 RENAMED: Final = {("http",): "[webhooks]"} | {("server", name): f"limits.{name}" for name in LimitsSection.model_fields}
 """Former names of settings."""
 

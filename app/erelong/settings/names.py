@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, get_args, get_origin, get_type_hin
 
 from pydantic import BaseModel
 
+from erelong.model.times.local_time import LOCAL_PATTERN
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -16,6 +18,8 @@ KEY: Final = r"^[\x20-\x7e]{1,255}$"
 VARIABLE: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
 TEXT: Final = r"^[^\x00]*$"
 FUNCTION: Final = r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_.]*$"
+CAUSE: Final = r"^[0-9a-f]{12}$"
+WORKER: Final = r"^[^\x00-\x1f\x7f]{1,100}$"
 
 NAME_CHARACTERS: Final = "1 to 100 of A-Z a-z 0-9 . _ -"
 
@@ -24,6 +28,9 @@ _WORDS: Final = {
     KEY: "should be 1 to 255 printable ASCII characters",
     VARIABLE: "should be letters, digits and _, without a leading digit",
     TEXT: "should have no NUL character",
+    f"^{LOCAL_PATTERN}$": "should be a date and a time without an offset, such as 2027-03-28T09:00:00",
+    CAUSE: "should be a cause as GET /v1/jobs/errors shows it: 12 of 0-9 a-f",
+    WORKER: "should be 1 to 100 characters without control characters",
     FUNCTION: 'should name a module and a function in it, such as "my_jobs:remind"',
 }
 

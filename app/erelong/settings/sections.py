@@ -14,7 +14,16 @@ from erelong.settings.api_keys import is_fingerprint
 from erelong.settings.kinds import KindSettings, kind_faults
 from erelong.settings.queues import QueueSettings, Rate, Retry
 from erelong.settings.section import Count, Name, Section, setting_fault
-from erelong.settings.types import Duration, NetworkSetting, Origin, PositiveDuration, Proxy, SecretText, SigningSecrets
+from erelong.settings.types import (
+    Duration,
+    NetworkSetting,
+    Origin,
+    PositiveDuration,
+    PostgresUrl,
+    Proxy,
+    SecretText,
+    SigningSecrets,
+)
 
 
 class ServerSection(Section):
@@ -38,15 +47,26 @@ class LimitsSection(Section):
     max_result: Count = 65_536
     max_wait: Duration = 60.0
     max_waiters: int = Field(800, ge=0)
+    max_streams: int = Field(100, ge=0)
+    max_events: int = Field(50_000, ge=1_000)
 
 
 class StoreSection(Section):
-    kind: Literal["sqlite", "memory"] = "sqlite"
+    kind: Literal["sqlite", "postgres", "memory"] = "sqlite"
     path: Path = Field(Path("data/erelong.db"), strict=False)
+    url: PostgresUrl = SecretStr("")
+    must_exist: bool = False
     durability: Literal["full", "normal"] = "full"
     reserve: int = Field(33_554_432, ge=0)
     timeout: PositiveDuration = 30.0
     retention_interval: PositiveDuration = 60.0
+
+    @model_validator(mode="after")
+    def _needs_a_url(self) -> Self:
+        if self.kind == "postgres" and not self.url.get_secret_value():
+            reason = 'of kind "postgres" needs a `url`, such as postgresql://user@host/database'
+            raise PydanticCustomError("config", "{reason}", {"reason": reason})
+        return self
 
 
 def _fingerprint(text: str) -> str:
@@ -82,6 +102,10 @@ class JobsSection(Section):
     window: Annotated[Duration, Field(ge=1)] = 600.0
     window_jobs: Count = 1_000_000
     retry: Retry = Retry()
+
+
+class SchedulesSection(Section):
+    max: int = Field(10_000, ge=0)
 
 
 class WorkersSection(Section):
@@ -122,6 +146,7 @@ class Config(Section):
     store: StoreSection = StoreSection()
     auth: AuthSection = AuthSection()
     jobs: JobsSection = JobsSection()
+    schedules: SchedulesSection = SchedulesSection()
     workers: WorkersSection = WorkersSection()
     webhooks: WebhooksSection = WebhooksSection()
     log: LogSection = LogSection()

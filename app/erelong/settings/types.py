@@ -117,10 +117,18 @@ def _proxy(secret: SecretStr) -> SecretStr:
     )
 
 
+def _postgres_url(secret: SecretStr) -> SecretStr:
+    text = secret.get_secret_value()
+    if not text or text.startswith(("postgresql://", "postgres://")):
+        return secret
+    raise _refusal("should be the URL of a database such as postgresql://user@host/database")
+
+
 Network: TypeAlias = IPv4Network | IPv6Network
 
 NetworkSetting = Annotated[Network, PlainValidator(_network), PlainSerializer(str)]
 Origin = Annotated[str, AfterValidator(_origin)]
 SigningSecrets = Annotated[list[Annotated[SecretStr, AfterValidator(_signing_secret)]], BeforeValidator(_split)]
 SecretText = Annotated[SecretStr, AfterValidator(_secret_text)]
+PostgresUrl = Annotated[SecretStr, AfterValidator(_postgres_url)]
 Proxy = Annotated[SecretStr, AfterValidator(_proxy)]

@@ -1,9 +1,9 @@
-"""The store boundary: small, batched, without policy; `now` is always an argument."""
+"""What every store provides: durable reads and writes of many jobs at once. Its callers decide, and read the clock."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from erelong.model.document import Document
 from erelong.model.job import Job, State, spec_of
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from erelong.clock.instants import Instant
+    from erelong.clock.remote import RemoteClock
     from erelong.errors import Exit
     from erelong.model.outcome import Outcome
     from erelong.model.query import Query
@@ -63,7 +64,11 @@ class Ending(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """Whether a job was saved or deleted; if not, the job that prevented it (None: the job is gone)."""
+    """Whether a job was saved or deleted, and the job as it is stored then.
+
+    The job may be missing from a verdict of `finish`, and is missing after a delete. If the job was not saved, `job` is
+    the one that prevented it (None: the job is gone).
+    """
 
     is_saved: bool
     job: Job | None
@@ -72,10 +77,12 @@ class Saved(NamedTuple):
 
 
 FINISHED = Saved(True, None)
+REFUSED = Saved(False, None)
 
 # After the method `list`, the body of a store class cannot use the type of that name.
 Jobs = list[Job]
 Peeks = list[Peek]
+Seqs = list[int]
 Instants = list[tuple[int, int]]
 """Pairs of an instant and the `seq` of the job."""
 Documents = list[Document]
@@ -98,6 +105,43 @@ class Override(NamedTuple):
     pause: Pause | None = None
 
 
+class Bins(NamedTuple):
+    """Consecutive spans of due times: the first begins at `start`, each lasts `step` microseconds."""
+
+    start: Instant
+    step: int
+    number: int
+
+    @property
+    def end(self) -> Instant:
+        return self.start + self.step * self.number
+
+
+class Spread(NamedTuple):
+    """How many waiting jobs are due in each bin, before and after them. Of many jobs only every n-th was read."""
+
+    counts: list[int]
+    overdue: int
+    later: int
+    sampled: int = 1
+
+
+class Found(NamedTuple):
+    """A page of a search: jobs, how many were read to find them, and where the search goes on (None: it is over)."""
+
+    jobs: list[Job]
+    scanned: int
+    after: tuple[Instant, int] | None
+
+
+class Tally(NamedTuple):
+    """How many jobs match, how many were read to count them, and where the count goes on (None: it is complete)."""
+
+    matches: int
+    scanned: int
+    after: tuple[Instant, int] | None
+
+
 Also = Sequence[tuple[int, Job]]
 """New jobs without a key, each with the index of the item that it is added with."""
 
@@ -107,9 +151,10 @@ class Store(Protocol):
 
     `open` may raise `errors.Exit`; the other methods raise `errors.StorageFull` or `errors.StoreUnavailable`.
 
-    `add`, `save`, `finish` and `delete` can store more in the same commit. A job of `also` is added if its item is
-    written. The documents of `beside` are stored unless every item is refused. If one of them is not the next version
-    of the stored document, the call raises `errors.DocumentChanged` and stores nothing.
+    `add`, `save`, `finish` and the deletes can store more in the same commit. A job of `also` is added if its item is
+    written; `save` and `finish` link callbacks among them to their items, as `model/reports/callback.linked` says. The
+    documents of `beside` are stored unless every item is refused. If one of them is not the next version of the stored
+    document, the call raises `errors.DocumentChanged` and stores nothing.
     """
 
     async def open(self) -> None: ...
@@ -160,10 +205,28 @@ class Store(Protocol):
         """Peek at those of these jobs that are scheduled."""
         ...
 
-    async def list(self, query: Query) -> list[Job]: ...
+    async def list(self, query: Query) -> list[Job]:
+        """Return a page of a listing, however many jobs must be read to find it."""
+        ...
+
+    async def search(self, query: Query, within: int) -> Found:
+        """Return a page of a listing. To check its residue, read at most `within` jobs: the page may be short."""
+        ...
+
+    async def tally(self, query: Query, within: int) -> Tally:
+        """Count the jobs of a listing behind its position. Read at most `within` jobs."""
+        ...
+
+    async def label_values(self, name: str) -> Sequence[str]:
+        """Return the values that a label has in any job, ascending."""
+        ...
 
     async def due(self, after: tuple[Instant, int], before: Instant, limit: int) -> Instants:
         """Return one page of the due times and earlier expiries of waiting jobs, ascending, strictly after `after`."""
+        ...
+
+    async def spread(self, bins: Bins, query: Query) -> Spread:
+        """Count the waiting jobs of these queues and kinds, with these labels, by their due times."""
         ...
 
     async def claim(self, seqs: Sequence[int], *, now: Instant) -> Claim:
@@ -173,8 +236,14 @@ class Store(Protocol):
         """
         ...
 
-    async def save(self, jobs: Sequence[Job], *, beside: Sequence[Document] = (), also: Also = ()) -> Verdicts:
-        """Write each job whose stored version is the preceding one and, for a revived job, whose key is free."""
+    async def save(
+        self, jobs: Sequence[Job], *, is_whole: bool = False, beside: Sequence[Document] = (), also: Also = ()
+    ) -> Verdicts:
+        """Write each job whose stored version is the preceding one and, for a revived job, whose key is free.
+
+        With `is_whole`, one job that cannot be written rejects all of them. The verdict on a saved job has the job as
+        it is stored: only there is its callback named.
+        """
         ...
 
     async def finish(self, endings: Sequence[Ending], *, beside: Sequence[Document] = (), also: Also = ()) -> Verdicts:
@@ -185,14 +254,18 @@ class Store(Protocol):
         """Delete a job if it still has this version."""
         ...
 
+    async def delete_all(self, jobs: Sequence[Job], *, beside: Sequence[Document] = ()) -> bool:
+        """Delete jobs and store documents if all of the jobs still have these versions; return whether they had."""
+        ...
+
     async def ended(
         self, queue: str, state: State, *, after: tuple[Instant, int], before: Instant, limit: int
     ) -> Instants:
         """Return one page of the end times of final jobs, ascending: strictly after `after` and before `before`."""
         ...
 
-    async def purge(self, seqs: Sequence[int], *, before: Instant) -> int:
-        """Delete those of these jobs that ended before an instant; return their number."""
+    async def purge(self, seqs: Sequence[int], *, before: Instant) -> Seqs:
+        """Delete those of these jobs that ended before an instant; return these in order."""
         ...
 
     async def forget_records(self, *, now: Instant, limit: int) -> int:
@@ -203,6 +276,10 @@ class Store(Protocol):
 
     async def documents(self, sort: str, *, after: str = "", limit: int) -> Documents:
         """Return one page of the documents of a sort, ordered by name, strictly after `after`."""
+        ...
+
+    async def named(self, sort: str, names: Sequence[str]) -> Documents:
+        """Return those of these documents of a sort that exist, in any order."""
         ...
 
     def counts(self) -> Mapping[Group, int]:
@@ -217,4 +294,29 @@ class Store(Protocol):
 
     async def override(self, queue: str, override: Override | None) -> None:
         """Set or remove the override of a queue."""
+        ...
+
+
+@runtime_checkable
+class SharedStore(Store, Protocol):
+    """A store that several nodes have open. One of them leads and alone writes; the others can read.
+
+    `open` leads if no other node does. A write of a node that does not lead raises `errors.NotLeading`.
+    """
+
+    @property
+    def clock(self) -> RemoteClock:
+        """The clock that all nodes share."""
+        ...
+
+    def standby(self) -> str | None:
+        """Return why this node does not lead, or None if it does."""
+        ...
+
+    async def lead(self) -> None:
+        """Wait until this node leads; raise `errors.Exit` if it cannot."""
+        ...
+
+    async def resign(self) -> None:
+        """Store what has been submitted, and let another node lead. The store can still be read."""
         ...

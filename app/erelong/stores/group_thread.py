@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from erelong.telemetry.metrics import GroupTimer
 
 MAX_GROUP = 1_000
+MAX_TURNS = 4  # of the loop, in which calls gather
 GUARD_PAUSE = 1.0
 
 T = TypeVar("T")
@@ -27,11 +28,14 @@ log = get_logger(__name__)
 class Split(NamedTuple):
     """How to split a call: its first argument is a sequence, and `join` merges the results for its parts.
 
-    `fallback` is the result for a single item that fails (None: the call fails).
+    `fallback` is the result for a single item that fails (None: the call fails). With a `share`, calls in a row run as
+    one: it takes the result for all of their items, the items of one call and the position of the first, and returns
+    the result of that call.
     """
 
     join: Callable[[Any, Any], Any]
     fallback: Any
+    share: Callable[[Any, Sequence[Any], int], Any] | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -82,6 +86,39 @@ class Call:
             self.future.set_result(self.result)
 
 
+def in_runs(calls: Sequence[Call]) -> list[Sequence[Call]]:
+    """Return the calls in order; those in a row that can run as one come together."""
+    runs: list[Sequence[Call]] = []
+    start = 0
+    while start < len(calls):
+        end, split = start + 1, calls[start].split
+        if split is not None and split.share is not None:
+            while end < len(calls) and calls[end].split is split:
+                end += 1
+        runs.append(calls[start:end])
+        start = end
+    return runs
+
+
+def run_as_one(calls: Sequence[Call]) -> None:
+    """Run the calls of one run. Their function takes the items of all of them."""
+    first = calls[0]
+    if len(calls) == 1:
+        first.run()
+        return
+    assert first.split is not None
+    assert first.split.share is not None
+    whole = Call(first.function, ([item for call in calls for item in call.arguments[0]],), first.future, None)
+    whole.run()
+    start = 0
+    for call in calls:
+        (items,) = call.arguments
+        call.error = whole.error
+        if whole.error is None:
+            call.result = first.split.share(whole.result, items, start)
+        start += len(items)
+
+
 class GroupWork(Protocol):
     """The work of a thread."""
 
@@ -111,7 +148,8 @@ class GroupThread:
         self._unanswered: deque[tuple[float, list[Call]]] = deque()  # each list with its deadline
         self._check: asyncio.TimerHandle | None = None
         self._calls: SimpleQueue[list[Call] | None] = SimpleQueue()
-        self._fresh: list[Call] = []  # from this turn of the loop; handed over together to wake the thread once
+        self._fresh: list[Call] = []  # handed over together: a group of few calls costs nearly as much as one of many
+        self._gathered = self._turns = 0  # their number in the last turn of the loop, and their turns
         self._name = name
         self._thread: threading.Thread | None = None
 
@@ -128,6 +166,7 @@ class GroupThread:
         call = Call(function, arguments, future, split)
         self._fresh.append(call)
         if len(self._fresh) == 1:
+            self._gathered, self._turns = 1, 0
             self._loop.call_soon(self._hand_over)
         result: T = await call.future
         return result
@@ -147,6 +186,7 @@ class GroupThread:
         if self._thread is None:
             return
         thread, self._thread = self._thread, None
+        self._turns = MAX_TURNS
         self._hand_over()
         self._calls.put(None)
         await asyncio.get_running_loop().run_in_executor(None, thread.join)
@@ -154,6 +194,12 @@ class GroupThread:
             self._check.cancel()
 
     def _hand_over(self) -> None:
+        """Hand the calls over once a turn of the loop brings no more: other requests may have arrived with theirs."""
+        number = len(self._fresh)
+        if number > self._gathered and self._turns < MAX_TURNS:
+            self._gathered, self._turns = number, self._turns + 1
+            self._loop.call_soon(self._hand_over)
+            return
         if not self._fresh:
             return
         self._calls.put(self._fresh)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import orjson
@@ -12,9 +13,11 @@ from erelong.errors import IdempotencyMismatch
 from erelong.model.conflict import settle
 from erelong.model.document import must_follow
 from erelong.model.job import Job, State
-from erelong.model.query import Order, Query
+from erelong.model.matching.residue import NO_RESIDUE
+from erelong.model.query import PREVIEW, Order, Query
+from erelong.model.reports.callback import linked
 from erelong.model.submission import AddResult, AddStatus, IdempotencyRecord, NewJob, Receipt, are_written
-from erelong.stores.base import Claim, Override, Peeks, Saved, peek_at
+from erelong.stores.base import REFUSED, Claim, Found, Override, Peeks, Saved, Spread, Tally, peek_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from erelong.clock.instants import Instant
     from erelong.errors import Exit
     from erelong.model.document import Document
-    from erelong.stores.base import Also, Documents, Ending, Group, Instants, Verdicts
+    from erelong.stores.base import Also, Bins, Documents, Ending, Group, Instants, Jobs, Seqs, Verdicts
 
 
 class MemoryStore:
@@ -91,16 +94,44 @@ class MemoryStore:
         return [peek_at(job) for job in jobs if job.state is State.SCHEDULED]
 
     async def list(self, query: Query) -> list[Job]:
-        jobs = [job for job in self._jobs.values() if _matches(job, query)]
-        if query.order is Order.DUE:
-            jobs = [job for job in jobs if job.state is State.SCHEDULED]
-            jobs.sort(key=_due_position)
-            jobs = [job for job in jobs if query.after is None or _due_position(job) > query.after]
-        else:
-            jobs.sort(key=lambda job: job.seq, reverse=True)
-            jobs = [job for job in jobs if query.after is None or job.seq < query.after[1]]
-        page = jobs[: query.limit]
-        return page if query.is_full else [job._replace(params=b"{}", result=None, attempts=b"[]") for job in page]
+        return [_viewed(job, query) for job in self._listed(query)[: query.limit]]
+
+    async def search(self, query: Query, within: int) -> Found:
+        listed = self._listed(replace(query, residue=NO_RESIDUE))
+        jobs: list[Job] = []
+        scanned = 0
+        for job in listed[:within]:
+            if len(jobs) == query.limit:
+                break
+            scanned += 1
+            if query.residue.matches(job):
+                jobs.append(_viewed(job, query))
+        return Found(jobs, scanned, query.position(listed[scanned - 1]) if scanned < len(listed) else None)
+
+    async def tally(self, query: Query, within: int) -> Tally:
+        if query.is_counted:
+            return Tally(len(self._listed(query)), 0, None)
+        listed = self._listed(replace(query, residue=NO_RESIDUE))
+        read = listed[:within]
+        after = query.position(read[-1]) if len(read) < len(listed) else None
+        return Tally(sum(map(query.residue.matches, read)), len(read), after)
+
+    def _listed(self, query: Query) -> Jobs:
+        """Return all jobs of a listing behind its position."""
+        jobs = [job for job in self._jobs.values() if query.matches(job)]
+        jobs.sort(key=query.position, reverse=query.is_descending)
+        after = query.after
+        if after is None:
+            return jobs
+        if query.order is Order.CREATED:
+            after = (0, after[1])
+        if query.is_descending:
+            return [job for job in jobs if query.position(job) < after]
+        return [job for job in jobs if query.position(job) > after]
+
+    async def label_values(self, name: str) -> Sequence[str]:
+        every = (orjson.loads(job.labels) for job in self._jobs.values() if job.labels)
+        return sorted({labels[name] for labels in every if name in labels})
 
     async def due(self, after: tuple[Instant, int], before: Instant, limit: int) -> Instants:
         instants = [(job.due_at, job.seq) for job in self._jobs.values() if job.wakes_at is not None]
@@ -110,6 +141,19 @@ class MemoryStore:
             if job.wakes_at is not None and job.wakes_at != job.due_at
         ]
         return sorted((at, seq) for at, seq in instants if at is not None and after < (at, seq) and at < before)[:limit]
+
+    async def spread(self, bins: Bins, query: Query) -> Spread:
+        counts, overdue, later = [0] * bins.number, 0, 0
+        for job in self._jobs.values():
+            if job.state is not State.SCHEDULED or job.due_at is None or not query.matches(job):
+                continue
+            if job.due_at < bins.start:
+                overdue += 1
+            elif job.due_at >= bins.end:
+                later += 1
+            else:
+                counts[(job.due_at - bins.start) // bins.step] += 1
+        return Spread(counts, overdue, later)
 
     async def claim(self, seqs: Sequence[int], *, now: Instant) -> Claim:
         taken: list[Job] = []
@@ -125,13 +169,19 @@ class MemoryStore:
                 self._put(taken[-1])
         return Claim(taken, early, [])
 
-    async def save(self, jobs: Sequence[Job], *, beside: Sequence[Document] = (), also: Also = ()) -> Verdicts:
+    async def save(
+        self, jobs: Sequence[Job], *, is_whole: bool = False, beside: Sequence[Document] = (), also: Also = ()
+    ) -> Verdicts:
         self._must_follow(beside)
+        if is_whole and not self._are_savable(jobs):
+            return [REFUSED] * len(jobs)
+        jobs, also = self._linked(jobs, also)
         return self._with_others([self._save(job) for job in jobs], beside, also)
 
     async def finish(self, endings: Sequence[Ending], *, beside: Sequence[Document] = (), also: Also = ()) -> Verdicts:
         self._must_follow(beside)
-        return self._with_others([self._save(job) for job in [ending.after for ending in endings]], beside, also)
+        jobs, also = self._linked([ending.after for ending in endings], also)
+        return self._with_others([self._save(job) for job in jobs], beside, also)
 
     async def delete(self, job: Job, *, beside: Sequence[Document] = (), also: Also = ()) -> Saved:
         self._must_follow(beside)
@@ -141,6 +191,17 @@ class MemoryStore:
         self._forget(stored)
         return self._with_others([Saved(True, None)], beside, also)[0]
 
+    async def delete_all(self, jobs: Sequence[Job], *, beside: Sequence[Document] = ()) -> bool:
+        self._must_follow(beside)
+        stored = [self._jobs.get(job.seq) for job in jobs]
+        pairs = zip(stored, jobs, strict=True)
+        if not all(now and (now.token, now.version) == (job.token, job.version) for now, job in pairs):
+            return False
+        for job in jobs:
+            self._forget(self._jobs[job.seq])
+        self._store_with([], beside, ())
+        return True
+
     async def ended(
         self, queue: str, state: State, *, after: tuple[Instant, int], before: Instant, limit: int
     ) -> Instants:
@@ -148,12 +209,12 @@ class MemoryStore:
         ended = [(job.finished_at, job.seq) for job in jobs if job.finished_at is not None]
         return sorted(entry for entry in ended if entry > after and entry[0] < before)[:limit]
 
-    async def purge(self, seqs: Sequence[int], *, before: Instant) -> int:
+    async def purge(self, seqs: Sequence[int], *, before: Instant) -> Seqs:
         jobs = [self._jobs[seq] for seq in dict.fromkeys(seqs) if seq in self._jobs]
         ended = [job for job in jobs if job.finished_at is not None and job.finished_at < before]
         for job in ended:
             self._forget(job)
-        return len(ended)
+        return sorted(job.seq for job in ended)
 
     async def forget_records(self, *, now: Instant, limit: int) -> int:
         records = self._records.items()
@@ -168,6 +229,9 @@ class MemoryStore:
     async def documents(self, sort: str, *, after: str = "", limit: int) -> Documents:
         names = sorted(name for kind, name in self._documents if kind == sort and name > after)
         return [self._documents[sort, name] for name in names[:limit]]
+
+    async def named(self, sort: str, names: Sequence[str]) -> Documents:
+        return [self._documents[sort, name] for name in names if (sort, name) in self._documents]
 
     def counts(self) -> Mapping[Group, int]:
         return self._counts
@@ -203,6 +267,15 @@ class MemoryStore:
     def _must_follow(self, documents: Sequence[Document]) -> None:
         must_follow(documents, lambda sort, name: self._documents.get((sort, name)))
 
+    def _linked(self, jobs: Sequence[Job], also: Also) -> tuple[Jobs, Also]:
+        """Number the further jobs of a call, and link the callbacks among them to the jobs that they report."""
+        ended, added = [*jobs], []
+        for item, job in also:
+            self._last_seq += 1
+            ended[item], callback = linked(ended[item], job._replace(seq=self._last_seq))
+            added.append((item, callback))
+        return ended, added
+
     def _with_others(self, verdicts: Verdicts, beside: Sequence[Document], also: Also) -> Verdicts:
         for item, job in self._store_with([verdict.is_saved for verdict in verdicts], beside, also):
             verdicts[item] = verdicts[item]._replace(also=(*verdicts[item].also, job))
@@ -214,7 +287,14 @@ class MemoryStore:
                 self._documents.pop((document.sort, document.name), None)
             else:
                 self._documents[document.sort, document.name] = document
-        return [(item, self._insert(job)) for item, job in also if written[item]]
+        added = []
+        for item, job in also:
+            if written[item] and job.seq:  # `_linked` has numbered it
+                self._put(job)
+                added.append((item, job))
+            elif written[item]:
+                added.append((item, self._insert(job)))
+        return added
 
     def _save(self, job: Job) -> Saved:
         stored = self._jobs.get(job.seq)
@@ -224,6 +304,19 @@ class MemoryStore:
             return Saved(False, holder)
         self._put(job)
         return Saved(True, job)
+
+    def _are_savable(self, jobs: Sequence[Job]) -> bool:
+        """Return whether `_save` would write all of these jobs."""
+        keys: set[tuple[str, str]] = set()
+        for job in jobs:
+            stored = self._jobs.get(job.seq)
+            if stored is None or stored.version != job.version - 1 or stored.token != job.token:
+                return False
+            if job.key is not None and stored.is_final and not job.is_final:
+                if (job.queue, job.key) in keys or self._holder(job.queue, job.key) is not None:
+                    return False
+                keys.add((job.queue, job.key))
+        return True
 
     def _insert(self, job: Job) -> Job:
         self._last_seq += 1
@@ -270,18 +363,7 @@ class MemoryStore:
         self._counts.update(job.group for job in self._jobs.values())
 
 
-def _matches(job: Job, query: Query) -> bool:
-    labels = orjson.loads(job.labels) if job.labels else {}
-    return (
-        (not query.states or job.state in query.states)
-        and (not query.queues or job.queue in query.queues)
-        and (not query.kinds or job.kind in query.kinds)
-        and (query.key is None or job.key == query.key)
-        and all(labels.get(name) == value for name, value in query.labels.items())
-        and (query.due_after is None or (job.due_at is not None and job.due_at >= query.due_after))
-        and (query.due_before is None or (job.due_at is not None and job.due_at < query.due_before))
-    )
-
-
-def _due_position(job: Job) -> tuple[Instant, int]:
-    return (job.due_at or 0, job.seq)
+def _viewed(job: Job, query: Query) -> Job:
+    if query.is_full:
+        return job
+    return job._replace(params=job.params[:PREVIEW] if query.is_line else b"{}", result=None, attempts=b"[]")

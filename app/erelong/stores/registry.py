@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from erelong.errors import PlaceRefused
 from erelong.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -13,10 +14,25 @@ if TYPE_CHECKING:
     from erelong.telemetry.metrics import GroupTimer
 
 
-def make_store(section: StoreSection, timer: GroupTimer | None = None) -> Store:
-    """Make the configured store. `timer` times its commits, if it has any."""
+def make_store(section: StoreSection, timer: GroupTimer | None = None, *, is_virtual: bool = False) -> Store:
+    """Make the configured store. `timer` times its commits, if it has any; `is_virtual` marks its file."""
     if section.kind == "memory":
         return MemoryStore()
+    if section.kind == "postgres":
+        try:
+            from erelong.stores.postgres.store import PostgresStore  # loads its library only if used
+        except ModuleNotFoundError as error:
+            reason = f'[store] kind is "postgres", but {error.name} is not installed'
+            raise PlaceRefused(f"{reason}: pip install 'erelong[server,postgres]'") from error
+        url = section.url.get_secret_value()
+        return PostgresStore(
+            url=url,
+            durability=section.durability,
+            must_exist=section.must_exist,
+            timeout=section.timeout,
+            timer=timer,
+            is_virtual=is_virtual,
+        )
     from erelong.stores.sqlite.store import SqliteStore  # loads its library only if used
 
     return SqliteStore(
@@ -25,4 +41,5 @@ def make_store(section: StoreSection, timer: GroupTimer | None = None) -> Store:
         reserve=section.reserve,
         timeout=section.timeout,
         timer=timer,
+        is_virtual=is_virtual,
     )

@@ -54,7 +54,7 @@ class HistogramMetric:
 
     def __init__(self, name: str, help: str, label: str, bounds: tuple[float, ...]) -> None:
         self.name, self.help, self.labels = name, help, (label,) if label else ()
-        self._bounds = bounds
+        self.bounds = self._bounds = bounds
         self._counts: dict[str, list[int]] = {} if label else {"": [0] * (len(bounds) + 1)}
         self._sums: Counter[str] = Counter()
 
@@ -73,6 +73,10 @@ class HistogramMetric:
             counts[bucket] += end - begin
             begin = end
         self._sums[label] += sum(values)  # type: ignore[assignment]  # a Counter adds floats as well
+
+    def counts(self) -> list[int]:
+        """Return how many values each bucket has, under all labels together."""
+        return [sum(numbers) for numbers in zip(*self._counts.values(), strict=True)] or [0] * (len(self._bounds) + 1)
 
     def collect(self) -> Metric:
         family = HistogramMetricFamily(self.name, self.help, labels=self.labels)
@@ -150,6 +154,14 @@ class Metrics(Collector):
         )
         self.running = GaugeMetric("erelong_attempts_running", "Attempts running.")
         self.abandoned = GaugeMetric("erelong_attempts_abandoned", "Ended attempts whose task or thread still runs.")
+        self.schedules = GaugeMetric("erelong_schedules", "Schedules, by state.", "state")
+        self.occurrences = CounterMetric(
+            "erelong_occurrences", "Occurrences of schedules, by what became of them.", "outcome"
+        )
+        self.operations = GaugeMetric("erelong_operations", "Operations on many jobs, by state.", "state")
+        self.operation_jobs = CounterMetric(
+            "erelong_operation_jobs", "Jobs that operations dealt with, by what became of them.", "action", "outcome"
+        )
         self.purged = CounterMetric("erelong_jobs_purged", "Jobs deleted after their retention.")
 
     def _declare_parts(self) -> None:
@@ -172,7 +184,13 @@ class Metrics(Collector):
         self.requests = CounterMetric("erelong_http_requests", "Requests answered.", "method", "route", "status")
         self.connections = GaugeMetric("erelong_http_connections", "Clients connected.")
         self.waiting = GaugeMetric(
-            "erelong_http_waiting", "Requests held: for a job change, a lease, or room in a queue.", "for"
+            "erelong_http_waiting",
+            "Requests held: for a job change, a lease, room in a queue, or the end of an operation.",
+            "for",
+        )
+        self.streams = GaugeMetric("erelong_streams", "Streams of events that are open.")
+        self.stream_resets = CounterMetric(
+            "erelong_stream_resets", "Times that a stream of events lost its place.", "reason"
         )
 
     def _declare_process(self) -> None:

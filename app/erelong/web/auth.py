@@ -18,9 +18,12 @@ from erelong.web.problems import REQUEST_ID
 from erelong.web.router import name_in
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from erelong.clock.instants import Tick
-    from erelong.model.caller import Scope
+    from erelong.model.caller import Need
     from erelong.service.services import Services
+    from erelong.settings.queues import Rate
     from erelong.settings.sections import AuthSection, Config
     from erelong.web.face import Route
 
@@ -64,11 +67,16 @@ class KeyGate:
         if caller.queues:
             await self._refuse_foreign_target(request, route.path, caller)
 
+    def rate_of(self, caller: Caller) -> Rate | None:
+        """Return how many requests a second the key of a caller may make; None for any number."""
+        key = self.settings.keys.get(caller.name)
+        return None if key is None else key.rate
+
     def admits(self, request: web.Request, route: Route) -> bool:
         """Return whether a request would be admitted, without refusing or counting it."""
         return route.scope is None or self.has_scope(request, route.scope)
 
-    def has_scope(self, request: web.Request, scope: Scope) -> bool:
+    def has_scope(self, request: web.Request, scope: Need) -> bool:
         """Return whether the caller has a scope."""
         try:
             self.recheck(request, scope)
@@ -76,15 +84,15 @@ class KeyGate:
             return False
         return True
 
-    def recheck(self, request: web.Request, scope: Scope) -> Caller:
+    def recheck(self, request: web.Request, scope: Need) -> Caller:
         """Return the caller by the current settings. Refuse a key that is no longer known or lacks the scope."""
         header = self._authorization(request)
         caller = ANYBODY if header is None else self._keyring.find(_key_of(header))
-        if caller is None or scope not in caller.scopes:
-            raise Unauthenticated(f"this key no longer has the scope {scope}; {SEND} with one that has")
+        if caller is None or not caller.has(scope):
+            raise Unauthenticated(f"this API key no longer has the scope {in_words(scope)}; {SEND} with one that has")
         return caller
 
-    def _admit(self, request: web.Request, scope: Scope) -> Caller:
+    def _admit(self, request: web.Request, scope: Need) -> Caller:
         try:
             header = self._authorization(request)
         except Unauthenticated:
@@ -97,16 +105,16 @@ class KeyGate:
         if caller is None:
             known = self._keyring.name_of(key)
             self._note_failure(request, f"not the key {known}" if known else "unknown key")
-            raise Unauthenticated(f"unknown key; {SEND} with a key as `new-key` printed it")
+            raise Unauthenticated(f"unknown API key; {SEND} with a key as `new-key` printed it")
         bucket = self._buckets.get(caller.name)
         wait = bucket.take(self._tick()) if bucket is not None else 0.0
         if wait > 0:
             raise RateLimited(
-                f"key {caller.name!r} is over its request rate; wait as Retry-After says", retry_after=wait
+                f"API key {caller.name!r} is over its request rate; wait as Retry-After says", retry_after=wait
             )
-        if scope not in caller.scopes:
+        if not caller.has(scope):
             has = ", ".join(sorted(caller.scopes))
-            raise Forbidden(f"this call needs the scope {scope}; key {caller.name!r} has {has}")
+            raise Forbidden(f"this call needs the scope {in_words(scope)}; API key {caller.name!r} has {has}")
         return caller
 
     def _authorization(self, request: web.Request) -> str | None:
@@ -115,20 +123,27 @@ class KeyGate:
         header = request.headers.get(hdrs.AUTHORIZATION) if self._has_keys else None
         if header is None:
             if self._needs_key:
-                raise Unauthenticated(f"this call needs a key; {SEND}")
+                raise Unauthenticated(f"this call needs an API key; {SEND}")
             refuse_ownable_host(request, is_local=self._is_local)
         return header
 
     async def _refuse_foreign_target(self, request: web.Request, path: str, caller: Caller) -> None:
         """Refuse jobs, leases and queues outside the key's queues as if they did not exist."""
+        services = self._services
+        refusals: dict[str, Callable[[str, Caller], Awaitable[object]]] = {
+            "{token}": services.leases.get,
+            "{schedule}": services.schedules.refuse_foreign,
+            "{operation}": services.operations.refuse_foreign,
+        }
         if "{id}" in path:
             name = name_in(request)
             is_key = name.startswith(BY_KEY)
-            await self._services.jobs.get(name_by_key(name, request.query.get("queue")) if is_key else name, caller)
-        elif "{token}" in path:
-            await self._services.leases.get(name_in(request), caller)
+            await services.jobs.get(name_by_key(name, request.query.get("queue")) if is_key else name, caller)
         elif "{queue}" in path:
-            self._services.queues.refuse_foreign(name_in(request), caller)
+            services.queues.refuse_foreign(name_in(request), caller)
+        for part, refuse in refusals.items():
+            if part in path:
+                await refuse(name_in(request), caller)
 
     def _note_failure(self, request: web.Request, reason: str) -> None:
         if self._log_bucket.take(self._tick()) > 0:
@@ -149,9 +164,14 @@ def refuse_foreign(caller: Caller, pointer: str, *queues: str) -> None:
     if foreign:
         has = ", ".join(sorted(caller.queues))
         faults = [
-            Fault(pointer, f"key {caller.name!r} may not use queue {queue!r}; its queues: {has}") for queue in foreign
+            Fault(pointer, f"API key {caller.name!r} may not use queue {queue!r}; its queues: {has}")
+            for queue in foreign
         ]
-        raise Forbidden("the key may not use this queue", faults=faults)
+        raise Forbidden("the API key may not use this queue", faults=faults)
+
+
+def in_words(need: Need) -> str:
+    return " or ".join(sorted(need)) if isinstance(need, frozenset) else str(need)
 
 
 def _key_of(header: str) -> str:

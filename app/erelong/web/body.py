@@ -25,7 +25,7 @@ MAX_WHOLE = 16  # incomplete bodies together may take this many times `max_batch
 MAX_VALUES = 300_000  # in one body: parsing more would block the loop for too long
 MAX_NARROW = 8_192  # bytes: a smaller body has too few names to matter
 MAX_NAMES = 100  # of an object with known names: reporting an unknown name costs far more than parsing it
-FREE = frozenset({"params", "result"})  # objects that may have any names
+FREE = frozenset({"params", "params_schema", "result"})  # objects that may have any names
 CLOSE = {"Connection": "close"}
 UNREADABLE = (BadHttpMessage, web.RequestPayloadError)
 

@@ -9,10 +9,12 @@ from aiohttp import HttpVersion11, hdrs, web
 from erelong.errors import Fault, Internal, Invalid, Problem
 from erelong.model.faults import unknown
 from erelong.telemetry.log import current_request, get_logger
-from erelong.web.problems import REQUEST_ID, STREAM, request_id_of, stamp
+from erelong.web.problems import ALSO, REQUEST_ID, STREAM, request_id_of, stamp
 from erelong.web.response import AnyReply, Reply
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from erelong.telemetry.metrics import Metrics
     from erelong.web.face import Face, Route, RouteHandler
 
@@ -21,24 +23,28 @@ CLIENT_GONE = 499  # only the metrics show it
 log = get_logger(__name__)
 
 
-def bounded(route: Route, face: Face, metrics: Metrics) -> RouteHandler:
-    """Return the handler of a route with the boundary around it."""
+def bounded(route: Route, face: Face, metrics: Metrics, also: Mapping[str, str]) -> RouteHandler:
+    """Return the handler of a route with the boundary around it. Every response also carries the headers `also`."""
     requests, path = metrics.requests.values, route.path
 
     async def handle(request: web.Request) -> AnyReply:
         request_id = request[REQUEST_ID] = request_id_of(request)
         token = current_request.set(request_id)
+        if also:
+            request[ALSO] = also
         try:
             if route.scope is not None:
                 await face.gate.admit(request, route)
             if not route.takes_query and request.query_string:
-                faults = [Fault.at([name], unknown(())) for name in dict.fromkeys(request.query)]
+                faults = [Fault.at([name], unknown(name, ())) for name in dict.fromkeys(request.query)]
                 raise Invalid("this route takes no query", faults=faults)
             reply = await route.handler(request)
         except Exception as error:  # noqa: BLE001 - sorted, answered and logged there
             reply = await _refuse(request, error, face)
         if isinstance(reply, Reply):  # otherwise a stream has begun
             stamp(reply, request_id)
+            if also:
+                reply.headers |= also
         requests[request.method, path, str(reply.status)] += 1
         if log.has_debug:
             log.debug("request", request=request_id, method=request.method, path=request.path, status=reply.status)
@@ -62,6 +68,7 @@ async def _refuse(request: web.Request, error: Exception, face: Face) -> AnyRepl
         case Problem():
             problem = error
         case OSError() if request.transport is None or request.transport.is_closing():
+            error.__traceback__ = None  # the request's body keeps the error, and its frames would keep the body
             return Reply(status=CLIENT_GONE)
         case _:
             fields = {"request": request_id, "method": request.method, "path": request.path}

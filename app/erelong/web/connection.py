@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,8 @@ NOWHERE = URL("/")
 VERSIONS = (HttpVersion10, HttpVersion11)
 LEAST_RATE = 16_384  # bytes a second of a response that a slow client must read
 MAX_HEADERS = 100  # header lines of a request
+STALLED = 30.0  # seconds in which the reader of a stream must take something
+STREAM_BUFFER = 65_536  # bytes of a stream that the kernel keeps for its reader
 LINGER = 2.0  # seconds to go on reading a refused body, so that the response is not lost
 HEAD_FACTOR = 4  # all headers of a request may take this many times `max_header`
 
@@ -41,12 +44,13 @@ class Connection(web.RequestHandler):
 
     * The head of a request must arrive within `header_timeout` of its first byte and `HEAD_FACTOR` times `max_header`.
       A head that arrives in one piece costs no timer.
-    * The client must read a response at `LEAST_RATE`, otherwise the connection is cut.
+    * The client must read a response at `LEAST_RATE`, otherwise the connection is cut. From a stream of events it need
+      only take something every `STALLED` seconds.
     * A client that disconnects wakes the waits made for it.
     """
 
     __slots__ = (
-        *("_connections", "_head_size", "_head_timer", "_limits", "_make_request", "_timeouts"),
+        *("_connections", "_head_size", "_head_timer", "_is_stream", "_limits", "_make_request", "_timeouts"),
         *("_unread_timer", "_waiting"),
     )
 
@@ -68,6 +72,7 @@ class Connection(web.RequestHandler):
         self._timeouts = timeouts
         self._limits = limits
         self._head_size = 0
+        self._is_stream = False
         self._head_timer: asyncio.TimerHandle | None = None
         self._unread_timer: asyncio.TimerHandle | None = None
         self._waiting: set[asyncio.Event] = set()
@@ -157,15 +162,24 @@ class Connection(web.RequestHandler):
             return
         request_id = make_request_id()
         body = orjson.dumps(problem_body(problem, request_id))
+        also = "".join(f"{name}: {value}\r\n" for name, value in self._connections.also.items())
         head = (
             f"HTTP/1.1 {problem.status} {problem.title}\r\nContent-Type: {CONTENT_TYPE}\r\n"
-            f"Content-Length: {len(body)}\r\nX-Request-Id: {request_id}\r\nServer: erelong\r\nConnection: close\r\n\r\n"
+            f"Content-Length: {len(body)}\r\nX-Request-Id: {request_id}\r\nServer: erelong\r\n"
+            f"Connection: close\r\n{also}\r\n"
         )
         self.transport.write(head.encode() + body)
         self._connections.note_refused(problem, request_id)
         self.force_close()
 
     # slow readers
+
+    def begin_stream(self) -> None:
+        """Keep little for the client of a stream of events, who may read slowly. The connection serves nothing else."""
+        self._is_stream = True
+        if self.transport is not None:
+            connected = self.transport.get_extra_info("socket")
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, STREAM_BUFFER)
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -177,8 +191,10 @@ class Connection(web.RequestHandler):
 
     def _watch_unread(self) -> None:
         assert self.transport is not None
-        unread, seconds = self.transport.get_write_buffer_size(), self._timeouts.body_timeout
-        self._unread_timer = self._loop.call_later(seconds, self._judge_reader, unread - round(LEAST_RATE * seconds))
+        seconds = STALLED if self._is_stream else self._timeouts.body_timeout
+        read = 1 if self._is_stream else round(LEAST_RATE * seconds)
+        unread = self.transport.get_write_buffer_size()
+        self._unread_timer = self._loop.call_later(seconds, self._judge_reader, unread - read)
 
     def _judge_reader(self, most: int) -> None:
         if self.transport is None:
@@ -225,6 +241,7 @@ class Connection(web.RequestHandler):
     def _problem_reply(self, problem: Problem) -> Reply:
         request_id = make_request_id()
         reply = stamp(problem_reply(problem, request_id), request_id)
+        reply.headers |= self._connections.also
         reply.force_close()
         self._connections.note_refused(problem, request_id)
         return reply

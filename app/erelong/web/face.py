@@ -12,19 +12,19 @@ from erelong.web.response import AnyReply, Reply
 
 if TYPE_CHECKING:
     from erelong.errors import Problem
-    from erelong.model.caller import Scope
+    from erelong.model.caller import Need
 
 RouteHandler = Callable[[web.Request], Awaitable[AnyReply]]
 
 
 class Route(NamedTuple):
     """A method and a path. The path may hold names: `/jobs/{id}/cancel`, `/tasks/{task}:run`, and at its end
-    `{rest...}` for a raw tail with the query. `scope` is the scope that a key needs; None means no key is needed.
+    `{rest...}` for a raw tail with the query. `scope` is what a key needs; None means no key is needed.
     """
 
     method: str
     path: str
-    scope: Scope | None
+    scope: Need | None
     handler: RouteHandler
     takes_query: bool = True
 

@@ -49,8 +49,8 @@ def refuse_ownable_host(request: web.Request, *, is_local: bool) -> None:
     if host is not None and not _is_safe(host, is_local):
         allowed = "localhost and addresses" if is_local else "addresses, names without a dot, *.local and *.internal"
         raise Forbidden(
-            f"refused Host: {host!r:.200}, which a web page may have made to point here; without a key only {allowed} "
-            "are allowed; use the address, have the proxy send it as Host, or make a key with new-key"
+            f"refused Host: {host!r:.200}, which a web page may have made to point here; without an API key only "
+            f"{allowed} are allowed; use the address, have the proxy send it as Host, or make an API key with new-key"
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
@@ -12,7 +12,7 @@ from aiohttp import web
 from multidict import istr
 
 from erelong.errors import Fault, Invalid, Problem
-from erelong.model.faults import REQUIRED, unfit, unknown
+from erelong.model.faults import MAX_HINTS, REQUIRED, shown, unfit, unknown
 from erelong.model.job import Job
 from erelong.settings.names import in_words, names_at
 from erelong.web.response import Reply
@@ -27,11 +27,18 @@ if TYPE_CHECKING:
 CONTENT_TYPE = "application/problem+json"
 X_REQUEST_ID = istr("X-Request-Id")
 REQUEST_ID = web.RequestKey("request_id", str)
+ALSO = web.RequestKey("also", Mapping[str, str])  # further headers that every response carries
 STREAM = web.RequestKey("stream", web.StreamResponse)  # the streamed response, once it has begun
+UNKNOWN = "extra_forbidden"
 MAX_FAULTS = 20  # per job: one body can hold thousands of unknown names
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_EXPECTATIONS = {"model_type": "should be an object", "dict_type": "should be an object"}
+_EXPECTATIONS = {
+    "model_type": "should be an object",
+    "dict_type": "should be an object",
+    "list_type": "should be a list",
+    "bool_type": "should be true or false",
+}
 
 
 Show = Callable[[Job], dict[str, Any]]
@@ -52,6 +59,12 @@ def stamp(reply: Reply, request_id: str) -> Reply:
     reply.headers["X-Request-Id"] = request_id
     reply.headers["Server"] = "erelong"
     return reply
+
+
+def stream_headers(request: web.Request, media_type: str) -> dict[str, str]:
+    """Return the headers of a streamed response, with those that every response carries."""
+    common = {"X-Request-Id": request[REQUEST_ID], "Server": "erelong", **request.get(ALSO, {})}
+    return {"Content-Type": media_type, **common}
 
 
 def problem_body(problem: Problem, request_id: str, show: Show | None = None) -> dict[str, Any]:
@@ -109,24 +122,44 @@ def invalid(error: ValidationError, shape: type, what: str = "invalid request") 
 
 def faults_of(details: Sequence[ErrorDetails], shape: type) -> list[Fault]:
     """Return pydantic's errors about a value of this shape as faults."""
+    details = details[:MAX_FAULTS]
+    hinted = [place for place, detail in enumerate(details) if detail["type"] == UNKNOWN][:MAX_HINTS]
     return [
-        Fault.at([part for part in detail["loc"] if part != "[key]"], _sentence(detail, shape))
-        for detail in details[:MAX_FAULTS]
+        Fault.at([part for part in detail["loc"] if part != "[key]"], _sentence(detail, shape, place in hinted))
+        for place, detail in enumerate(details)
     ]
 
 
-def _sentence(detail: ErrorDetails, shape: type) -> str:
+def _sentence(detail: ErrorDetails, shape: type, has_hint: bool) -> str:
     match detail["type"]:
         case "missing":
             return REQUIRED
-        case "extra_forbidden":
-            return unknown(names_at(shape, detail["loc"][:-1]))
+        case type if type == UNKNOWN:
+            *path, name = detail["loc"]
+            return unknown(str(name), names_at(shape, path), has_hint=has_hint)
         case "instant" | "duration" | "field":  # these name the value themselves
             return detail["msg"]
-    return unfit(detail["input"], _expectation(detail))
+    wish = _expectation(detail)
+    return wish if ", such as " in wish else unfit(detail["input"], wish)
 
 
 def _expectation(detail: ErrorDetails) -> str:
-    if detail["type"] == "string_pattern_mismatch" and (words := in_words(detail["ctx"]["pattern"])):
-        return words
-    return _EXPECTATIONS.get(detail["type"]) or detail["msg"]
+    """Return the wish for another value, in words of the API where pydantic's are those of Python."""
+    match detail["type"]:
+        case "string_pattern_mismatch" if words := in_words(detail["ctx"]["pattern"]):
+            return words
+        case "too_short":
+            return _number(detail, "least", "min_length")
+        case "too_long":
+            return _number(detail, "most", "max_length")
+        case "list_type" if isinstance(detail["input"], str):
+            return f"should be a list, such as [{shown(detail['input'])}]"
+        case "literal_error" if detail["ctx"]["expected"] == "True":
+            return "should be true"
+        case type:
+            return _EXPECTATIONS.get(type) or detail["msg"]
+
+
+def _number(detail: ErrorDetails, bound: str, name: str) -> str:
+    limit, actual = detail["ctx"][name], detail["ctx"]["actual_length"]
+    return f"should have at {bound} {limit} item{'' if limit == 1 else 's'}, not {actual}"

@@ -60,6 +60,20 @@ def handle_signals(hangup: Signal) -> asyncio.Event:
     return stopping
 
 
+async def led(stopping: asyncio.Event, take_over: Coroutine[Any, Any, None]) -> bool:
+    """Wait until this node leads; return False if a signal stops it before."""
+    leading = asyncio.ensure_future(take_over)
+    stop = asyncio.ensure_future(stopping.wait())
+    await asyncio.wait((leading, stop), return_when=asyncio.FIRST_COMPLETED)
+    stop.cancel()
+    if leading.done():
+        await leading
+        return True
+    leading.cancel()
+    await asyncio.wait((leading,))
+    return False
+
+
 async def stop_requested(stopping: asyncio.Event, store: Store) -> Exit | None:
     """Wait for a signal, or for the store to end; return why the store ended."""
     end_of_store = asyncio.ensure_future(store.end())

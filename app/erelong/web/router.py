@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from aiohttp import hdrs, web
 
@@ -14,7 +16,7 @@ from erelong.web.problems import request_id_of, stamp
 from erelong.web.response import AnyReply
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping, Sequence
+    from collections.abc import Awaitable, Sequence
 
     from erelong.telemetry.metrics import Metrics
     from erelong.web.face import Face, Route, RouteHandler
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 NAME = web.RequestKey("name", str)
 NAMES = web.RequestKey("names", dict[str, str])
 METHODS = frozenset(hdrs.METH_ALL)
+NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 NAME_INDEX = 3  # index of the name in most paths with a name, as in /v1/jobs/{id}/cancel
 
 log = get_logger(__name__)
@@ -55,10 +58,19 @@ class Router:
     A dictionary finds paths without a name and paths with one name at `NAME_INDEX`. Other paths are matched one by one.
     """
 
-    def __init__(self, *, faces: Sequence[Face], metrics: Metrics, wrapper: Wrapper | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        faces: Sequence[Face],
+        metrics: Metrics,
+        wrapper: Wrapper | None = None,
+        also: Mapping[str, str] = NO_HEADERS,
+    ) -> None:
+        """Every response also carries the headers `also`."""
         self._faces = sorted(faces, key=lambda face: -len(face.prefix))
         self._metrics = metrics
         self._wrapper = wrapper
+        self.also = also
         self._fixed: dict[str, dict[str, Endpoint]] = {}  # by path and method
         self._named: dict[str, dict[str, Endpoint]] = {}  # by path, with * for the name, and method
         self._patterns: dict[str, Pattern] = {}
@@ -87,7 +99,7 @@ class Router:
         )
 
     def _add(self, route: Route, face: Face) -> None:
-        endpoint = Endpoint(route, face, bounded(route, face, self._metrics))
+        endpoint = Endpoint(route, face, bounded(route, face, self._metrics, self.also))
         methods = ("GET", "HEAD") if route.method == "GET" else (route.method,)
         parts = route.path.split("/")
         if "{" not in route.path:
@@ -113,7 +125,9 @@ class Router:
         request_id = request_id_of(request)
         note_refused(self._metrics, problem, request_id, request.method)
         face = next(face for face in self._faces if request.path.startswith(face.prefix))
-        return stamp(face.renderer.reply(problem, request_id), request_id)
+        reply = stamp(face.renderer.reply(problem, request_id), request_id)
+        reply.headers |= self.also
+        return reply
 
     def _find(self, request: web.Request) -> Endpoint:
         method, path = request.method, request.rel_url.path_safe
@@ -139,6 +153,8 @@ class Router:
             raise NoSuchRoute(f"no route {request.path}; /docs and /openapi.json list the routes")
         known = ", ".join(sorted(allowed))
         detail = f"{request.path} does not support {method}; use {known}"
+        if method == "POST" and (put := self._named.get(f"{path}/*", {}).get("PUT")) is not None:
+            detail += f"; PUT {put.route.path} creates one"
         raise MethodNotAllowed(detail, headers={"Allow": known})
 
     def _look_up(self, path: str) -> tuple[str, Mapping[str, Endpoint]]:

@@ -18,6 +18,7 @@ from erelong.web.router import note_refused
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Mapping
 
     from aiohttp.web_request import BaseRequest
 
@@ -50,9 +51,11 @@ class Server:
         self._connections: dict[Connection, None] = {}
         self._overflow: dict[Connection, None] = {}
         self._warned_at = -QUIET
+        self.also: Mapping[str, str] = {}
 
     async def open(self, router: Router, listener: socket.socket) -> None:
         """Start accepting connections."""
+        self.also = router.also
         loop = asyncio.get_running_loop()
         self._server = web.Server(router.serve, request_factory=partial(web.Request, loop=loop, client_max_size=0))  # type: ignore[arg-type]  # the routes take only web.Request
         self._runner = web.ServerRunner(self._server, handle_signals=False, shutdown_timeout=SHUTDOWN_TIMEOUT)
@@ -93,6 +96,7 @@ class Server:
             )
             request_id = make_request_id()
             reply = stamp(problem_reply(problem, request_id), request_id)
+            reply.headers |= self.also
             self.note_refused(problem, request_id)
         reply.force_close()
         return reply

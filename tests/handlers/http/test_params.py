@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from typing import Any
 
 import orjson
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from erelong.clock import instants as clock
 from erelong.errors import Invalid
-from erelong.handlers.http.params import PARAMS_SCHEMA, read_params
+from erelong.handlers.http.params import MAX_KNOWN, MAX_SHARED, PARAMS_SCHEMA, HttpParams, ParamsReader, read_params
 from erelong.handlers.http.runner import Webhooks
 from erelong.settings.sections import WebhooksSection
 
@@ -171,3 +176,50 @@ def test_schema_has_the_accepted_params() -> None:
         "default": "POST",
         "title": "Method",
     }
+
+
+URLS: list[Any] = ["https://app.example/a", "https://app.example/b?c=1", "ftp://app.example", 7]
+HEADERS: list[Any] = [{}, {"X-A": "1"}, {"x-a": "1"}, {"Host": "x"}, {"json": "x"}]
+NUMBERS: list[Any] = [1, -2.5, 1e300, 2**70, None, "2", ["\u00e4"], {"json": {"url": "b"}}]
+SENT = st.fixed_dictionaries(
+    {},
+    optional={
+        "url": st.sampled_from(URLS),
+        "method": st.sampled_from(["POST", "get", "FETCH"]),
+        "headers": st.sampled_from(HEADERS),
+        "json": st.sampled_from(NUMBERS),
+        "body": st.sampled_from([None, "text"]),
+        "body_base64": st.sampled_from(["aGk=", "?"]),
+    },
+)
+TEXTS = st.one_of(
+    SENT.map(lambda params: json.dumps(params).encode()),
+    SENT.map(lambda params: json.dumps(params, ensure_ascii=False, separators=(",", ":")).encode()),
+    st.sampled_from([b"[]", b"{", b"null", b'{"json":NaN}', b'{"json":1,"json":2,"url":"https://a.example"}']),
+)
+
+
+def read_by(read: Callable[[bytes], HttpParams], text: bytes) -> Any:
+    try:
+        return sorted(map(repr, read(text).items()))
+    except ValidationError as error:
+        return repr(error.errors(include_url=False, include_context=False))  # NaN equals nothing
+
+
+@given(st.lists(TEXTS, min_size=2, max_size=8))
+@example([b'{"url":"https://app.example/a","json":%d}' % number for number in (1, 2**70)])
+def test_reader_reads_what_a_single_read_does(texts: list[bytes]) -> None:
+    reader = ParamsReader()
+
+    for text in [*texts, *texts]:
+        assert read_by(reader.read_fast, text) == read_by(read_params, text)
+
+
+def test_known_params_are_bounded_in_number_and_size() -> None:
+    reader = ParamsReader()
+
+    for path in [*range(MAX_KNOWN + 10), "x" * MAX_SHARED]:
+        reader.read_fast(orjson.dumps({"url": f"https://app.example/{path}", "json": path}))
+
+    assert 0 < len(reader._known) <= MAX_KNOWN
+    assert max(map(len, reader._known)) <= MAX_SHARED

@@ -89,6 +89,17 @@ async def test_headers_describe_the_attempt(http: Webhooks, receiver: Receiver) 
     assert headers["accept-encoding"] == "identity"
 
 
+async def test_headers_name_the_schedule_and_the_occurrence(http: Webhooks, receiver: Receiver) -> None:
+    job = make_attempt(orjson.dumps({"url": receiver.url}))
+
+    await http.run(job.with_extras({"schedule": "report", "occurrence": EPOCH + 1_500_000}))
+    await http.run(job.with_extras({"callback_of": "7"}))
+
+    first, second = [seen.headers for seen in receiver.seen]
+    assert (first["x-erelong-schedule"], first["x-erelong-occurrence"]) == ("report", "2026-01-01T00:00:01.500Z")
+    assert "x-erelong-schedule" not in second
+
+
 async def test_headers_of_the_job_are_sent_and_its_user_agent_wins(http: Webhooks, receiver: Receiver) -> None:
     await call(http, receiver.url, headers={"user-agent": "me", "Authorization": "Bearer x", "X-A": "ä"})
 

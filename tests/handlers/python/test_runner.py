@@ -11,9 +11,10 @@ import pytest
 from erelong.attempt import GiveUp
 from erelong.errors import Invalid
 from erelong.handlers.base import AttemptFailed, Stop
-from erelong.handlers.python.runner import CoroutineRunner, Function
+from erelong.handlers.python.runner import CoroutineRunner, Function, attempt_of
 from erelong.handlers.python.signature import read_signature
 from tests.handlers.attempts import handler_of, make_attempt, make_python, make_python_kind
+from tests.support.virtual import EPOCH
 
 
 @pytest.mark.real_loop
@@ -254,3 +255,11 @@ async def test_invalid_delay_is_refused_with_a_reason() -> None:
         await make_python("retry_after").run(make_attempt(b'{"delay": "soon"}'))
 
     assert failure.value.backoff is None
+
+
+def test_attempt_names_the_schedule_and_the_occurrence() -> None:
+    job = make_attempt()
+    plain, scheduled = attempt_of(job), attempt_of(job.with_extras({"schedule": "report", "occurrence": EPOCH}))
+
+    assert (plain.schedule, plain.occurrence) == (None, None)
+    assert (scheduled.schedule, scheduled.occurrence) == ("report", EPOCH)

@@ -456,7 +456,7 @@ async def test_read_of_a_damaged_page_is_refused_and_logged(
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 100])
-@pytest.mark.parametrize("order", Order)
+@pytest.mark.parametrize("order", [Order.CREATED, Order.DUE])
 async def test_damaged_page_does_not_hide_other_jobs_from_listings(
     tmp_path: Path, jobs: list[Job], order: Order, limit: int
 ) -> None:

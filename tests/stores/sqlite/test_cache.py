@@ -11,7 +11,7 @@ from erelong.model.job import SECOND, State
 from erelong.model.outcome import End, Outcome
 from erelong.model.submission import Receipt
 from erelong.stores.base import Ending
-from erelong.stores.sqlite.cache import MAX_AT_ONCE, MAX_BYTES, MAX_JOBS, JobCache
+from erelong.stores.cache import MAX_AT_ONCE, MAX_BYTES, MAX_JOBS, JobCache
 from erelong.stores.sqlite.store import SqliteStore
 from tests.support.builders import NOW, make_ended, make_job, make_new_job, purge, put, put_one
 
@@ -36,6 +36,14 @@ def test_job_that_grew_too_large_is_not_found_in_its_old_version() -> None:
     cache.keep([job], epoch=0)
 
     cache.keep([job._replace(params=b"x" * MAX_BYTES)], epoch=0)
+
+    assert cache.find([7]) is None
+
+
+def test_job_with_large_extras_is_not_cached() -> None:
+    cache, job = JobCache(), make_job(extras={"submitted_by": "x" * MAX_BYTES})._replace(seq=7)
+
+    cache.keep([job], epoch=0)
 
     assert cache.find([7]) is None
 

@@ -10,8 +10,9 @@ import pytest
 
 from erelong.model.job import State
 from erelong.model.query import Order, Query
-from erelong.stores.sqlite import listing as sqlite_listing
+from erelong.stores import rows
 from erelong.stores.sqlite import statements as sql
+from erelong.stores.sqlite.listing import walks
 from erelong.stores.sqlite.store import SqliteStore
 from tests.support.builders import NOW, make_ended, make_job, make_running, put
 
@@ -77,7 +78,7 @@ async def test_listing_uses_its_index(
 ) -> None:
     await put(sqlite, make_job(queue="a"), make_running(queue="b"), make_ended(State.FAILED), make_job(queue="c"))
     if is_many:
-        monkeypatch.setattr(sqlite_listing, "FEW_JOBS", -1)
+        monkeypatch.setattr(walks, "FEW_JOBS", -1)
 
     steps = await plan_of_listing(sqlite, query)
 
@@ -86,7 +87,7 @@ async def test_listing_uses_its_index(
 
 async def test_listing_of_many_groups_walks_the_table(sqlite: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     await put(sqlite, make_job(queue="a"))
-    monkeypatch.setattr(sqlite_listing, "MANY_GROUPS", -1)
+    monkeypatch.setattr(walks, "MANY_GROUPS", -1)
 
     assert await plan_of_listing(sqlite, QUEUE) == [ALONG_ROWS]
 
@@ -94,7 +95,7 @@ async def test_listing_of_many_groups_walks_the_table(sqlite: SqliteStore, monke
 async def test_groups_with_the_same_number_are_distinguished(
     sqlite: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sql, "group_number", lambda _queue, _kind, state: state * sql.NUMBERS_OF_A_STATE + 1)
+    monkeypatch.setattr(rows, "group_number", lambda _queue, _kind, state: state * rows.NUMBERS_OF_A_STATE + 1)
     jobs = await put(sqlite, make_job(queue="a"), make_job(queue="b"), make_job(queue="a", kind="other"))
     waiting = Query(states=frozenset({State.SCHEDULED}), is_full=True)
 

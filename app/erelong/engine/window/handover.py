@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from erelong.duties.duty import SetAside, in_halves
 from erelong.errors import StoreRefused
-from erelong.model.job import SECOND, Job, State
+from erelong.model.job import Job, State
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -56,6 +57,8 @@ class Handover:
             nonlocal handed_over
             waiting = await self._store.peek(seqs)
             due = self._sort_out(waiting, now, queue, expired)
+            if self.aside.failures:
+                self.aside.remove({*seqs}.difference(expired))
             if again:
                 self._agenda.extend([(job.due_at, job.seq) for job in waiting if job.due_at > now and job.seq in again])
             handed_over += len(due)
@@ -90,17 +93,20 @@ class Handover:
         jobs = await self._store.get(seqs)
         over = [job for job in jobs.values() if job.state is State.SCHEDULED and _is_over(job, now)]
         expired = [job.expire(now) for job in over]
-        for before, after, verdict in zip(over, expired, await self._store.save(expired), strict=True):
+        for before, verdict in zip(over, await self._store.save(expired), strict=True):
             if verdict.is_saved:
-                self._changes.changed(before, after)
+                self._changes.changed(before, verdict)
         if len(jobs) < len(seqs) > 1:
             raise StoreRefused("some of these jobs cannot be read")  # a single read raises the reason
         self.aside.remove(seqs)
 
     def _put_aside(self, failed: Sequence[tuple[int, Exception]]) -> None:
         """Retry later, one by one, the jobs that cannot be read or written."""
-        now = self._now()
-        self._rechecks.extend([(now + round(self.aside.add(seq, error) * SECOND), seq) for seq, error in failed])
+        for seq, error in failed:
+            asyncio.get_running_loop().call_later(self.aside.add(seq, error), self._try_again, seq)
+
+    def _try_again(self, seq: int) -> None:
+        self._rechecks.add(self._now(), seq)
 
 
 def _is_over(job: Job, now: Instant) -> bool:

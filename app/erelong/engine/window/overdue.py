@@ -62,6 +62,13 @@ class Overdue:
         """Return whether a due job may be missing from its lane."""
         return bool(self._walks)
 
+    def may_miss(self, queue: str) -> bool:
+        """Return whether a due job of a queue may be missing from its lane."""
+        return any(walk.queue in (None, queue) for walk in self._walks)
+
+    def is_settled(self) -> bool:
+        return not (self._walks or self._wanted.is_set)
+
     def add(self, after: Position, before: Instant) -> None:
         """Start a walk over this range, or extend the one that ends where it begins."""
         for walk in self._walks:

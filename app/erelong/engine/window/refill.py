@@ -25,8 +25,8 @@ OLDEST = (-1, -1)
 class Refill:
     """Moves the edge of the agenda forward and reads the entries before it.
 
-    The edge moves before its page is read. A job stored meanwhile enters by the page, by its own entry, or by both,
-    which is harmless. New jobs also enter while reads fail. `overdue` handles jobs that are overdue by then.
+    It moves the edge first and reads the page then. A job stored meanwhile enters by the page, by its own entry, or by
+    both, which is harmless. New jobs also enter while reads fail. `overdue` handles jobs that are overdue by then.
     """
 
     name = "refill"
@@ -50,6 +50,9 @@ class Refill:
         self._max_entries = max_entries
         self._now = now
         self._read_to = OLDEST  # all entries up to here are read; up to the edge some may be missing
+
+    def is_settled(self) -> bool:
+        return not self._wanted.is_set
 
     async def load(self) -> None:
         """Read one page; read the rest in the background."""

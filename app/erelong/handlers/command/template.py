@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from erelong.errors import Fault
 from erelong.handlers.param_errors import MAX_FAULTS
 from erelong.handlers.python.signature import InvalidKind
-from erelong.model.faults import REQUIRED, shown, unknown
+from erelong.model.faults import MAX_HINTS, REQUIRED, shown, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -60,8 +60,8 @@ class CommandLine:
                 yield Fault(f"/{name}", f"should be a string, not {shown(value)}")
             elif not pattern.fullmatch(value) or "\0" in value:
                 yield Fault(f"/{name}", f'should match the pattern "{pattern.pattern}", not {shown(value)}')
-        for name in params.keys() - self.patterns.keys():
-            yield Fault.at([name], unknown(self.patterns))
+        for number, name in enumerate(params.keys() - self.patterns.keys()):
+            yield Fault.at([name], unknown(name, self.patterns, has_hint=number < MAX_HINTS))
 
 
 def read_command_line(

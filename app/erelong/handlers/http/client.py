@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from yarl import URL
 
 MAX_URLS: Final = 1_000  # in the cache
+MAX_HEADS: Final = 250  # in the cache, of up to 8 KB each
 LARGE: Final = 65_536  # bytes of a body
 
 _HEADERS: Final = {"User-Agent": f"erelong/{VERSION}", "Accept-Encoding": "identity"}
@@ -161,20 +162,26 @@ def _drop(connection: Connection) -> None:
 
 
 def _request_bytes(call: Call, target: _Target) -> bytes:
-    """Return the request for the wire. If names of headers differ only in case, the last one wins."""
-    fields = _LINES.copy()
-    body, end = b"", ""
-    if call.content is not None:
-        body, content_type = call.content
-        fields["content-type"] = f"Content-Type: {content_type}\r\n"
-    elif call.method not in _TYPELESS:
-        fields["content-type"] = "Content-Type: application/octet-stream\r\n"
-    if call.content is not None or call.method not in _LENGTHLESS:
+    """Return the request for the wire."""
+    body, content_type = call.content or (b"", None)
+    lines, end = _header_lines(call.method, content_type, tuple(call.headers.items())), ""
+    if content_type is not None or call.method not in _LENGTHLESS:
         end = f"Content-Length: {len(body)}\r\n"
     if (credentials := target.request.headers.get("Proxy-Authorization")) is not None:
         end += f"Proxy-Authorization: {credentials}\r\n"
-    for name, value in call.headers.items():
+    return f"{call.method}{target.opening}{lines}{call.lines}{end}\r\n".encode() + body
+
+
+@lru_cache(maxsize=MAX_HEADS)  # hot: drain
+def _header_lines(method: str, content_type: str | None, headers: tuple[tuple[str, str], ...]) -> str:
+    """Return the lines that many requests share. If names of headers differ only in case, the last one wins."""
+    fields = _LINES.copy()
+    if content_type is not None:
+        fields["content-type"] = f"Content-Type: {content_type}\r\n"
+    elif method not in _TYPELESS:
+        fields["content-type"] = "Content-Type: application/octet-stream\r\n"
+    for name, value in headers:
         if CONTROL.search(value):
             raise ValueError(f"the header {name} has a line break or control character: remove it")
         fields[name.lower()] = f"{name}: {value}\r\n"
-    return f"{call.method}{target.opening}{''.join(fields.values())}{call.lines}{end}\r\n".encode() + body
+    return "".join(fields.values())

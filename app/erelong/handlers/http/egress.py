@@ -6,7 +6,7 @@ import asyncio
 import errno
 import socket
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import lru_cache, partial
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +18,7 @@ from erelong.handlers.http.ip_policy import Addresses, literal
 from erelong.handlers.python.threads import ThreadPool
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
 
     from erelong.settings.sections import WebhooksSection
 
@@ -46,6 +46,7 @@ class Egress:
         proxy = config.proxy.get_secret_value()
         self.proxy = URL(proxy) if proxy else None
         self._resolver: _Resolver | None = None
+        self._fault_of = lru_cache(maxsize=1_000)(self._find_fault)  # most jobs share a few hosts
 
     def connector(self) -> TCPConnector:
         config = self._config
@@ -60,21 +61,23 @@ class Egress:
         if self._resolver is not None:
             await self._resolver.close()
 
-    def find_faults(self, url: URL) -> Iterator[str]:
-        """Yield the reasons why a host may not be called, without a connection."""
-        host = url.raw_host or ""
+    def find_fault(self, url: URL) -> str | None:
+        """Return the reason why a host may not be called, without a connection; None if there is none."""
+        return self._fault_of(url.raw_host or "")
+
+    def _find_fault(self, host: str) -> str | None:
         try:
             address = literal(host)
         except ValueError:
-            yield f"has an invalid host: {host}"
-            return
+            return f"has an invalid host: {host}"
         if address is None:
-            if _is_localhost(host) and not self._addresses.has_loopback():
-                yield f"{host} is this machine: {REMEDY}"
-        elif not self._addresses.may_call(address):
-            yield f"{address} is not public: {REMEDY}"
-        elif isinstance(address, IPv4Address) and host != str(address):
-            yield f"has an ambiguous address: write {host} as {address}"
+            is_closed = _is_localhost(host) and not self._addresses.has_loopback()
+            return f"{host} is this machine: {REMEDY}" if is_closed else None
+        if not self._addresses.may_call(address):
+            return f"{address} is not public: {REMEDY}"
+        if isinstance(address, IPv4Address) and host != str(address):
+            return f"has an ambiguous address: write {host} as {address}"
+        return None
 
     def _open_socket(self, info: tuple[Any, ...]) -> socket.socket:
         family, kind, protocol, _, address = info

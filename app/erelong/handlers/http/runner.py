@@ -12,23 +12,25 @@ from aiohttp import ClientConnectorError, ClientError
 from aiohttp.http import HttpProcessingError
 from pydantic import ValidationError
 
-from erelong.clock.instants import SECOND, format_exactly
+from erelong.clock.instants import SECOND, format_exactly, format_instant
 from erelong.errors import Fault
 from erelong.handlers.base import AttemptFailed, Stop, current_traceparent
 from erelong.handlers.http.client import Answer, Call, HttpClient
 from erelong.handlers.http.egress import BlockedAddressError, Egress, may_show
 from erelong.handlers.http.failures import reason_of
-from erelong.handlers.http.params import PARAMS_SCHEMA, HttpParams, content_of, read_params
+from erelong.handlers.http.params import PARAMS_SCHEMA, HttpParams, ParamsReader, content_of, read_params
 from erelong.handlers.http.secrets import Mask, Secrets
 from erelong.handlers.http.signing import Signer
-from erelong.handlers.kinds import Kind
+from erelong.handlers.kinds import Kind, Origin
 from erelong.handlers.param_errors import find_faults, invalid
+from erelong.model.extras import read_extras
 from erelong.settings.types import signing_key
 
 if TYPE_CHECKING:
     from yarl import URL
 
     from erelong.clock.instants import Now
+    from erelong.model.extras import Extras
     from erelong.model.job import Job
     from erelong.settings.sections import WebhooksSection
 
@@ -48,8 +50,9 @@ RESULT_SCHEMA: Final = {
 }
 
 
-def make_http(*, config: WebhooksSection, now: Now) -> Kind:
-    webhooks = Webhooks(config=config, now=now)
+def make_http(*, config: WebhooksSection, now: Now, is_virtual: bool = False) -> Kind:
+    """Make the kind. `now` is real time even if the jobs live by a virtual clock."""
+    webhooks = Webhooks(config=config, now=now, is_virtual=is_virtual)
     return Kind(
         name="http",
         type="http",
@@ -57,7 +60,10 @@ def make_http(*, config: WebhooksSection, now: Now) -> Kind:
         params_schema=PARAMS_SCHEMA,
         result_schema=RESULT_SCHEMA,
         params=webhooks,
+        any_param="json",
         runner=webhooks,
+        declared=Origin.BUILT_IN,
+        example={"url": "https://app.example/remind", "json": {"order": 7}},
     )
 
 
@@ -66,20 +72,23 @@ class Webhooks:
 
     abandoned = 0
 
-    def __init__(self, *, config: WebhooksSection, now: Now) -> None:
+    def __init__(self, *, config: WebhooksSection, now: Now, is_virtual: bool = False) -> None:
         self._config = config
         self._now = now
+        self._is_virtual = is_virtual
         self._egress = Egress(config=config)
         self._secrets = Secrets(config.secrets)
         self._signer = Signer(map(signing_key, config.signing_secrets))
         self._client: HttpClient | None = None
+        self._reader = ParamsReader()
 
     def check(self, params: bytes) -> None:
         try:
             call = read_params(params)
         except ValidationError as error:
             raise invalid("http", find_faults(error, params, PARAMS_SCHEMA["properties"])) from None
-        faults = [Fault("/url", reason) for reason in self._egress.find_faults(call["url"])]
+        reason = self._egress.find_fault(call["url"])
+        faults = [Fault("/url", reason)] if reason else []
         faults += self._secrets.find_faults(call.get("headers", {}), call["url"])
         if faults:
             raise invalid("http", faults)
@@ -124,23 +133,28 @@ class Webhooks:
     def _read_call(self, params: bytes) -> HttpParams:
         """Read the params again: an earlier version or other settings may have checked them at submit."""
         try:
-            call = read_params(params)
+            call = self._reader.read_fast(params)
         except ValidationError as error:
             problem = invalid("http", find_faults(error, params, PARAMS_SCHEMA["properties"]))
             raise AttemptFailed("exception", problem.detail, retryable=False) from None
         if self._egress.proxy is not None:  # the connector checks only the address of the proxy
-            for reason in self._egress.find_faults(call["url"]):
+            reason = self._egress.find_fault(call["url"])
+            if reason is not None:
                 raise AttemptFailed("blocked_address", reason, retryable=False)
         return call
 
     def _header_lines(self, job: Job, headers: dict[str, str], body: bytes) -> str:
         """Return the lines of the headers that only the service may set."""
         id, due_at, started_at, traceparent = job.id, job.due_at or 0, job.started_at or 0, current_traceparent.get()
+        if self._is_virtual:
+            started_at = self._now()  # receivers reject old timestamps
         timestamp = str(started_at // SECOND)
         lines = (
             f"webhook-id: {id}\r\nwebhook-timestamp: {timestamp}\r\n"
             f"X-Erelong-Attempt: {job.attempt}\r\nX-Erelong-Due-At: {format_exactly(due_at)}\r\n"
         )
+        if job.extras is not None:
+            lines += _schedule_lines(read_extras(job.extras))
         if signature := self._signer.sign(id, timestamp, body):
             lines += f"webhook-signature: {signature}\r\n"
         # The receiver may continue the trace of the attempt, unless the job names a trace itself.
@@ -164,6 +178,14 @@ class Webhooks:
         except TypeError:  # bytes of headers that are not UTF-8 become surrogates
             result["headers"] = {_readable(name): _readable(value) for name, value in headers.items()}
             return orjson.dumps(result)
+
+
+def _schedule_lines(extras: Extras) -> str:
+    """Return the headers of a job of a schedule."""
+    if "schedule" not in extras:
+        return ""
+    occurrence = format_instant(extras["occurrence"])
+    return f"X-Erelong-Schedule: {extras['schedule']}\r\nX-Erelong-Occurrence: {occurrence}\r\n"
 
 
 def _no_answer(url: URL, error: Exception, mask: Mask) -> AttemptFailed:

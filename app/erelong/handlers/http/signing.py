@@ -26,6 +26,8 @@ class Signer:
 
     def sign(self, id: str, timestamp: str, body: bytes) -> str:
         """Return the value of the webhook-signature header; empty without keys."""
+        if not self._started:
+            return ""
         signed = f"{id}.{timestamp}.".encode() + body
         signatures = []
         for inner, outer in self._started:

@@ -164,6 +164,13 @@ async def _connect(ours: socket) -> _Channel:
     return channel
 
 
+class _Call(NamedTuple):
+    """A call that is not answered yet. `read` belongs to the worker, which its channel must not keep alive."""
+
+    answer: asyncio.Future[Answer]
+    read: Callable[[bytes, bytes], Answer]
+
+
 class _Channel(asyncio.Protocol):
     """The connection to a worker process: a handshake answered by one message, then calls answered by two."""
 
@@ -173,8 +180,7 @@ class _Channel(asyncio.Protocol):
         self._parts: list[bytes] = []
         self._transport: asyncio.WriteTransport | None = None
         self._ready: asyncio.Future[str | None] = self._loop.create_future()
-        self._answer: asyncio.Future[Answer] | None = None
-        self._read: Callable[[bytes, bytes], Answer]
+        self._call: _Call | None = None
 
     @property
     def is_closed(self) -> bool:
@@ -186,11 +192,11 @@ class _Channel(asyncio.Protocol):
         return self._ready
 
     def call(self, head: bytes, params: bytes, read: Callable[[bytes, bytes], Answer]) -> asyncio.Future[Answer]:
-        self._answer = answer = self._loop.create_future()
-        self._read = read
+        answer: asyncio.Future[Answer] = self._loop.create_future()
         if self._transport is None:
             answer.set_exception(WorkerGone())
         else:
+            self._call = _Call(answer, read)
             self._transport.write(framed(head, params))
         return answer
 
@@ -209,13 +215,15 @@ class _Channel(asyncio.Protocol):
                 self._ready.set_result(orjson.loads(message)["problem"])
                 continue
             self._parts.append(message)
-            if len(self._parts) == 2 and self._answer is not None:
-                if not self._answer.done():
-                    self._answer.set_result(self._read(*self._parts))
+            if len(self._parts) == 2 and self._call is not None:
+                call, self._call = self._call, None
+                if not call.answer.done():
+                    call.answer.set_result(call.read(*self._parts))
                 self._parts.clear()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
-        for future in (self._ready, self._answer):
+        call, self._call = self._call, None
+        for future in (self._ready, None if call is None else call.answer):
             if future is not None and not future.done():
                 future.set_exception(WorkerGone())

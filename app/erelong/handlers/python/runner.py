@@ -17,6 +17,7 @@ from erelong.handlers.param_errors import find_faults, invalid
 from erelong.handlers.python.loading import failure_of, import_function, is_coroutine_function
 from erelong.handlers.python.signature import InvalidKind, Signature, read_signature
 from erelong.handlers.python.threads import ThreadPool
+from erelong.model.extras import read_extras
 from erelong.model.job import NOTHING, PLACES
 
 if TYPE_CHECKING:
@@ -30,7 +31,11 @@ _attempt_fields = itemgetter(
 
 def attempt_of(job: Job) -> Attempt:
     """Return the `Attempt` that a function may take as a parameter."""
-    return Attempt._make((*_attempt_fields(job), current_traceparent.get()))
+    if job.extras is None:
+        return Attempt._make((*_attempt_fields(job), current_traceparent.get(), None, None))
+    extras = read_extras(job.extras)
+    names = extras.get("schedule"), extras.get("occurrence")
+    return Attempt._make((*_attempt_fields(job), current_traceparent.get(), *names))
 
 
 def make_python_kind(*, name: str, path: str, isolation: Literal["async", "thread"] | None) -> Kind:

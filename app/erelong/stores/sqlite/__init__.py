@@ -3,9 +3,15 @@
 How a call runs
     `store` implements the protocol. `executor` runs three threads: one writes, one answers quick reads, one lists. The
     writer takes all calls that have arrived as a group and runs them in one transaction (group commit), so they share
-    an fsync. `transactions` holds the writes, `listing` the lists, `statements` the schema and every SQL text. `cache`
-    keeps the jobs written last as they are on disk, so that a client that polls a job needs no thread. A write that
-    fails, or whose caller did not wait for it, empties the cache.
+    an fsync. `transactions` holds the writes, `listing` the lists and counts, `statements` the schema and most SQL
+    texts. `cache` keeps the jobs written last as they are on disk, so that a client that polls a job needs no thread. A
+    write that fails, or whose caller did not wait for it, empties the cache.
+
+Listings
+    A listing walks along one index, in its order, and reads the rows that it returns. `grouped` gives the newest jobs
+    of each group, `due` the next due ones, `ended` the latest ends of each queue and state, which are merged. What no
+    index serves, such as the type of an error, is checked in SQL on a bounded number of jobs, and a short page says
+    where the search goes on. An index of types would make each submit slower, and one of ends alone each end of a job.
 
 Claims
     A claim must outlive the process, but not a power cut. Therefore it does not change the row of the job, which is
@@ -21,8 +27,8 @@ Rows
     them. Fields that few jobs have are JSON too (`progress`, `extras`), and their readers ignore unknown names, so most
     additions need no migration. Kind and queue also have columns, for the indexes. Labels are not in `spec`, because
     they often name a single job. Columns that may be large come last, because reading a column means reading all pages
-    of the row before it. The history of a job that succeeded on its first attempt is not stored: its other fields
-    imply it.
+    of the row before it. A job whose only attempt succeeded has no stored history, since its other fields imply
+    it.
 
 Counts
     `counters` keeps the number of jobs by queue, kind and state in memory, and in a table that changes in the same

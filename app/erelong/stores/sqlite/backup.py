@@ -118,7 +118,7 @@ def _write_first_page(fresh: apsw.Connection, reserve: int) -> None:
 
 
 def _must_be_sound(connection: apsw.Connection, path: Path) -> None:
-    if connection.pragma("application_id") != sql.APPLICATION_ID:
+    if connection.pragma("application_id") not in sql.OURS:
         raise BadCopy(f"{path} is not a store of erelong")
     must_be_readable(connection.pragma("user_version"), path)
     result = connection.execute("PRAGMA quick_check(1)").get

@@ -48,8 +48,8 @@ class Checkpointer:
     def committed(self) -> None:
         """Move the watermark after a synced commit, which makes all earlier ones durable.
 
-        It moves before any call is answered, so that the loss of an answered write is noticed. This costs 3 µs; after
-        the answers it would cost 20.
+        It moves before any call is answered, so that the loss of an answered write is noticed. After
+        the answers it would cost more.
         """
         if self._is_full:
             self._sure = self._counters.commits

@@ -5,16 +5,18 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import apsw
+import orjson
 
 from erelong.model.job import PLACES, State
 from erelong.model.runs import counted
+from erelong.stores.rows import queue_and_kind_of
 from erelong.stores.sqlite import statements as sql
 from erelong.stores.sqlite.failures import FailureKind, diagnose
 from erelong.stores.sqlite.files.claim_log import Claimed
-from erelong.stores.sqlite.rows import listed, queue_and_kind_of, read_jobs
+from erelong.stores.sqlite.rows import listed, read_jobs
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -165,8 +167,8 @@ def unreadable(connection: apsw.Connection, running: Mapping[int, Job]) -> dict[
 def _versions_of_waiting(connection: apsw.Connection, seqs: Sequence[int]) -> dict[int, int]:
     if not seqs:
         return {}
-    rows: list[Any] = connection.execute(sql.SELECT_WAITING, (listed(seqs),)).fetchall()
-    return dict(rows)
+    ((rows,),) = connection.execute(sql.SELECT_WAITING, (listed(seqs),))  # see `listing/snapshot.one_value`
+    return dict(orjson.loads(rows))
 
 
 def _read_sound(read: Callable[[Sequence[int]], dict[int, T]], seqs: Sequence[int]) -> dict[int, T]:

@@ -102,7 +102,8 @@ class Counters:
             deltas.append((*sql.NUMBERS, self.last_seq - self._stored_seq))
         connection.executemany(sql.ADD_COUNT, deltas)
         self._emptied = self._find_emptied()
-        connection.executemany(sql.DROP_COUNTS, self._emptied)
+        if self._emptied:
+            connection.executemany(sql.DROP_COUNTS, self._emptied)
 
     def settle(self, *, has_written: bool) -> None:
         """Apply the changes of a committed transaction."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import apsw
 import apsw.sqlite_extra
 
-from erelong.errors import StoreCorrupt
+from erelong.errors import StoreCorrupt, WrongClock
 from erelong.stores.sqlite import statements as sql
 from erelong.stores.sqlite.failures import RESTORE, FailureKind, as_exit, described, diagnose
 from erelong.stores.sqlite.files.claim_log import ClaimFile
@@ -34,8 +34,9 @@ class DatabaseFile:
     quick: apsw.Connection
     slow: apsw.Connection
 
-    def __init__(self, *, path: Path, durability: str, reserve: int) -> None:
+    def __init__(self, *, path: Path, durability: str, reserve: int, is_virtual: bool = False) -> None:
         self.path = path
+        self._application = sql.VIRTUAL_ID if is_virtual else sql.APPLICATION_ID
         self.synchronous = "FULL" if durability == "full" else "NORMAL"
         self.mark = WatermarkFile(path=path.with_name(path.name + ".mark"))
         self.claims = ClaimFile(path=path.with_name(path.name + ".claims"))
@@ -137,8 +138,12 @@ class DatabaseFile:
         version = self.write.pragma("user_version")
         if not application and self.write.execute("SELECT count(*) FROM sqlite_schema").get == 0:
             self._create()
-        elif application != sql.APPLICATION_ID:
+        elif application not in sql.OURS:
             raise StoreCorrupt(f"{self.path} belongs to another program; name another file in [store] path")
+        elif application == sql.VIRTUAL_ID != self._application:
+            raise WrongClock(f"{self.path} was made under a virtual clock; add --virtual-clock, or name another file")
+        elif application != self._application:
+            raise WrongClock(f"{self.path} holds jobs of real time; remove --virtual-clock, or name a new file")
         else:
             must_be_readable(version, self.path)
 
@@ -154,6 +159,7 @@ class DatabaseFile:
         self.write.execute("PRAGMA synchronous = FULL")  # as its watermark is synced
         with self.write:
             self.write.execute(sql.SCHEMA)
+            self.write.pragma("application_id", self._application)
             self.write.execute(sql.INSERT_LEDGER, (secrets.token_hex(16), has_checksums))
             self.write.execute(sql.ADD_COUNT, (*sql.COMMITS, 1))
 
@@ -203,6 +209,6 @@ def has_checksum_vfs() -> bool:
 
 
 def open_connection(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE) -> apsw.Connection:
-    """Open a connection for one thread at a time. It verifies page checksums, if the file has them (0.4 µs a page)."""
+    """Open a connection for one thread at a time. It verifies page checksums, if the file has them."""
     flags |= apsw.SQLITE_OPEN_NOMUTEX
     return apsw.Connection(str(path), flags=flags, vfs=CHECKSUMS if has_checksum_vfs() else None)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import apsw
 
 from erelong.errors import Exit, Problem, StoreFailed, StoreUnavailable
-from erelong.stores.group_thread import Call, GroupThread
+from erelong.stores.group_thread import Call, GroupThread, in_runs, run_as_one
 from erelong.stores.sqlite.checkpoint import Checkpointer
 from erelong.stores.sqlite.failures import RESTORE, FailureKind, as_exit, as_problem, described, diagnose
 from erelong.telemetry.log import get_logger
@@ -139,8 +139,11 @@ class SqliteThreads:
         changes = write.total_changes()
         write.execute("BEGIN IMMEDIATE")
         try:
-            for call in group:
-                call.run()  # a `Problem` is raised before the first write of its call
+            if len(group) == 1:
+                group[0].run()  # a `Problem` is raised before the first write of its call
+            else:
+                for calls in in_runs(group):
+                    run_as_one(calls)
             has_written = write.total_changes() > changes
             if has_written:
                 self._counters.write(write)
@@ -157,16 +160,22 @@ class SqliteThreads:
     def read(self, lock: threading.Lock, group: Sequence[Call]) -> None:
         """Run the reads of a group; fail them while the database is being reopened."""
         with lock:
-            for call in group:
-                if call.future.done():  # nobody waits for it: on a disk that hangs, reads would pile up
-                    continue
+            if len(group) == 1 and not group[0].future.done():
+                runs = [group]
+            else:  # for the other calls nobody waits: on a disk that hangs, reads would pile up
+                runs = in_runs([call for call in group if not call.future.done()])
+            for calls in runs:
                 if self._exit is not None or self._failure is not None:
-                    call.error = StoreUnavailable("the store is being reopened after the disk failed", exit=self._exit)
+                    problem = StoreUnavailable("the store is being reopened after the disk failed", exit=self._exit)
+                    _refuse(calls, problem)
                     continue
                 try:
-                    call.run()
-                except Exception as error:  # noqa: BLE001 - any error is the answer to this call
-                    self._read_failed(error, call)
+                    if len(calls) == 1:
+                        calls[0].run()
+                    else:
+                        run_as_one(calls)
+                except Exception as error:  # noqa: BLE001 - any error is the answer to these calls
+                    self._read_each(error, calls)
 
     def rest(self) -> float | None:
         if self._exit is not None:
@@ -205,9 +214,9 @@ class SqliteThreads:
 
     def _without_growing(self, group: Sequence[Call]) -> Sequence[Call]:
         for call in group:
-            if call.function == self._writes.add:
+            if call.function in self._writes.growing:
                 call.error = as_problem(apsw.FullError())
-        return [call for call in group if call.function != self._writes.add]
+        return [call for call in group if call.function not in self._writes.growing]
 
     def _settle_by_ledger(self, error: BaseException, group: Sequence[Call]) -> None:
         """Reopen after a disk failure in a commit. The group is done if the ledger has counted its commit."""
@@ -248,6 +257,13 @@ class SqliteThreads:
     def _tell_end(self, exit: Exit) -> None:
         if not self._ended.done():
             self._ended.set_result(exit)
+
+    def _read_each(self, error: Exception, calls: Sequence[Call]) -> None:
+        """Handle the failure of a read, after reads that ran as one are repeated one by one."""
+        if len(calls) > 1:
+            self._read_parts(calls)
+        else:
+            self._read_failed(error, calls[0])
 
     def _read_failed(self, error: Exception, call: Call) -> None:
         match diagnose(error):

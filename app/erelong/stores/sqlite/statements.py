@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
-from hashlib import blake2b
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from erelong.model.job import SPEC, Job, State
+from erelong.model.query import PREVIEW
+from erelong.stores.rows import COLUMNS, SUCCEEDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import apsw
 
 APPLICATION_ID = 0x45524C4F  # "ERLO"
+VIRTUAL_ID = 0x45524C56  # "ERLV": made under a virtual clock
+OURS = frozenset({APPLICATION_ID, VIRTUAL_ID})
 SCHEMA_VERSION = 1
 CHECKSUM_BYTES = 8  # at the end of each page
 BUSY_TIMEOUT = 5_000  # milliseconds
@@ -114,22 +116,6 @@ CREATE TABLE documents (
 CLAIMS = "CREATE TEMP TABLE claims (seq INTEGER PRIMARY KEY) STRICT"
 SET_CLAIMS = "INSERT INTO claims (seq) SELECT value FROM carray(?1)"
 
-# The columns that are bound and selected: the first fields of a job in their order, then those that `rows` makes.
-OWN = Job._fields[: SPEC.start]
-COLUMNS = (
-    *OWN,
-    "spec",
-    "progress",
-    "error",
-    "attempts",
-    "state",
-    "started_at",
-    "finished_at",
-    "kind",
-    "queue",
-    "group_number",
-    "result",
-)
 _FIXED = {"queue", "key", "created_at", "token", "seq"}
 
 UNCLAIMED = "seq NOT IN (SELECT seq FROM claims)"
@@ -148,19 +134,20 @@ _STARTED_COLUMNS = _columns(
 )
 
 # One statement reads all rows of a list, in its order, at half the cost of a statement per row.
-_LISTED = "FROM carray(?1) AS listed CROSS JOIN jobs ON jobs.seq = listed.value"
-SELECT = f"SELECT {_columns()} {_LISTED}"
-SELECT_BRIEF = f"SELECT {_BRIEF_COLUMNS} {_LISTED}"
+LISTED = "FROM carray(?1) AS listed CROSS JOIN jobs ON jobs.seq = listed.value"
+SELECT = f"SELECT {_columns()} {LISTED}"
+SELECT_BRIEF = f"SELECT {_BRIEF_COLUMNS} {LISTED}"
+SELECT_LINE = f"SELECT {_BRIEF_COLUMNS}, substr(jobs.params, 1, {PREVIEW}) {LISTED}"
 SELECT_HELD_KEYS = """
 SELECT key FROM jobs INDEXED BY held
 WHERE queue = ?1 AND key IN (SELECT value FROM carray(?2)) AND key IS NOT NULL AND state < 2
 """
 SELECT_HOLDER = "SELECT seq FROM jobs WHERE queue = ? AND key = ? AND state < 2"
-SELECT_STORED = f"SELECT seq, queue, kind, state, labels, token, version {_LISTED}"
-SELECT_PEEK = f"SELECT seq, due_at, expires_at, labels, spec {_LISTED} WHERE state = 0"
-SELECT_WAITING = f"SELECT seq, version {_LISTED} WHERE state = 0"
+SELECT_STORED = f"SELECT seq, queue, kind, state, labels, token, version {LISTED}"
+SELECT_PEEK = f"SELECT seq, due_at, expires_at, labels, spec {LISTED} WHERE state = 0"
+SELECT_WAITING = f"SELECT json_group_array(json_array(seq, version)) {LISTED} WHERE state = 0"
 SELECT_CLAIMABLE = f"""
-SELECT {_STARTED_COLUMNS} {_LISTED}
+SELECT {_STARTED_COLUMNS} {LISTED}
 WHERE state = 0 AND due_at <= ?2 AND (expires_at IS NULL OR expires_at > ?2)
 """
 SELECT_UNCLAIMED = """
@@ -190,10 +177,19 @@ SELECT finished_at, seq FROM jobs INDEXED BY ended
 WHERE queue = ? AND state = ? AND (finished_at, seq) > (?, ?) AND finished_at < ? AND finished_at IS NOT NULL
 ORDER BY finished_at, seq LIMIT ?
 """
-SELECT_PURGEABLE = f"SELECT seq, queue, kind, state, labels {_LISTED} WHERE finished_at < ?2"
+SELECT_PURGEABLE = f"SELECT seq, queue, kind, state, labels {LISTED} WHERE finished_at < ?2"
 LAST_SEQ = "SELECT ifnull(max(seq), 0) FROM jobs"
 
-INSERT_LABEL = "INSERT OR IGNORE INTO labels (name, value, seq) VALUES (?, ?, ?)"
+# A step of the recursion skips all jobs with the same value.
+SELECT_LABEL_VALUES = """
+WITH RECURSIVE found (value) AS (
+    SELECT min(value) FROM labels WHERE name = ?1
+    UNION ALL
+    SELECT (SELECT min(value) FROM labels WHERE name = ?1 AND labels.value > found.value)
+    FROM found WHERE value IS NOT NULL
+)
+SELECT value FROM found WHERE value IS NOT NULL
+"""
 DELETE_LABEL = "DELETE FROM labels WHERE name = ? AND value = ? AND seq = ?"
 
 ADD_COUNT = """
@@ -203,7 +199,7 @@ ON CONFLICT DO UPDATE SET jobs = jobs + excluded.jobs
 DROP_COUNTS = "DELETE FROM counts WHERE queue = ? AND kind = ?"
 SELECT_COUNTS = "SELECT queue, kind, state, jobs FROM counts WHERE queue <> ''"
 # Commits and assigned job numbers are counted under an empty queue name, which no queue has. Nearly every commit writes
-# that page anyway; a page of their own would cost a single commit 6 µs and a sixth more log.
+# that page anyway; a page of their own would make a single commit slower.
 COMMITS = ("", "commits", 0)
 NUMBERS = ("", "numbers", 0)
 
@@ -234,6 +230,14 @@ SELECT_DOCUMENT = "SELECT sort, name, version, changed_at, text FROM documents W
 SELECT_DOCUMENTS = """
 SELECT sort, name, version, changed_at, text FROM documents WHERE sort = ? AND name > ? ORDER BY name LIMIT ?
 """
+SELECT_NAMED_DOCUMENTS = """
+SELECT sort, name, version, changed_at, text FROM json_each(?) AS wanted CROSS JOIN documents
+ON documents.sort = ? AND documents.name = wanted.value
+"""
+SELECT_DOCUMENT_VERSIONS = """
+SELECT name, version FROM json_each(?) AS wanted CROSS JOIN documents
+ON documents.sort = ? AND documents.name = wanted.value
+"""
 SET_DOCUMENT = """
 INSERT INTO documents (sort, name, version, changed_at, text) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET version = excluded.version, changed_at = excluded.changed_at, text = excluded.text
@@ -255,21 +259,16 @@ def read_ledger(connection: apsw.Connection) -> Entry:
     return Entry._make(row)
 
 
-NUMBERS_OF_A_STATE = 1 << 56
-SUCCEEDS = (State.SUCCEEDED - State.SCHEDULED) * NUMBERS_OF_A_STATE
-
-
-@lru_cache(maxsize=4_096)
-def group_number(queue: str, kind: str, state: int) -> int:
-    """Return the index number of a group. Groups may share a number, so a query also compares their names."""
-    names = blake2b(f"{queue}\n{kind}".encode(), digest_size=7).digest()
-    return state * NUMBERS_OF_A_STATE + int.from_bytes(names, "big")
-
-
 @cache
 def insert(rows: int) -> str:
     """Return the statement that adds this many jobs; their columns are bound one after another."""
     return f"INSERT INTO jobs ({', '.join(COLUMNS)}) VALUES {_values(rows)}"
+
+
+@cache
+def insert_labels(rows: int) -> str:
+    """Return the statement that adds this many labels. Bound for each: its name, value and the number of its job."""
+    return f"INSERT OR IGNORE INTO labels (name, value, seq) VALUES {_values(rows, 3)}"
 
 
 @cache

@@ -6,37 +6,39 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
-import apsw
 import orjson
 
-from erelong.errors import IdempotencyMismatch
 from erelong.model.conflict import settle
-from erelong.model.document import must_follow
+from erelong.model.extras import end_plainly
 from erelong.model.history import NO_ATTEMPTS
-from erelong.model.ids import parse_id
 from erelong.model.job import Job, State
+from erelong.model.reports.callback import linked
 from erelong.model.submission import ADDED, AddResult, AddStatus, IdempotencyRecord, NewJob, Receipt, are_written
-from erelong.stores.base import FINISHED, Claim, Ending, Override, Saved
+from erelong.stores.base import FINISHED, REFUSED, Claim, Ending, Override, Saved
+from erelong.stores.json_columns import read_labels, write_pause
+from erelong.stores.rows import Row, as_rows, begin_jobs, group_of, mend
 from erelong.stores.sqlite import statements as sql
 from erelong.stores.sqlite.claims import move
-from erelong.stores.sqlite.documents import read_document, write_documents
-from erelong.stores.sqlite.json_columns import read_labels, write_pause
-from erelong.stores.sqlite.rows import Row, as_rows, begin_jobs, group_of, listed, mend, select_rows, write_jobs
+from erelong.stores.sqlite.documents import check_documents, write_documents
+from erelong.stores.sqlite.lookups import find_held_keys, find_holder, find_replay
+from erelong.stores.sqlite.rows import listed, select_rows, write_rows
 from erelong.telemetry.log import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
+    import apsw
+
     from erelong.clock.instants import Instant
     from erelong.model.document import Document
     from erelong.stores.base import Also, Group, Verdicts
-    from erelong.stores.sqlite.claims import ClaimedJobs
     from erelong.stores.sqlite.counters import Counters
     from erelong.stores.sqlite.database import DatabaseFile
 
 _MAKE_ADDED = partial(tuple.__new__, AddResult)  # skips the Python-level constructor
 
-MAX_READS = 3
+FINAL = State.SUCCEEDED
+"""The first of the final states."""
 
 log = get_logger(__name__)
 
@@ -48,6 +50,8 @@ class Writes:
         self._file = file
         self._counters = counters
         self._running = counters.running
+        self.growing = (self.add, self.add_in_turn)
+        """The writes that need room on the disk."""
 
     @property
     def _write(self) -> apsw.Connection:
@@ -65,7 +69,7 @@ class Writes:
         if record is not None and (receipt := find_replay(self._write, self._running, record, now)) is not None:
             return receipt
         if beside:
-            must_follow(beside, partial(read_document, self._write))
+            check_documents(self._write, beside)
         if all(new_job.job.key is None for new_job in new_jobs):
             entries = [_MAKE_ADDED((ADDED, job, None)) for job in self._insert([new_job.job for new_job in new_jobs])]
         else:
@@ -81,24 +85,24 @@ class Writes:
     def _settle(self, new_jobs: Sequence[NewJob], now: Instant, is_whole: bool) -> Sequence[AddResult]:
         """Add jobs, some of them with keys; with `is_whole`, a conflict undoes the whole add."""
         if not is_whole:
-            return self._add_in_runs(new_jobs, now)
+            return self.add_in_turn([(new_job, now) for new_job in new_jobs])
         before = self._counters.savepoint()
         self._write.execute("SAVEPOINT whole")  # apsw's own savepoint hides a full disk
-        entries = self._add_in_runs(new_jobs, now)
+        entries = self.add_in_turn([(new_job, now) for new_job in new_jobs])
         if any(entry.status is AddStatus.CONFLICT for entry in entries):
             self._write.execute("ROLLBACK TO whole")
             self._counters.roll_back(before)
         self._write.execute("RELEASE whole")
         return entries
 
-    def _add_in_runs(self, new_jobs: Sequence[NewJob], now: Instant) -> list[AddResult]:
-        """Add jobs in their order; those in a row whose keys are free are written together."""
+    def add_in_turn(self, new_jobs: Sequence[tuple[NewJob, Instant]]) -> list[AddResult]:
+        """Add jobs in their order, each at its time; those in a row whose keys are free are written together."""
         if len(new_jobs) == 1:
-            return [self._add_keyed(new_jobs[0], now)]
-        held = find_held_keys(self._write, [new_job.job for new_job in new_jobs])
+            return [self._add_keyed(*new_jobs[0])]
+        held = find_held_keys(self._write, [new_job.job for new_job, _ in new_jobs])
         entries: list[AddResult] = []
         run: list[Job] = []
-        for new_job in new_jobs:
+        for new_job, now in new_jobs:
             job = new_job.job
             if job.key is None:
                 run.append(job)
@@ -133,17 +137,20 @@ class Writes:
             else AddResult(AddStatus.CHANGED, settled)
         )
 
-    def _insert(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        first = self._counters.take_numbers(len(jobs))
-        numbered = [tuple.__new__(Job, (seq, *job[1:])) for seq, job in enumerate(jobs, first)]
-        write_jobs(self._write, sql.insert, as_rows(numbered))
+    def _insert(self, jobs: Sequence[Job], numbered: Sequence[Job] = ()) -> Sequence[Job]:
+        """Insert new jobs, and return them with their numbers, or insert `numbered` ones."""
+        if not numbered:
+            first = self._counters.take_numbers(len(jobs))
+            numbered = [tuple.__new__(Job, (seq, *job[1:])) for seq, job in enumerate(jobs, first)]
+        write = self._write
+        write_rows(write, sql.insert, as_rows(numbered))
         self._counters.deltas.update(map(group_of, numbered))
         labels: list[tuple[str, str, int]] = []
         for job in numbered:
             if job.labels is not None:
                 labels += [(name, value, job.seq) for name, value in read_labels(job.labels).items()]
         if labels:
-            self._write.executemany(sql.INSERT_LABEL, labels)
+            write_rows(write, sql.insert_labels, labels)
         return numbered
 
     def claim(self, seqs: Sequence[int], now: Instant) -> Claim:
@@ -180,18 +187,25 @@ class Writes:
     def finish(self, endings: Sequence[Ending], beside: Sequence[Document], also: Also) -> Verdicts:
         """End running jobs. Nearly all succeed unchanged since their claim: these write few columns and read no row."""
         if beside:
-            must_follow(beside, partial(read_document, self._write))
+            check_documents(self._write, beside)
         unchanged = self._running.unchanged([ending.job.seq for ending in endings])
         plain, others = [], []
         last, is_plain = None, False
         for index, (job, outcome, at, _) in enumerate(endings):
             if outcome is not last:  # successes without a result share one object
                 last, is_plain = outcome, outcome.is_plain
-            if unchanged.pop(job.seq, None) is job and is_plain and job.attempts == NO_ATTEMPTS and job.extras is None:
+            if (
+                unchanged.pop(job.seq, None) is job
+                and is_plain
+                and job.attempts == NO_ATTEMPTS
+                and (job.extras is None or end_plainly(job.extras))
+            ):
                 plain.append((job.seq, job.started_at, at, outcome.result))
             else:
                 others.append(index)
         after = [endings[index].after for index in others]  # may raise, so it comes before any write
+        if also:
+            after, also = self._linked(after, others, also)
         self._succeed(plain)
         verdicts = [FINISHED] * len(endings)
         for index, verdict in zip(others, self._save(after) if others else (), strict=True):
@@ -199,15 +213,29 @@ class Writes:
         return self._with_others(verdicts, beside, also) if beside or also else verdicts
 
     def _succeed(self, rows: Sequence[Row]) -> None:
-        write_jobs(self._write, sql.succeed, rows)
+        write_rows(self._write, sql.succeed, rows)
         jobs = self._end([seq for seq, _, _, _ in rows])
         move(self._counters.deltas, jobs, State.SCHEDULED, State.SUCCEEDED)
 
     def save(self, jobs: Sequence[Job], beside: Sequence[Document], also: Also) -> Verdicts:
         if beside:
-            must_follow(beside, partial(read_document, self._write))
+            check_documents(self._write, beside)
+        if also:
+            jobs, also = self._linked(jobs, range(len(jobs)), also)
         verdicts = self._save(jobs)
         return self._with_others(verdicts, beside, also) if beside or also else verdicts
+
+    def save_whole(self, jobs: Sequence[Job], beside: Sequence[Document], also: Also) -> Verdicts:
+        """Save all of these jobs or none."""
+        check_documents(self._write, beside)
+        stored = self._read_stored([job.seq for job in jobs])
+        if not all(job.seq in stored and stored[job.seq][5:] == (job.token, job.version - 1) for job in jobs):
+            return [REFUSED] * len(jobs)
+        revived = [job for job in jobs if job.key is not None and not job.is_final and stored[job.seq][3] >= FINAL]
+        keys = {(job.queue, job.key) for job in revived}
+        if len(keys) < len(revived) or (keys and find_held_keys(self._write, revived)):
+            return [REFUSED] * len(jobs)
+        return self.save(jobs, beside, also)
 
     def _save(self, jobs: Sequence[Job]) -> Verdicts:
         """Write jobs in order: runs of plain updates with few statements, the others one by one."""
@@ -227,7 +255,7 @@ class Writes:
         return verdicts
 
     def _write_over(self, plain: Sequence[tuple[Job, Row]]) -> None:
-        write_jobs(self._write, sql.update, as_rows(job for job, _ in plain))
+        write_rows(self._write, sql.update, as_rows(job for job, _ in plain))
         self._end([row[0] for _, row in plain])
         self._counters.deltas.update(map(group_of, [job for job, _ in plain]))
         self._counters.deltas.subtract(Counter([row[1:4] for _, row in plain]))
@@ -254,20 +282,30 @@ class Writes:
 
     def _update(self, job: Job, group: Group, labels: bytes | None) -> None:
         """Overwrite a row that has this group and these labels."""
-        write_jobs(self._write, sql.update, as_rows([job]))
+        write_rows(self._write, sql.update, as_rows([job]))
         self._count_off(job.seq, group)
         self._counters.deltas[job.group] += 1
         if job.labels != labels:
             self._label(job.seq, labels, sql.DELETE_LABEL)
-            self._label(job.seq, job.labels, sql.INSERT_LABEL)
+            self._label(job.seq, job.labels, sql.insert_labels(1))
 
     def delete(self, job: Job, beside: Sequence[Document], also: Also) -> Saved:
-        must_follow(beside, partial(read_document, self._write))
+        check_documents(self._write, beside)
         stored = self._read([job.seq]).get(job.seq)
-        if stored is None or (stored.token, stored.version) != (job.token, job.version):
+        if stored is None or not _is_same(stored, job):
             return Saved(False, stored)
         self._forget(stored.seq, stored.group, stored.labels)
         return self._with_others([Saved(True, None)], beside, also)[0]
+
+    def delete_all(self, jobs: Sequence[Job], beside: Sequence[Document]) -> bool:
+        check_documents(self._write, beside)
+        stored = self._read([job.seq for job in jobs])
+        if not all(job.seq in stored and _is_same(stored[job.seq], job) for job in jobs):
+            return False
+        for job in stored.values():
+            self._forget(job.seq, job.group, job.labels)
+        write_documents(self._write, beside)
+        return True
 
     def _with_others(self, verdicts: Verdicts, beside: Sequence[Document], also: Also) -> Verdicts:
         """Store the documents and further jobs of a call; return the verdicts with the added jobs."""
@@ -276,18 +314,31 @@ class Writes:
             verdicts[item] = verdicts[item]._replace(also=(*verdicts[item].also, job))
         return verdicts
 
+    def _linked(self, jobs: Sequence[Job], items: Sequence[int], also: Also) -> tuple[list[Job], Also]:
+        """Number the further jobs of a call, and link the callbacks among them to these jobs, which are these items."""
+        ended, added = [*jobs], []
+        places = {item: place for place, item in enumerate(items)}
+        for seq, (item, job) in enumerate(also, self._counters.take_numbers(len(also))):
+            numbered = job._replace(seq=seq)
+            if (place := places.get(item)) is not None:
+                ended[place], numbered = linked(ended[place], numbered)
+            added.append((item, numbered))
+        return ended, added
+
     def _store_with(self, written: Sequence[bool], beside: Sequence[Document], also: Also) -> list[tuple[int, Job]]:
         if any(written) or not written:
             write_documents(self._write, beside)
         items = [item for item, _ in also if written[item]]
-        jobs = self._insert([job for item, job in also if written[item]])
+        jobs = [job for item, job in also if written[item]]
+        if jobs:
+            jobs = [*self._insert(jobs, jobs if jobs[0].seq else ())]
         return [*zip(items, jobs, strict=True)]
 
-    def purge(self, seqs: Sequence[int], before: Instant) -> int:
+    def purge(self, seqs: Sequence[int], before: Instant) -> list[int]:
         rows: list[Row] = self._write.execute(sql.SELECT_PURGEABLE, (listed(dict.fromkeys(seqs)), before)).fetchall()
         for seq, queue, kind, state, labels in rows:
             self._forget(seq, (queue, kind, State(state)), labels)
-        return len(rows)
+        return sorted(seq for seq, *_ in rows)
 
     def _forget(self, seq: int, group: Group, labels: bytes | None) -> None:
         self._write.execute(sql.DELETE, (seq,))
@@ -324,46 +375,8 @@ class Writes:
             self._write.execute(statement, (name, value, seq))
 
 
-def find_holder(connection: apsw.Connection, running: ClaimedJobs, queue: str, key: str) -> Job | None:
-    """Return the live job that holds a key; read again if it ended in between."""
-    job: Job | None = None
-    for _ in range(MAX_READS):  # bounded, since a job whose state is unreadable never matches
-        row = connection.execute(sql.SELECT_HOLDER, (queue, key)).fetchone()
-        if row is None:
-            return None
-        job = running.read(connection, row).get(row[0])
-        if job is not None and job.key == key and not job.is_final:
-            break
-    return job
-
-
-def find_held_keys(connection: apsw.Connection, jobs: Sequence[Job]) -> set[tuple[str, str]]:
-    """Return the keys of these jobs that live ones hold, each with its queue."""
-    keys: dict[str, list[str]] = {}
-    for job in jobs:
-        if job.key is not None:
-            keys.setdefault(job.queue, []).append(job.key)
-    return {
-        (queue, key)
-        for queue, named in keys.items()
-        for (key,) in connection.execute(sql.SELECT_HELD_KEYS, (queue, apsw.carray(tuple(named))))
-    }
-
-
-def find_replay(
-    connection: apsw.Connection, running: ClaimedJobs, record: IdempotencyRecord, now: Instant
-) -> Receipt | None:
-    """Return the receipt of the add that stored this record; None if there was none."""
-    row = connection.execute(sql.SELECT_RECORD, (record.caller, record.key, now)).fetchone()
-    if row is None:
-        return None
-    digest, ids = row
-    if digest != record.digest:
-        raise IdempotencyMismatch(f"Idempotency-Key {record.key!r} was used for another body; use a new key")
-    parsed = [parse_id(id_) or (0, "") for id_ in orjson.loads(ids)]
-    jobs = running.read(connection, [seq for seq, _ in parsed])
-    current = [job if (job := jobs.get(seq)) and job.token == token else None for seq, token in parsed]
-    return Receipt([AddResult(AddStatus.EXISTS, job) if job else None for job in current], replayed=True)
+def _is_same(stored: Job, job: Job) -> bool:
+    return (stored.token, stored.version) == (job.token, job.version)
 
 
 def _is_plain(job: Job, stored: Row) -> bool:

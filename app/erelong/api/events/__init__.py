@@ -1,0 +1,1 @@
+"""The stream of events: its route, and the text of each event."""

@@ -1,0 +1,95 @@
+"""Overviews over HTTP: who calls, and what happens."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakKeyDictionary
+
+import orjson
+
+from erelong.api import conditions
+from erelong.api.shapes.overview_queries import DueIn, ErrorsIn, StatsIn
+from erelong.api.shapes.overview_views import causes_view, due_view, me_view, stats_view
+from erelong.model.query import Query
+from erelong.service.overview.causes import FAILED
+from erelong.web.auth import caller_of
+from erelong.web.body import JSON
+from erelong.web.response import Reply, json_reply
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from erelong.clock.instants import Instant, Now
+    from erelong.model.caller import Caller
+    from erelong.monitoring.statistics.stats import Statistics, Stats
+    from erelong.service.services import Services
+    from erelong.settings.sections import Config
+    from erelong.web.auth import KeyGate
+
+
+NO_KIND = frozenset({""})
+"""Kinds of no job."""
+
+
+class Rendered(NamedTuple):
+    """A reading as all clients get it."""
+
+    body: bytes
+    tag: str
+
+
+class OverviewRoutes:
+    """The handlers of `/v1/me`, `/v1/stats`, `/v1/due` and `/v1/jobs/errors`."""
+
+    def __init__(self, *, services: Services, gate: KeyGate, statistics: Statistics, config: Config, now: Now) -> None:
+        self._services = services
+        self._now = now
+        self._max_horizon = config.jobs.max_horizon
+        self._gate = gate
+        self._statistics = statistics
+        self._rendered: WeakKeyDictionary[Stats, Rendered] = WeakKeyDictionary()
+
+    async def me(self, request: web.Request) -> Reply:
+        caller = caller_of(request)
+        return json_reply(me_view(caller, self._gate.rate_of(caller)))
+
+    async def stats(self, request: web.Request) -> Reply:
+        query = conditions.read_query(request, StatsIn)
+        stats = await self._statistics.read(query.span, frozenset(query.queue), caller_of(request))
+        rendered = self._rendered.get(stats)
+        if rendered is None:
+            rendered = self._rendered[stats] = _render(stats)
+        headers = {"Content-Type": JSON, "ETag": rendered.tag}
+        if conditions.has_tag(request, rendered.tag):
+            return Reply(status=304, headers=headers)
+        return Reply(body=rendered.body, headers=headers)
+
+    async def due(self, request: web.Request) -> Reply:
+        context = {"now": self._now(), "max_horizon": self._max_horizon}
+        fields = conditions.read_query(request, DueIn, context=context)
+        start: Instant | None = getattr(fields, "from")  # a keyword of Python
+        queues = _queues_of(fields.queue, caller_of(request))
+        kinds = frozenset(fields.kind) if queues is not None else NO_KIND
+        query = Query(queues=queues or frozenset(), kinds=kinds, labels=fields.label)
+        return json_reply(due_view(await self._services.due.read(start, fields.step, fields.bins, query)))
+
+    async def errors(self, request: web.Request) -> Reply:
+        context = {"now": self._now(), "max_horizon": self._max_horizon}
+        fields = conditions.read_query(request, ErrorsIn, context=context)
+        queues = _queues_of(fields.queue, caller_of(request))
+        query = fields.to_query(queues or ())
+        query = replace(query, states=query.states or FAILED, kinds=query.kinds if queues is not None else NO_KIND)
+        return json_reply(causes_view(await self._services.failures.read(query, fields.last)))
+
+
+def _queues_of(asked: list[str], caller: Caller) -> frozenset[str] | None:
+    """Return the queues that are asked for and that the caller may use; None if there is none of them."""
+    queues = frozenset(queue for queue in asked or caller.queues if caller.may_use(queue))
+    return None if (asked or caller.queues) and not queues else queues
+
+
+def _render(stats: Stats) -> Rendered:
+    body = orjson.dumps(stats_view(stats))
+    return Rendered(body, f'"{blake2b(body, digest_size=9).hexdigest()}"')

@@ -1,0 +1,1 @@
+"""Routes of external workers: leases, and kinds that they declare."""

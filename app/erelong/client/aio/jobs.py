@@ -1,0 +1,56 @@
+"""A job that can be waited for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+from erelong.client.calls.jobs import WAIT
+from erelong.client.errors import job_error
+from erelong.client.records import JobRecord
+from erelong.client.values import load
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from erelong.client.aio.client import AsyncClient
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class AsyncJob(JobRecord, Generic[R_co]):
+    """A job as it was when the service answered, and the client to ask again."""
+
+    __slots__ = ("_client", "returns")
+
+    def __init__(self, raw: Mapping[str, Any], client: AsyncClient, returns: Any = Any) -> None:
+        super().__init__(raw)
+        self._client = client
+        self.returns = returns
+
+    async def wait(self, timeout: float | None = None) -> AsyncJob[R_co]:
+        """Return the job when it has ended; raise TimeoutError if it has not after `timeout` seconds."""
+        job = self
+        deadline = None if timeout is None else self._client.tick() + timeout
+        while not job.is_final or "result" not in job.raw:
+            left = WAIT if deadline is None else deadline - self._client.tick()
+            found = await self._client.get(self, wait=max(min(left, WAIT), 0.0))
+            job = AsyncJob(found.raw, self._client, self.returns)
+            if left <= 0 and not job.is_final:
+                raise TimeoutError(f"job {self.id} is still {job.state} after {timeout} s")
+        return job
+
+    async def result(self, timeout: float | None = None) -> R_co:
+        """Return the result of the job when it has ended; raise JobFailed, JobCancelled, JobExpired or TimeoutError."""
+        job = await self.wait(timeout)
+        if job.state != "succeeded":
+            raise job_error(job)
+        result: R_co = load(self.returns, job.raw.get("result"))
+        return result
+
+
+class Waited(NamedTuple):
+    """The jobs that have ended, the ids of those that have not, and of those that do not exist."""
+
+    done: list[AsyncJob[Any]]
+    pending: list[str]
+    missing: list[str]

@@ -1,0 +1,1 @@
+"""Each call of the service as a function that returns its request."""

@@ -1,0 +1,182 @@
+"""Jobs to submit: their kind, params and options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, Generic, TypeAlias, TypedDict, TypeVar, Unpack
+
+from erelong.client.times import Duration, Instant, write_duration, write_instant, write_local_time
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class RetryPolicy(TypedDict, total=False):
+    """When a failed attempt is repeated. What is not given comes from the kind, the queue or the defaults."""
+
+    max_attempts: int
+    delay: Duration
+    factor: float
+    max_delay: Duration
+    jitter: float
+
+
+class OnFinish(TypedDict, total=False):
+    """The callback that reports the end of the job."""
+
+    url: str
+    headers: Mapping[str, str]
+    states: list[str]
+    queue: str
+
+
+class Options(TypedDict, total=False):
+    """The fields of a submit besides kind and params. Without `at`, `delay` and `local_time` the job is due now."""
+
+    at: Instant
+    delay: Duration
+    local_time: datetime | str
+    zone: str
+    spread: Duration
+    queue: str
+    priority: int
+    timeout: Duration
+    retry: RetryPolicy
+    expires_after: Duration
+    labels: Mapping[str, str]
+    key: str
+    on_conflict: str
+    on_finish: OnFinish
+
+
+class Changes(TypedDict, total=False):
+    """The fields of a change. None clears a field that may be empty."""
+
+    params: Mapping[str, Any]
+    at: Instant
+    delay: Duration
+    local_time: datetime | str | None
+    zone: str | None
+    spread: Duration | None
+    priority: int
+    timeout: Duration
+    retry: RetryPolicy
+    expires_after: Duration | None
+    labels: Mapping[str, str]
+    on_finish: OnFinish | None
+
+
+Words: TypeAlias = str | Sequence[str]
+
+
+class Selection(TypedDict, total=False):
+    """Which jobs an operation changes: all conditions must hold. Times are `after` ≤ t < `before`."""
+
+    all: bool
+    state: Words
+    queue: Words
+    kind: Words
+    schedule: Words
+    jobs: Sequence[str]
+    key: str
+    cause: str
+    label: Mapping[str, str]
+    due_after: Instant
+    due_before: Instant
+    created_after: Instant
+    created_before: Instant
+    finished_after: Instant
+    finished_before: Instant
+
+
+class Filters(TypedDict, total=False):
+    """Which jobs a listing has, in which order, and how much of each: `view="full"` has params and results."""
+
+    state: Words
+    queue: Words
+    kind: Words
+    error: Words
+    key: str
+    cause: str
+    label: Mapping[str, str]
+    schedule: str
+    occurrence: Instant
+    attempt_min: int
+    due_after: Instant
+    due_before: Instant
+    created_after: Instant
+    created_before: Instant
+    finished_after: Instant
+    finished_before: Instant
+    order: str
+    reverse: bool
+    view: str
+    limit: int
+
+
+class Timing(TypedDict, total=False):
+    """When a schedule makes jobs, and what happens to missed and overlapping occurrences."""
+
+    cron: str
+    every: Duration
+    anchor: Instant
+    zone: str
+    gap: str
+    fold: str
+    starts_at: Instant
+    ends_at: Instant
+    spread: Duration
+    missed: str
+    catchup: Duration
+    overlap: str
+
+
+DURATIONS: Final = frozenset({"delay", "spread", "timeout", "expires_after", "max_delay"})
+
+
+def write_fields(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options as fields of a request; None means null."""
+    return {"execute_at" if name == "at" else name: _write(name, value) for name, value in options.items()}
+
+
+def _write(name: str, value: Any) -> Any:
+    if value is None:
+        return None
+    if name == "at":
+        return write_instant(value, "at")
+    if name == "local_time":
+        return write_local_time(value)
+    if name == "retry":
+        return write_fields(value)
+    return write_duration(value) if name in DURATIONS else value
+
+
+class Draft(Generic[R_co]):
+    """A job to submit: `Draft("http", {"url": "https://app.example"}, delay="2h")`. It never changes."""
+
+    __slots__ = ("kind", "options", "params", "returns")
+
+    def __init__(
+        self: Draft[Any],
+        kind: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        returns: Any = Any,
+        **options: Unpack[Options],
+    ) -> None:
+        self.kind = kind
+        self.params: Mapping[str, Any] = params or {}
+        self.options = options
+        self.returns = returns
+
+    def __repr__(self) -> str:
+        return f"Draft({self.kind!r}, {self.params!r}, **{self.options!r})"
+
+    def with_options(self, **options: Unpack[Options]) -> Draft[R_co]:
+        """Return the same draft with other options."""
+        merged: Options = {**self.options, **options}
+        return Draft(self.kind, self.params, returns=self.returns, **merged)
+
+    def body(self) -> dict[str, Any]:
+        """Return the body of its submit."""
+        return {"kind": self.kind, "params": self.params, **write_fields(self.options)}

@@ -1,0 +1,94 @@
+"""Where the service is and with which key: arguments, then the environment, then a profile, then loopback."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from erelong.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DEFAULT_URL: Final = "http://127.0.0.1:8080"
+KEY_COMMAND_TIMEOUT: Final = 30.0
+
+
+class Profile(NamedTuple):
+    """An address, an API key, and whether commands ask before they change anything."""
+
+    url: str
+    key: str | None
+    confirm: bool = False
+
+    def __repr__(self) -> str:
+        return f"Profile(url={self.url!r}, key={'…' if self.key else None!r})"
+
+    def headers(self) -> dict[str, str]:
+        agent = {"User-Agent": f"erelong-python/{VERSION}", "Accept": "application/json"}
+        return agent | ({"Authorization": f"Bearer {self.key}"} if self.key else {})
+
+
+def find_profile(
+    url: str | None = None, key: str | None = None, name: str | None = None, environment: Mapping[str, str] = os.environ
+) -> Profile:
+    """Return the profile in force. Raise ValueError if a named profile or a file does not exist.
+
+    A key of the environment or of a profile is never sent to another URL than the one that stands beside it.
+    """
+    stored = _stored(name or environment.get("ERELONG_PROFILE"), environment)
+    known_url = environment.get("ERELONG_URL") or stored.get("url")
+    found = (url or known_url or DEFAULT_URL).rstrip("/")
+    if not found.startswith(("http://", "https://")):
+        raise ValueError(f"{found!r} is no URL of a service: write http://host:port or https://host")
+    if key is None and (url is None or known_url is None or found == known_url.rstrip("/")):
+        key = _key(environment, stored)
+    return Profile(url=found, key=key, confirm=stored.get("confirm", False) is True)
+
+
+def profile_file(environment: Mapping[str, str] = os.environ) -> Path:
+    base = environment.get("XDG_CONFIG_HOME") or Path(environment.get("HOME", "~")).expanduser() / ".config"
+    return Path(base) / "erelong" / "cli.toml"
+
+
+def _stored(name: str | None, environment: Mapping[str, str]) -> Mapping[str, Any]:
+    file = profile_file(environment)
+    if not file.is_file():
+        if name:
+            raise ValueError(f"no profile {name!r}: {file} does not exist; make it with: erelong login")
+        return {}
+    import tomllib  # only where there is a file: commands start in milliseconds
+
+    profiles = tomllib.loads(file.read_text(encoding="utf-8")).get("profiles", {})
+    if name and name not in profiles:
+        raise ValueError(f"no profile {name!r} in {file}; known: {', '.join(profiles) or 'none'}")
+    stored: Mapping[str, Any] = profiles.get(name or "default", {})
+    return stored
+
+
+def _key(environment: Mapping[str, str], stored: Mapping[str, Any]) -> str | None:
+    if environment.get("ERELONG_KEY"):
+        return environment["ERELONG_KEY"].strip()
+    if environment.get("ERELONG_KEY_FILE"):
+        return _read(Path(environment["ERELONG_KEY_FILE"]))
+    if "key" in stored:
+        return str(stored["key"])
+    if "key_file" in stored:
+        return _read(Path(stored["key_file"]).expanduser())
+    if "key_command" in stored:
+        import subprocess
+
+        command = stored["key_command"]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=KEY_COMMAND_TIMEOUT, check=False)
+        if ended.returncode:
+            raise ValueError(f"key_command {command} ended with {ended.returncode}: {ended.stderr.strip()}")
+        return ended.stdout.strip()
+    return None
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise ValueError(f"the key file {file} cannot be read: {error.strerror}") from None

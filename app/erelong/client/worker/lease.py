@@ -1,0 +1,157 @@
+"""One leased job: its function runs, its lease is extended, and its outcome is reported."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from erelong.attempt import Cancelled
+from erelong.client.calls import leases as calls
+from erelong.client.errors import ErelongError, LeaseLost, NotFound
+from erelong.client.worker.attempt import read_attempt
+from erelong.client.worker.threads import ThreadPerCall
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from erelong.client.aio.client import AsyncClient
+    from erelong.client.kinds import Kind
+    from erelong.client.worker.reports import Reports
+
+log = logging.getLogger("erelong.worker")
+
+GRACE: Final = 5.0  # seconds that a function gets to end after it was asked to
+
+
+class Lease:
+    """A leased job while it runs. `is_abandoned`: its function did not end when it was asked to."""
+
+    def __init__(
+        self,
+        *,
+        client: AsyncClient,
+        reports: Reports,
+        kind: Kind[..., Any, Any],
+        raw: Mapping[str, Any],
+        seconds: float,
+    ) -> None:
+        self._client = client
+        self._reports = reports
+        self._kind = kind
+        self._seconds = seconds
+        self._token: str = raw["token"]
+        self._params: Mapping[str, Any] = raw["job"].get("params", {})
+        self._is_lost = False
+        self._call: asyncio.Future[Any] | None = None
+        self.attempt = read_attempt(raw["job"], raw)
+        self.is_abandoned = False
+
+    async def run(self) -> None:
+        """Run the function to its end, and report it."""
+        began = self._client.tick()
+        log.info("attempt_started kind=%s job=%s attempt=%d", self.attempt.kind, self.attempt.id, self.attempt.number)
+        heartbeat = asyncio.create_task(self._extend(), name=f"heartbeat of {self.attempt.id}")
+        try:
+            outcome = await self._run_function()
+            took = self._client.tick() - began
+            log.info(
+                "attempt_ended kind=%s job=%s outcome=%s took=%.3f", self.attempt.kind, self.attempt.id, outcome, took
+            )
+        finally:
+            heartbeat.cancel()
+            with suppress(asyncio.CancelledError):
+                await heartbeat
+
+    def stop(self, reason: str) -> None:
+        """Ask the function to stop: cancel a coroutine, let `attempt.check` raise in a thread."""
+        self.attempt.stop_reason = reason
+        if self._call is not None and self._kind.is_async:
+            self._call.cancel()
+
+    async def release(self) -> None:
+        """Give the job back without counting the attempt, since the worker ends."""
+        self._is_lost = True
+        self.stop("the worker ends")
+        await self._reports.released(self._token)
+
+    async def _run_function(self) -> str:
+        try:
+            call = self._call = self._start()
+        except RuntimeError as error:  # out of threads: somebody else may have some
+            log.warning("no_thread detail=%s", error)
+            await self._reports.released(self._token)
+            return "released"
+        except TypeError as error:  # params that do not fit now will not fit later
+            await self._reports.failed(self._token, error, is_final=True)
+            return "failed"
+        await asyncio.wait([call], timeout=self.attempt.timeout)
+        if not call.done():
+            return await self._time_out(call)
+        if self._is_lost:
+            _read(call)
+            return "lost"
+        return await self._report(call)
+
+    def _start(self) -> asyncio.Future[Any]:
+        positional, named = self._kind.arguments(self._params, self.attempt)
+        if self._kind.is_async:
+            return asyncio.create_task(self._kind.function(*positional, **named))
+        call = partial(self._kind.function, *positional, **named)
+        return asyncio.get_running_loop().run_in_executor(ThreadPerCall(), call)
+
+    async def _report(self, call: asyncio.Future[Any]) -> str:
+        if call.cancelled():
+            error: BaseException | None = Cancelled(self.attempt.stop_reason or "the function cancelled itself")
+        else:
+            error = call.exception()
+        if error is None:
+            await self._reports.finished(self._token, call.result())
+            return "succeeded"
+        await self._reports.failed(self._token, error)
+        return "failed"
+
+    async def _time_out(self, call: asyncio.Future[Any]) -> str:
+        reason = f"exceeded {self.attempt.timeout:g} s"
+        self.stop(reason)
+        if not self._is_lost:
+            await self._reports.failed(self._token, TimeoutError(reason), type="timeout")
+        await asyncio.wait([call], timeout=GRACE)
+        self.is_abandoned = not call.done()
+        if not self.is_abandoned:
+            _read(call)
+        return "timeout"
+
+    async def _extend(self) -> None:
+        """Extend the lease at a third of its time, and stop the function once it is lost or a cancel was requested."""
+        until = self._client.tick() + self._seconds
+        while True:
+            await asyncio.sleep(self._seconds / 3)
+            sent = self._client.tick()
+            try:
+                left = max(until - sent, 0.1)
+                answer = await self._client.send(calls.extend(self._token, self._seconds), timeout=left)
+            except (LeaseLost, NotFound) as problem:
+                self._lose(str(problem))
+                return
+            except ErelongError as error:
+                if self._client.tick() >= until:
+                    self._lose(f"no heartbeat reached the service: {error}")
+                    return
+                continue
+            until = sent + self._seconds
+            if answer.get("cancel_requested") and self.attempt.stop_reason is None:
+                self.stop("a cancel was requested")
+
+    def _lose(self, reason: str) -> None:
+        log.warning("lease_lost kind=%s job=%s detail=%s", self.attempt.kind, self.attempt.id, reason)
+        self._is_lost = True
+        self.stop(f"the lease is lost: {reason}")
+
+
+def _read(call: asyncio.Future[Any]) -> None:
+    """Take the outcome of a call that nobody wants, so that asyncio does not warn of it."""
+    if not call.cancelled():
+        call.exception()

@@ -1,0 +1,1 @@
+"""The page at `/` for people who run the service. It uses only the public API."""

@@ -1,0 +1,1 @@
+"""The events of stored changes, kept for a while in one ring for all readers."""

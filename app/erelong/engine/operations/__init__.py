@@ -1,0 +1,1 @@
+"""The duty that carries out operations on many jobs."""

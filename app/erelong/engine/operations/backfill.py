@@ -1,0 +1,90 @@
+"""One slice of a backfill: makes jobs of past occurrences, and stores them and the progress in one commit."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from erelong.duties.waiters import LEFT
+from erelong.errors import BacklogFull, Problem
+from erelong.model.document import Document
+from erelong.model.operations.operation import JobError, Operation, Phase, as_document
+from erelong.model.schedules.schedule import SORT, Schedule, read_schedule
+from erelong.model.submission import NewJob
+
+if TYPE_CHECKING:
+    from erelong.clock.instants import Now
+    from erelong.engine.changes import Changes
+    from erelong.engine.recurrences.book import Book
+    from erelong.engine.recurrences.draft import JobMaker
+    from erelong.engine.recurrences.making import JobRoom
+    from erelong.engine.recurrences.rules import Rules
+    from erelong.model.job import Job
+    from erelong.model.operations.operation import Range
+    from erelong.stores.base import Store
+
+SLICE: Final = 25  # occurrences, each of which is looked up first
+
+
+class Backfill:
+    """Makes the occurrences of a backfill, the oldest first. Those whose job is stored are left out."""
+
+    def __init__(
+        self, *, store: Store, book: Book, rules: Rules, maker: JobMaker, room: JobRoom, changes: Changes, now: Now
+    ) -> None:
+        self._store = store
+        self._book = book
+        self._rules = rules
+        self._maker = maker
+        self._room = room
+        self._changes = changes
+        self._now = now
+
+    async def take(self, operation: Operation) -> Operation:
+        """Make the jobs of the next occurrences; return the operation as stored."""
+        occurrences = operation.request.range
+        assert occurrences is not None
+        schedule, now = schedule_of(occurrences), self._now()
+        try:
+            recurrence = self._rules.recurrence(schedule.definition.timing)
+        except ValueError:  # its zone has gone
+            return await self._fail(operation, "zone_gone")
+        limit = max(1, int(min(SLICE, operation.request.rate)))
+        due = [*islice(recurrence.between(operation.cursor, occurrences.end), limit)]
+        jobs: list[Job] = []
+        failures: list[JobError] = []
+        for occurrence in due:
+            if occurrence == occurrences.kept or await self._book.has_job(schedule.name, occurrence):
+                continue
+            try:
+                jobs.append(self._maker.make(schedule, occurrence, now)._replace(due_at=now))
+            except Problem as problem:
+                failures.append(JobError(None, problem.code))
+        after = operation.advance(due[-1] + 1 if due else occurrences.end, len(jobs), failures)
+        if len(due) < limit:
+            after = after.finish(Phase.SUCCEEDED, now)
+        try:
+            await self._add(jobs, after)
+        except BacklogFull as problem:
+            return await self._fail(operation, problem.code)
+        return after.stored()
+
+    async def _add(self, jobs: list[Job], after: Operation) -> None:
+        now, new_jobs = self._now(), [NewJob(job) for job in jobs]
+        room = await self._room.take(new_jobs, LEFT) if jobs else {}
+        try:
+            receipt = await self._store.add(new_jobs, now=now, beside=[as_document(after, now)])
+        finally:
+            self._room.release(room)
+        self._changes.added(receipt.entries)
+
+    async def _fail(self, operation: Operation, code: str) -> Operation:
+        now = self._now()
+        after = operation.ended_by(code).finish(Phase.FAILED, now)
+        await self._store.add([], now=now, beside=[as_document(after, now)])
+        return after.stored()
+
+
+def schedule_of(occurrences: Range) -> Schedule:
+    """Return the schedule as it was when the backfill was requested."""
+    return read_schedule(Document(SORT, occurrences.schedule, 1, occurrences.end, occurrences.text.encode()))

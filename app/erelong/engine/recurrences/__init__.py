@@ -1,0 +1,1 @@
+"""Schedules at work: when each is due, and the jobs of its occurrences."""

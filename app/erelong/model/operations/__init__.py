@@ -1,0 +1,1 @@
+"""Operations on many jobs: values and pure decisions."""

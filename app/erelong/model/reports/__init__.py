@@ -1,0 +1,1 @@
+"""A job as clients read it, and its callback."""

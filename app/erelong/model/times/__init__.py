@@ -1,0 +1,1 @@
+"""When jobs are due: local times, spreads, and the recurrences of schedules."""

@@ -1,0 +1,1 @@
+"""Operations on many jobs, and backfills, as clients ask for them."""

@@ -1,0 +1,1 @@
+"""Overviews of many jobs, which are read from the store."""

@@ -1,0 +1,1 @@
+"""Listings and counts, each in one snapshot."""

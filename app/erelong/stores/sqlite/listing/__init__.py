@@ -1,0 +1,1 @@
+"""Listings and counts, each on one snapshot of the store."""

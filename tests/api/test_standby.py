@@ -1,0 +1,94 @@
+"""A node that does not lead: it reads jobs, refuses the rest so that clients try again, and is not ready."""
+
+from __future__ import annotations
+
+import pytest
+import pytest_asyncio
+
+from erelong.api.routes import ON_STANDBY
+from erelong.clock.remote import RemoteClock
+from erelong.model.submission import NewJob
+from tests.support.builders import ALL, NOW, make_job
+from tests.support.served import Serve, Served, ServedStore
+
+
+class Following(ServedStore):
+    """A store that another node writes."""
+
+    clock = RemoteClock()
+    reason: str | None = "another node at 10.0.0.7 leads"
+
+    def standby(self) -> str | None:
+        return self.reason
+
+    async def lead(self) -> None:
+        raise NotImplementedError
+
+    async def resign(self) -> None:
+        """Nothing is to be resigned."""
+
+
+@pytest_asyncio.fixture
+async def standby(serve: Serve) -> Served:
+    store = Following()
+    await store.add([NewJob(make_job(queue="mail"))], now=NOW)
+    return await serve(store=store)
+
+
+async def test_jobs_can_be_read(standby: Served) -> None:
+    (job,) = (await standby.get("/v1/jobs")).json["jobs"]
+
+    answer = await standby.get(f"/v1/jobs/{job['id']}")
+
+    assert answer.status == 200
+    assert answer.json["queue"] == "mail"
+    assert answer.json["waiting_for"] is None  # only the leader knows
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/v1/jobs", {"kind": "echo"}),
+        ("POST", "/v1/jobs/batch", {"jobs": [{"kind": "echo"}]}),
+        ("POST", "/v1/leases", {"kinds": ["mail"]}),
+        ("PUT", "/v1/queues/mail", {"concurrency": 1}),
+        ("GET", "/v1/queues", None),
+        ("GET", "/v1/schedules", None),
+        ("GET", "/v1/stats", None),
+    ],
+)
+async def test_what_needs_the_leader_is_refused_for_a_second(
+    standby: Served, method: str, path: str, body: object
+) -> None:
+    answer = await standby.call(method, path, body)
+
+    assert (answer.status, answer.code) == (503, "not_leading")
+    assert answer.headers["Retry-After"] == "1"
+    assert "another node at 10.0.0.7 leads" in answer.json["detail"]
+    assert len(await standby.store.list(ALL)) == 1
+
+
+async def test_node_that_is_taking_over_takes_no_jobs_before_it_is_ready(standby: Served) -> None:
+    assert isinstance(standby.store, Following)
+    standby.store.reason = None  # the term is its own; the engine has not started
+
+    answer = await standby.call("POST", "/v1/jobs", {"kind": "echo"})
+
+    assert (answer.status, answer.code) == (503, "not_leading")
+    assert "this node is taking over" in answer.json["detail"]
+
+
+async def test_standby_is_alive_and_not_ready(standby: Served) -> None:
+    ready = await standby.get("/readyz")
+
+    assert (await standby.get("/livez")).status == 200
+    assert ready.status == 503
+    assert ready.json["checks"]["service"].startswith("standby: another node at 10.0.0.7 leads")
+    assert [name for name, state in ready.json["checks"].items() if not state.startswith("ok")] == ["service"]
+
+
+async def test_every_path_that_is_answered_exists(standby: Served) -> None:
+    for path in ON_STANDBY - {"/v1/jobs/{id}"}:
+        assert (await standby.get(path)).status in (200, 503), path
+
+    assert {f"GET {path}" for path in ON_STANDBY} <= {*standby.node.router.routes()}

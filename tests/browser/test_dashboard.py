@@ -1,0 +1,301 @@
+"""The dashboard in a real browser: every screen obeys its policy, and what people do on it reaches the service."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from tests.browser.screens import SCREENS, dress
+from tests.support.browser import Browser
+from tests.support.demo import Demo
+
+IS_LOADING = "part => part.offsetParent && part.textContent === 'Loading…'"
+
+pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(60)]
+
+
+@pytest_asyncio.fixture
+async def demo() -> AsyncIterator[Demo]:
+    async with Demo() as demo:
+        yield demo
+
+
+@pytest_asyncio.fixture
+async def empty() -> AsyncIterator[Demo]:
+    async with Demo(is_empty=True) as demo:
+        yield demo
+
+
+async def visit(browser: Browser, url: str) -> None:
+    """Show a screen: by a change of the address if the dashboard is open, otherwise by loading it."""
+    base, _, hash = url.partition("#")
+    shown = await browser.value("location.href.split('#')[0] === " + json.dumps(base) + " && location.hash")
+    if isinstance(shown, str) and shown != f"#{hash}":
+        await browser.value(
+            f"document.querySelector('.screen').classList.add('past'); location.hash = {json.dumps(hash)}; 0"
+        )
+    else:
+        await browser.ask("Page.navigate", url="about:blank")
+        await browser.ask("Page.navigate", url=url)
+    await browser.until("document.querySelector('.screen:not(.past) h1')")
+    await browser.until(f"![...document.querySelectorAll('.loading, .stamp')].some({IS_LOADING})")
+
+
+async def type_key(browser: Browser, *keys: str) -> None:
+    for key in keys:
+        for kind in ("keyDown", "keyUp"):
+            text = {"text": key} if len(key) == 1 and kind == "keyDown" else {}
+            if key == "Enter" and kind == "keyDown":
+                text = {"text": "\r"}
+            codes = {"Enter": 13, "Escape": 27, "Tab": 9}
+            code = {"windowsVirtualKeyCode": codes[key]} if key in codes else {}
+            await browser.ask("Input.dispatchKeyEvent", type=kind, key=key, **text, **code)
+
+
+def text_of(selector: str) -> str:
+    return f"document.querySelector({json.dumps(selector)})?.innerText || ''"
+
+
+async def click(browser: Browser, selector: str, text: str = "") -> None:
+    """Click the first visible element that has a text."""
+    find = (
+        f"[...document.querySelectorAll({json.dumps(selector)})]"
+        f".find(one => one.innerText.includes({json.dumps(text)}) && one.offsetParent !== null)"
+    )
+    await browser.until(find)
+    await browser.value(f"{find}.click()")
+
+
+async def fill(browser: Browser, selector: str, value: str) -> None:
+    field = f"document.querySelector({json.dumps(selector)})"
+    await browser.until(field)
+    await browser.value(
+        f"{field}.value = {json.dumps(value)}; {field}.dispatchEvent(new Event('input', {{bubbles: true}})); 0"
+    )
+
+
+async def test_every_screen_fits_every_width_and_obeys_the_policy(demo: Demo, browser: Browser) -> None:
+    for width, scheme in ((360, "light"), (768, "dark"), (1440, "light")):
+        await dress(browser, width, 800, scheme)
+        for name, address in SCREENS.items():
+            await visit(browser, f"{demo.url}/{address}")
+
+            shown = await browser.value(
+                "[document.documentElement.scrollWidth, document.querySelector('main').innerText]"
+            )
+            assert shown[0] <= width, (name, width)
+            assert "undefined" not in shown[1], name
+            assert "[object" not in shown[1], name
+            assert "NaN" not in shown[1], name
+    assert browser.faults == []
+
+
+async def test_empty_service_says_how_to_begin(empty: Demo, browser: Browser) -> None:
+    await visit(browser, f"{empty.url}/#/jobs")
+    jobs = await browser.value(text_of("main"))
+    await visit(browser, f"{empty.url}/#/")
+    overview = await browser.value(text_of("main"))
+    await visit(browser, f"{empty.url}/#/failed")
+    failed = await browser.value(text_of("main"))
+
+    assert "No jobs yet." in jobs
+    assert f"curl {empty.url}/v1/jobs" in jobs
+    assert "No job is waiting." in overview
+    assert "needs attention" not in overview
+    assert "No failed jobs." in failed
+    assert browser.faults == []
+
+
+async def test_overview_says_what_is_wrong_and_mends_it(demo: Demo, browser: Browser) -> None:
+    await visit(browser, f"{demo.url}/")
+    await browser.until("document.querySelector('.attention li')")
+    said = await browser.value(text_of(".attention"))
+
+    await click(browser, ".attention button", "Resume")
+    await browser.until("document.getElementById('said').textContent === 'mail resumed.'")
+
+    assert "paused with 1,204 due jobs" in said
+    assert "SMTP relay is down" in said
+    assert (await demo.read("queues/mail"))["paused"] is False
+
+
+async def test_due_chart_is_read_with_the_keyboard(demo: Demo, browser: Browser) -> None:
+    await visit(browser, f"{demo.url}/")
+    await browser.until("document.querySelector('.due .bar')")
+
+    await browser.value("document.querySelector('.due .plot').focus()")
+    await type_key(browser, "End")
+    await browser.until("document.querySelector('.readout').textContent")
+    readout = await browser.value(text_of(".readout"))
+    await click(browser, ".due button", "Show table")
+    table = await browser.value(text_of(".numbers"))
+    await type_key(browser, "Enter")
+    await browser.until("location.hash.startsWith('#/jobs?')")
+
+    assert readout.endswith(" due")
+    assert ":" in table
+    assert "due_after=" in await browser.value("location.hash")
+
+
+async def test_failures_of_a_cause_are_retried_together(demo: Demo, browser: Browser) -> None:
+    await visit(browser, f"{demo.url}/#/failed")
+    await browser.until("document.querySelectorAll('.rows tbody tr').length === 4")
+
+    await click(browser, ".rows button", "Retry…")
+    await browser.until("document.querySelector('dialog[open]')")
+    asked = await browser.value(text_of("dialog"))
+    await click(browser, "dialog button", "Retry 41 jobs")
+    await browser.until("document.getElementById('said').textContent.startsWith('Retried')")
+    said = await browser.value("document.getElementById('said').textContent")
+
+    assert "Retry 41 jobs?" in asked
+    assert "webhooks 41" in asked
+    assert said == "Retried 41 of 41"
+    (operation,) = (await demo.read("operations"))["operations"]
+    assert operation["at_most"] == 41
+
+
+async def test_failures_of_the_last_hour_are_counted_by_cause(demo: Demo, browser: Browser) -> None:
+    await visit(browser, f"{demo.url}/#/failed?since=3600")
+    counts = "[...document.querySelectorAll('.rows tbody th')].map(one => Number(one.innerText))"
+    await browser.until(f"{counts}.length > 0 && {counts}[0] > 0")
+    shown = await browser.value(counts)
+    known = (await demo.read("jobs/errors?finished_after=2026-12-01T10:05:22Z"))["causes"]
+
+    assert shown == [cause["count"] for cause in known]
+    assert 0 < sum(shown) < 70
+
+
+async def test_waiting_job_is_explained_edited_and_run(demo: Demo, browser: Browser) -> None:
+    (job,) = (await demo.read("jobs?key=order-7-reminder"))["jobs"]
+    await visit(browser, f"{demo.url}/#/jobs/{job['id']}")
+    await browser.until("document.querySelectorAll('.blockers li').length === 3")
+    page = await browser.value(text_of("main"))
+
+    await type_key(browser, "e")
+    await fill(browser, "dialog [data-pointer='/priority'] input", "7")
+    await click(browser, "dialog button", "Save")
+    await browser.until("document.querySelector('main').innerText.includes('version 2')")
+    await type_key(browser, "u")
+    await browser.until("document.querySelector('main').innerText.includes('version 3')")
+
+    assert "paused since" in page
+    assert "s3cret" not in page
+    changed = await demo.read(f"jobs/{job['id']}")
+    assert changed["priority"] == 7
+    assert changed["due_at"] < job["due_at"]
+
+
+async def test_edit_of_a_job_that_has_changed_is_not_lost(demo: Demo, browser: Browser) -> None:
+    (job,) = (await demo.read("jobs?key=order-7-reminder"))["jobs"]
+    await visit(browser, f"{demo.url}/#/jobs/{job['id']}")
+    await type_key(browser, "e")
+    await browser.until("document.querySelector('dialog[open]')")
+    await demo.change("PATCH", f"jobs/{job['id']}", {"timeout": 11})
+
+    await fill(browser, "dialog [data-pointer='/priority'] input", "7")
+    await click(browser, "dialog button", "Save")
+    await browser.until("document.querySelector('dialog').innerText.includes('changed by someone else')")
+    await click(browser, "dialog button", "Save")
+    await browser.until("!document.querySelector('dialog')")
+
+    changed = await demo.read(f"jobs/{job['id']}")
+    assert (changed["priority"], changed["timeout"]) == (7, 11.0)
+
+
+async def test_job_is_checked_and_submitted_with_the_form_of_its_kind(demo: Demo, browser: Browser) -> None:
+    await visit(browser, f"{demo.url}/#/submit?kind=resize")
+    await fill(browser, "[data-pointer='/params/width'] input", "99999")
+    await click(browser, "main button", "Check")
+    await browser.until("document.querySelector('[data-pointer=\"/params/width\"] .fault:not([hidden])')")
+    wrong = await browser.value(text_of("[data-pointer='/params/width'] .fault"))
+
+    await fill(browser, "[data-pointer='/params/width'] input", "640")
+    await fill(browser, "[data-pointer='/params/path'] input", "a.png")
+    await fill(browser, "[data-pointer='/delay'] input", "2h")
+    await click(browser, "main button", "Submit")
+    await browser.until("document.querySelector('.result a')")
+    id = await browser.value(text_of(".result a"))
+
+    assert "8000" in wrong
+    job = await demo.read(f"jobs/{id}")
+    assert (job["kind"], job["params"]) == ("resize", {"path": "a.png", "width": 640})
+
+
+async def test_schedule_is_triggered_and_made(demo: Demo, browser: Browser) -> None:
+    await visit(browser, f"{demo.url}/#/schedules/daily-report")
+    await click(browser, "main button", "Trigger")
+    await browser.until("document.getElementById('said').textContent === 'daily-report triggered.'")
+
+    await visit(browser, f"{demo.url}/#/schedules/+")
+    await fill(browser, ".form .field:nth-child(1) input", "nightly")
+    await fill(browser, "[data-pointer='/cron'] input", "0 3 * * *")
+    await browser.until("document.querySelectorAll('.preview li').length === 5")
+    await click(browser, "main button", "Create")
+    await browser.until("location.hash === '#/schedules/nightly'")
+
+    assert (await demo.read("schedules/nightly"))["cron"] == "0 3 * * *"
+    assert (await demo.read("schedules/daily-report"))["counts"]["made"] == 2
+
+
+async def test_texts_of_strangers_stay_text(demo: Demo, browser: Browser) -> None:
+    evil = [
+        "<img src=x onerror=alert(1)>",
+        "javascript:alert(1)",
+        "</script><script>alert(1)</script>",
+        "\u202egnp.exe",
+    ]
+    params = {"fail": evil[0], "__proto__": evil[1], evil[2]: evil[3], "long": "<b>" * 15_000}
+    job = await demo.change(
+        "POST",
+        "jobs",
+        {
+            "kind": "echo",
+            "params": params,
+            "retry": {"max_attempts": 1},
+            "key": evil[0],
+            "labels": {"x": evil[1]},
+            "queue": "evil",
+        },
+    )
+    await demo.change("POST", "queues/evil/pause", {"reason": evil[2]})
+    for address in (
+        f"#/jobs/{job['id']}",
+        "#/jobs?queue=evil",
+        "#/failed",
+        "#/queues",
+        "#/queues/evil",
+        "#/",
+        f"#/submit?from={job['id']}",
+    ):
+        await visit(browser, f"{demo.url}/{address}")
+        await asyncio.sleep(0.1)
+        found = await browser.value(
+            "document.querySelectorAll('main img, main script, main [href^=javascript]').length"
+        )
+        assert found == 0
+    assert browser.faults == []
+
+
+async def test_rows_keep_their_place_while_events_arrive(demo: Demo, browser: Browser) -> None:
+    await visit(browser, f"{demo.url}/#/jobs?state=scheduled")
+    ids = "[...document.querySelectorAll('.rows tbody tr')].map(row => row.querySelector('a').title)"
+    await browser.until("document.querySelectorAll('.rows tbody tr').length === 100")
+    before = await browser.value(ids)
+    await browser.value("document.querySelectorAll('.rows tbody input')[3].click()")
+    await asyncio.sleep(0.3)  # the stream opens
+
+    await demo.change("POST", f"jobs/{before[1]}/cancel", {})
+    jobs = [{"kind": "echo", "delay": 500} for _ in range(200)]
+    await demo.change("POST", "jobs/batch", {"jobs": jobs})
+    await browser.until("document.querySelector('.news').innerText.includes('200 new')")
+    await browser.until("document.querySelectorAll('.rows tr.gone').length === 1")
+
+    assert await browser.value(ids) == before
+    assert await browser.value("document.querySelectorAll('.rows tbody input')[3].checked")
+    await click(browser, ".news")
+    await browser.until(f"JSON.stringify({ids}) !== {json.dumps(json.dumps(before, separators=(',', ':')))}")

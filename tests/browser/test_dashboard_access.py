@@ -1,0 +1,126 @@
+"""The dashboard for everybody: names, contrast, the keyboard alone, targets, forced colours."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.browser.screens import SCREENS, dress
+from tests.browser.test_dashboard import text_of, type_key, visit
+from tests.support.browser import Browser
+from tests.support.demo import Demo
+
+pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(60)]
+
+NAMED = ("button", "link", "textbox", "searchbox", "checkbox", "combobox", "img")
+SHOWN = "document.querySelectorAll('.rows tbody tr').length"
+PALE = """(() => {
+  const parse = text => text.match(/[\\d.]+/g).map(Number);
+  const linear = one => one <= 10.3 ? one / 3294.6 : ((one / 255 + .055) / 1.055) ** 2.4;
+  const light = ([r, g, b]) => .2126 * linear(r) + .7152 * linear(g) + .0722 * linear(b);
+  const ground = element => {
+    for (let at = element; at; at = at.parentElement) {
+      const color = parse(getComputedStyle(at).backgroundColor);
+      if (color.length === 3 || color[3] === 1) return color;
+    }
+    return [255, 255, 255];
+  };
+  const found = new Set();
+  for (const element of document.querySelectorAll('body *')) {
+    const text = [...element.childNodes].some(node => node.nodeType === 3 && node.data.trim());
+    const isShown = element.checkVisibility({visibilityProperty: true});
+    if (!text || !isShown || element.closest('.hidden, :disabled, .gone, svg')) continue;
+    const [a, b] = [light(parse(getComputedStyle(element).color)), light(ground(element))].sort((x, y) => y - x);
+    if ((a + .05) / (b + .05) < 4.5) found.add(element.className + ': ' + element.textContent.slice(0, 30));
+  }
+  return [...found];
+})()"""
+SMALL = """[...document.querySelectorAll('button, select, input, .button')].filter(one => {
+  const box = one.getBoundingClientRect();
+  const margin = one.type === 'checkbox' ? 8 : 0;
+  return box.width && (box.height + margin < 24 || box.width + margin < 24);
+}).map(one => one.outerHTML.slice(0, 80))"""
+
+
+@pytest_asyncio.fixture
+async def demo() -> AsyncIterator[Demo]:
+    async with Demo() as demo:
+        yield demo
+
+
+async def test_every_control_has_a_name(demo: Demo, browser: Browser) -> None:
+    await browser.ask("Accessibility.enable")
+    for name, address in SCREENS.items():
+        await visit(browser, f"{demo.url}/{address}")
+        tree: dict[str, Any] = await browser.ask("Accessibility.getFullAXTree")
+        shown = [node for node in tree["nodes"] if not node.get("ignored") and node["role"]["value"] in NAMED]
+
+        assert shown
+        assert [node["role"]["value"] for node in shown if not node.get("name", {}).get("value")] == [], name
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_text_has_contrast_and_targets_have_size(demo: Demo, browser: Browser, scheme: str) -> None:
+    await dress(browser, 1280, 800, scheme)
+    for name, address in SCREENS.items():
+        await visit(browser, f"{demo.url}/{address}")
+
+        assert await browser.value(PALE) == [], name
+        assert await browser.value(SMALL) == [], name
+
+
+async def test_each_screen_has_one_heading_with_the_focus_and_a_title(demo: Demo, browser: Browser) -> None:
+    titles = set()
+    for name, address in SCREENS.items():
+        await visit(browser, f"{demo.url}/{address}")
+        headings = "[...document.querySelectorAll('h1')].map(one => one === document.activeElement)"
+
+        assert await browser.value(headings) == [True], name
+        titles.add(await browser.value("document.title"))
+    assert all(title.endswith(" · erelong") for title in titles)
+    assert len(titles) >= len(SCREENS) - 2  # lists of jobs in one state share a title
+
+
+async def test_jobs_are_found_selected_and_cancelled_with_the_keyboard_alone(demo: Demo, browser: Browser) -> None:
+    await visit(browser, f"{demo.url}/")
+    await type_key(browser, "g", "j")
+    await browser.until("document.querySelector('.screen.jobs h1')")
+    await type_key(browser, "/", *"queue:images", "Enter")
+    await browser.until(f"location.hash.includes('images') && {SHOWN} > 5")
+
+    await type_key(browser, "j", "x", "j", "x", "c")
+    await browser.until("document.querySelector('dialog[open]')")
+    asked = await browser.value(text_of("dialog"))
+    await type_key(browser, "Enter")
+    await browser.until("document.getElementById('said').textContent.startsWith('Cancelled 2 of 2')")
+    await type_key(browser, "j", "Enter")
+    await browser.until("location.hash.match(/jobs\\/0/)")
+
+    assert "Cancel 2 jobs?" in asked
+
+
+async def test_keys_can_be_switched_off_and_do_nothing_in_fields(demo: Demo, browser: Browser) -> None:
+    await visit(browser, f"{demo.url}/#/jobs")
+    await browser.value("document.querySelector('[type=search]').focus()")
+    await type_key(browser, "g", "q", "?")
+    typed = await browser.value("document.querySelector('[type=search]').value")
+    await browser.value("document.activeElement.blur(); localStorage.setItem('erelong.keys', 'off')")
+    await type_key(browser, "g", "q")
+    hash = await browser.value("location.hash")
+    await type_key(browser, "?")
+    await browser.until("document.querySelector('dialog[open]')")
+
+    assert (typed, hash) == ("gq?", "#/jobs")
+
+
+async def test_page_works_in_forced_colors_without_motion(demo: Demo, browser: Browser) -> None:
+    features = [{"name": "forced-colors", "value": "active"}, {"name": "prefers-reduced-motion", "value": "reduce"}]
+    await browser.ask("Emulation.setEmulatedMedia", features=features)
+    await visit(browser, f"{demo.url}/#/jobs?state=failed")
+    await browser.until("document.querySelector('.state.failed')")
+
+    assert "failed" in await browser.value(text_of(".state.failed"))
+    assert await browser.value("getComputedStyle(document.querySelector('button')).transitionDuration") == "0s"

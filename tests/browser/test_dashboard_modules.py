@@ -1,0 +1,107 @@
+"""The modules of the dashboard alone: times and numbers, the search, forms made of schemas."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from erelong.dashboard.face import read_files
+from tests.browser.test_dashboard import visit
+from tests.support.browser import Browser
+from tests.support.demo import RESIZE, Demo
+
+pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(60)]
+
+DURATIONS = {
+    0: "0 ms", 0.0041: "4.1 ms", 0.25: "250 ms", 1: "1 s", 2.5: "2.5 s", 59.6: "1 min", 61: "1 min 1 s",
+    3_600: "1 h", 8_040: "2 h 14 min", 90_000: "1 d 1 h",
+}  # fmt: skip
+SIZES = {0: "0 B", 1_023: "1023 B", 1_536: "1.5 KiB", 50 * 2**30: "50 GiB"}
+SEARCHES = {
+    "queue:mail kind:http,echo": "queue=mail&kind=http&kind=echo",
+    "key:order-7 label.tenant:t1": "key=order-7&label.tenant=t1",
+    "order-7": "key=order-7",
+    "attempt:>1": "attempt_min=2",
+    'label.note:"two words"': "label.note=two+words",
+}
+VALUES = "[m.number(1048211), m.number(null), m.rate(3388.2), m.rate(0.01), m.short(2e6)]"
+TREE = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "children": {"type": "array", "items": {"$ref": "#/$defs/Tree"}}},
+    "required": ["name", "children"],
+}
+TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
+INSTANT = {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "null"}]}
+SCHEMAS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    (RESIZE, {"path": "a.png", "width": 640, "format": "webp"}),
+    (RESIZE, {"path": ""}),
+    (
+        {"properties": {"on": {"type": "boolean"}, "n": {"type": ["integer", "null"]}}},
+        {"on": False, "n": 3, "more": [1, {"a": None}]},
+    ),
+    ({"properties": {"tags": {"type": "array", "items": {"type": "string"}}}}, {"tags": ["a", "b"]}),
+    ({"properties": {"headers": TEXTS}}, {"headers": {"X-A": "1"}}),
+    (
+        {"properties": {"tree": {"$ref": "#/$defs/Tree"}}, "required": ["tree"], "$defs": {"Tree": TREE}},
+        {"tree": {"name": "oak", "children": [{"name": "twig", "children": []}]}},
+    ),
+    ({"properties": {"when": INSTANT, "a/b~c": {"type": "number"}}}, {"when": "2026-12-01T09:00:00Z", "a/b~c": 1.5}),
+    ({}, {"anything": [1, "x", None, {"deep": True}]}),
+]
+
+
+@pytest_asyncio.fixture
+async def page(browser: Browser) -> AsyncIterator[Browser]:
+    async with Demo(is_empty=True) as demo:
+        await visit(browser, f"{demo.url}/")
+        yield browser
+
+
+async def run(page: Browser, module: str, script: str) -> Any:
+    """Return the value of a script with a module of the dashboard as `m`."""
+    return await page.value(f"import('./ui/{read_files().digest}/{module}').then(m => {script})")
+
+
+async def test_numbers_are_written_for_people(page: Browser) -> None:
+    durations = await run(page, "text.js", f"{json.dumps([*DURATIONS])}.map(m.duration)")
+    sizes = await run(page, "text.js", f"{json.dumps([*SIZES])}.map(m.bytes)")
+    others = await run(page, "text.js", VALUES)
+
+    assert durations == [*DURATIONS.values()]
+    assert sizes == [*SIZES.values()]
+    assert others == ["1,048,211", "–", "3,388/s", "<0.1/s", "2M"]
+
+
+async def test_search_becomes_the_parameters_of_the_list(page: Browser) -> None:
+    texts = json.dumps([*SEARCHES])
+    found = await run(page, "filter.js", f"{texts}.map(text => m.read(text).params.toString())")
+    again = await run(page, "filter.js", f"{texts}.map(text => m.read(m.write(m.read(text).params)).params.toString())")
+    due = await run(page, "filter.js", "m.read('due:<1h').params.get('due_before')")
+    wrong = await run(page, "filter.js", "m.read('quue:x due:soon').faults")
+    id = await run(page, "filter.js", "m.read('0000000002cadeb473dcc18e00').id")
+
+    assert found == again == [*SEARCHES.values()]
+    assert due.startswith("2026-12-01T12:05:2")
+    assert [fault.split(";")[0].split(" takes")[0] for fault in wrong] == ["no filter quue:", "due:"]
+    assert id == "0000000002cadeb473dcc18e00"
+
+
+async def test_form_of_a_schema_returns_the_value_it_was_given(page: Browser) -> None:
+    for schema, value in SCHEMAS:
+        both = f"{json.dumps(schema)}, {json.dumps(value)}"
+        found = await run(page, "form.js", f"m.form({both}).read()")
+
+        assert found == value, schema
+
+
+async def test_form_names_the_line_of_wrong_json(page: Browser) -> None:
+    script = "{ const field = m.jsonField({}, '/params/x'); field.node.value = '{\\n a: 1}';"
+    script += " try { field.read() } catch (fault) { return [fault.message, fault.pointer] } }"
+    fault = await run(page, "form.js", script)
+
+    assert "line 2" in fault[0]
+    assert fault[1] == "/params/x"

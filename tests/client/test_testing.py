@@ -1,0 +1,73 @@
+"""`erelong.testing`: a service whose clock a test moves, and its fixtures."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from erelong import Draft
+from erelong.testing import Service
+from tests.support import SOURCE
+
+pytestmark = pytest.mark.timeout(60)
+
+TESTS = """
+pytest_plugins = ["erelong.testing"]
+
+def test_reminder_is_sent_next_month(erelong_service):
+    job = erelong_service.client.submit("echo", {"order": 7}, delay="31d")
+    before = erelong_service.now()
+    assert erelong_service.advance("31d").ended == {"succeeded": 1}
+    assert job.result(timeout=1) == {"order": 7}
+    assert (erelong_service.now() - before).days == 31
+
+def test_next_test_begins_without_jobs(erelong_service):
+    assert list(erelong_service.client.list()) == []
+    erelong_service.client.submit("echo", delay="1h")
+"""
+
+
+@pytest.fixture(autouse=True)
+def _from_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(SOURCE))
+
+
+def test_clock_moves_and_jobs_run(tmp_path: Path) -> None:
+    with Service(at=datetime(2027, 1, 1, tzinfo=UTC), folder=tmp_path) as service:
+        service.client.schedules.put("daily", Draft("echo"), cron="0 9 * * *")
+        moved = service.move_to(datetime(2027, 1, 4, tzinfo=UTC))
+        service.clear()
+
+        assert moved.ended == {"succeeded": 3}
+        assert service.now() == datetime(2027, 1, 4, tzinfo=UTC)
+        assert service.run_until_idle().ended == {}
+        assert [*service.client.list()] == []
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bad_settings_are_reported(tmp_path: Path) -> None:
+    with (
+        pytest.raises(RuntimeError, match=r"port = 70000"),
+        Service(config="[server]\nport = 70000\n", folder=tmp_path),
+    ):
+        pass
+
+
+def test_fixtures_work_as_a_plugin(tmp_path: Path) -> None:
+    (tmp_path / "test_reminder.py").write_text(TESTS)
+
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        text=True,
+    )
+
+    assert "2 passed" in ended.stdout, ended.stdout

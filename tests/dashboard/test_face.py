@@ -1,0 +1,99 @@
+"""How the dashboard is served: small, compressed, cached by a digest, and confined by its policy."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import tomllib
+
+import pytest
+
+from erelong.dashboard.face import STATIC, read_files
+from tests.support import ROOT
+from tests.support.served import Served
+
+MOST_BYTES = 192_000
+MOST_PACKED = 70_000
+MOST_FILES = 25
+SCRIPTS = sorted(STATIC.glob("*.js"))
+
+
+async def test_page_names_its_files_by_their_digest(service: Served) -> None:
+    answer = await service.get("/")
+    digest = read_files().digest
+
+    names = re.findall(r'(?:src|href)="([^"]+)"', answer.body.decode())
+    assert (answer.status, answer.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    assert answer.headers["Cache-Control"] == "no-cache"
+    assert {name for name in names if name.startswith("ui/")} == {f"ui/{digest}/{name}" for name in read_files().others}
+    assert (await service.get("/", headers={"If-None-Match": answer.headers["ETag"]})).status == 304
+
+
+async def test_every_file_is_served_compressed_and_for_good(service: Served) -> None:
+    files = read_files()
+    for name, file in files.others.items():
+        answer = await service.get(f"/ui/{files.digest}/{name}", headers={"Accept-Encoding": "identity"})
+
+        assert (answer.status, answer.body) == (200, (STATIC / name).read_bytes())
+        assert "immutable" in answer.headers["Cache-Control"]
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert gzip.decompress(file.packed) == answer.body
+
+
+@pytest.mark.parametrize("path", ["nothing.js", "index.html", "..%2Fface.py"])
+async def test_unknown_file_is_a_problem(service: Served, path: str) -> None:
+    answer = await service.get(f"/ui/{read_files().digest}/{path}")
+
+    assert (answer.status, answer.code) == (404, "no_such_route")
+
+
+async def test_file_of_another_version_says_to_reload(service: Served) -> None:
+    answer = await service.get("/ui/0123456789abcdef/main.js")
+
+    assert answer.status == 404
+    assert "reload the dashboard" in answer.json["detail"]
+
+
+async def test_policy_permits_only_the_files_of_the_page(service: Served) -> None:
+    headers = (await service.get("/")).headers
+
+    policy = dict(part.split(" ", 1) for part in headers["Content-Security-Policy"].split("; "))
+    assert policy["default-src"] == "'none'"
+    assert re.fullmatch(r"'self' 'sha256-[A-Za-z0-9+/=]{44}'", policy["script-src"])
+    assert policy["style-src"] == "'self'"
+    assert (policy["require-trusted-types-for"], policy["trusted-types"]) == ("'script'", "'none'")
+    assert headers["Referrer-Policy"] == "no-referrer"
+    assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
+
+
+def test_files_are_few_and_small() -> None:
+    files = [read_files().page, *read_files().others.values()]
+
+    assert len(files) <= MOST_FILES
+    assert sum(len(file.plain) for file in files) <= MOST_BYTES
+    assert sum(len(file.packed) for file in files) <= MOST_PACKED
+
+
+def test_every_file_is_in_the_package() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    patterns = settings["tool"]["setuptools"]["package-data"]["erelong.dashboard"]
+
+    packaged = {path for pattern in patterns for path in STATIC.parent.glob(pattern)}
+    assert packaged == {path for path in STATIC.iterdir() if path.is_file()}
+
+
+def test_page_loads_every_module() -> None:
+    page = (STATIC / "index.html").read_text()
+
+    loaded = {"main.js", *re.findall(r'href="\{ui\}/(\w+\.js)"', page)}
+    assert loaded == {path.name for path in SCRIPTS}
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_module_is_short_and_inserts_only_text(path: str) -> None:
+    text = (STATIC / path).read_text()
+
+    assert text.startswith("/** ")
+    assert len(text.splitlines()) <= 400
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|\.style\b", text)
+    assert set(re.findall(r"https?://[\w.]+", text)) <= {"http://www.w3.org"}

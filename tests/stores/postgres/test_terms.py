@@ -1,0 +1,185 @@
+"""Terms: one node writes at a time, another takes over when it ends, and an old one writes nothing any more."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import psycopg
+import pytest
+
+from erelong.errors import NotLeading, StoreFailed, StoreUnavailable
+from erelong.model.job import State
+from erelong.model.submission import NewJob
+from erelong.stores.postgres import statements as sql
+from erelong.stores.postgres import terms
+from erelong.stores.postgres.connection import SCHEMA_NAME
+from erelong.stores.postgres.store import PostgresStore
+from tests.support.builders import ALL, NOW, count_both, make_job, put, put_one
+from tests.support.postgres import PostgresServer
+
+pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(30)]
+
+
+def _kill(store: PostgresStore) -> None:
+    """Lose all connections of a node at once, as when its process is killed."""
+    store._term._stop.set()
+    if store._term._thread is not None:
+        store._term._thread.join()
+    for part in (store._term, store._session):
+        if part._connection is not None:
+            part._connection.drop()
+
+
+def _freeze(store: PostgresStore) -> None:
+    """Stop renewing, with all connections open, as when the process is stopped."""
+    store._term._stop.set()
+    if store._term._thread is not None:
+        store._term._thread.join()
+
+
+async def _open_second(server: PostgresServer) -> tuple[PostgresStore, float]:
+    start = time.monotonic()
+    store = PostgresStore(url=server.url, durability="normal")
+    await store.open()
+    if store.standby() is not None:
+        await store.lead()
+    return store, time.monotonic() - start
+
+
+async def test_second_node_reads_and_refuses_writes_until_the_first_resigns(
+    postgres: PostgresStore, server: PostgresServer
+) -> None:
+    job = await put_one(postgres)
+    second = PostgresStore(url=server.url, durability="normal")
+    await second.open()
+
+    (claimed,) = (await postgres.claim([job.seq], now=NOW)).jobs
+    assert await second.get([job.seq]) == {job.seq: claimed}
+    assert await second.list(ALL) == [claimed]
+    with pytest.raises(NotLeading, match="another node leads"):
+        await put_one(second)
+    await asyncio.sleep(terms.TTL + 0.5)
+    assert second.standby() is not None
+    await put_one(postgres)
+
+    start = time.monotonic()
+    await postgres.resign()
+    await second.lead()
+
+    assert time.monotonic() - start < 0.5
+    with pytest.raises(NotLeading):
+        await put_one(postgres)
+    assert len(await postgres.list(ALL)) == 2
+    await put_one(second)
+    assert second.counts() == {("default", "echo", State.SCHEDULED): 2, ("default", "echo", State.RUNNING): 1}
+    await second.close()
+
+
+async def test_idle_leader_notices_that_it_was_deposed(postgres: PostgresStore) -> None:
+    end = asyncio.ensure_future(postgres.end())
+    await postgres._lister.call(lambda: postgres._slow.connection.script("UPDATE terms SET node = 'another'"))
+
+    assert isinstance(await asyncio.wait_for(end, terms.TTL), StoreFailed)
+
+
+async def test_node_whose_loop_hangs_loses_its_term(
+    postgres: PostgresStore, server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres._term, "_beat", lambda: None)
+
+    second, seconds = await _open_second(server)
+
+    assert 2 * terms.TTL < seconds < 4 * terms.TTL
+    await second.close()
+
+
+async def test_next_node_continues_after_one_that_resigned(server: PostgresServer) -> None:
+    first, _ = await _open_second(server)
+    jobs = await put(first, make_job(labels={"a": "b"}), make_job())
+    claim = await first.claim([jobs[0].seq], now=NOW)
+    await first.close()
+
+    second, seconds = await _open_second(server)
+
+    assert seconds < 1.5
+    assert await second.list(ALL) == [jobs[1], claim.jobs[0]]
+    third = await put_one(second)
+    assert third.seq == 3  # the unused numbers were returned
+    counted, stored = await count_both(second)
+    assert counted == stored
+    await second.close()
+
+
+async def test_lock_of_a_killed_node_hastens_the_take_over(server: PostgresServer) -> None:
+    first, _ = await _open_second(server)
+    job = await put_one(first)
+    await asyncio.to_thread(_kill, first)
+
+    second, seconds = await _open_second(server)
+
+    assert seconds < terms.TTL
+    assert (await put_one(second)).seq > job.seq
+    with pytest.raises(StoreUnavailable):
+        await put_one(first)
+    await first.close()
+    assert len(await second.list(ALL)) == 2
+    await second.close()
+
+
+async def test_frozen_node_writes_nothing_after_another_has_taken_over(server: PostgresServer) -> None:
+    first, _ = await _open_second(server)
+    job = await put_one(first)
+    await asyncio.to_thread(_freeze, first)
+
+    second, seconds = await _open_second(server)
+
+    assert seconds < terms.TTL + 1.5
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match="another node"):
+            await first.add([NewJob(make_job())], now=NOW)
+    assert isinstance(await first.end(), StoreFailed)
+    assert await second.list(ALL) == [job]
+    await first.close()
+    assert second._term.is_lost is False
+    await second.close()
+
+
+async def test_node_that_hangs_inside_a_transaction_is_ended_by_its_successor(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = await _open_second(server)
+    await asyncio.to_thread(_freeze, first)
+    with psycopg.connect(server.url, application_name=f"erelong/0/{first._session.epoch}/writer") as hanging:
+        hanging.execute(f"SET search_path = {SCHEMA_NAME}")
+        hanging.execute(sql.FENCE, [first._session.epoch])
+
+        second, _ = await _open_second(server)
+
+        with pytest.raises(psycopg.OperationalError):
+            hanging.execute("SELECT 1")
+    await put_one(second)
+    await first.close()
+    await second.close()
+
+
+async def test_term_is_renewed_while_the_node_lives(postgres: PostgresStore) -> None:
+    select = "SELECT extract(epoch FROM until - clock_timestamp())::float8, locked FROM terms"
+    await asyncio.sleep(2 * terms.TTL)
+
+    left, is_locked = await postgres._lister.call(lambda: postgres._slow.connection.row(select))
+
+    assert left > 0
+    assert is_locked
+
+
+async def test_node_whose_term_was_over_continues_if_nobody_came(postgres: PostgresStore) -> None:
+    await postgres._lister.call(
+        lambda: postgres._slow.connection.script("UPDATE terms SET until = clock_timestamp() - interval '1 minute'")
+    )
+
+    await put_one(postgres)
+    await asyncio.sleep(terms.TTL / 2)
+
+    assert postgres._term.is_lost is False
+    assert len(await postgres.list(ALL)) == 1

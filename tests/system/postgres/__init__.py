@@ -1,0 +1,1 @@
+"""Real services on a real PostgreSQL server."""
