@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from erelong.handlers.registry import make_kinds
-from erelong.main import Node
+from erelong.node import Node
 from erelong.settings.sections import Config, LogSection, StoreSection
 from erelong.stores.sqlite.store import SqliteStore
 from erelong.web.listener import listen

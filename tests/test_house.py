@@ -1,4 +1,4 @@
-"""Rules of the code: no callbacks to higher layers, and broad catches only at known boundaries."""
+"""Rules of the code: no callbacks to higher layers, broad catches only at known boundaries, short modules."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from tests.support import SOURCE
 PACKAGE = SOURCE / "erelong"
 PROCESS = PACKAGE / "handlers" / "process"  # asyncio's protocols and pipes speak in callbacks
 ALLOWED = frozenset({"now", "tick"})
+MAX_LINES = 400
+MAX_LINES_OF_MAIN = 150
 
 # The modules that may catch everything, since they log, count or answer any error.
 BROAD = {
@@ -97,3 +99,10 @@ def _is_broad(node: ast.ExceptHandler) -> bool:
 def _is_raised_again(node: ast.ExceptHandler) -> bool:
     """Return whether a handler raises again after its cleanup."""
     return isinstance(node.body[-1], ast.Raise)
+
+
+def test_no_module_is_long_and_the_composition_root_is_short() -> None:
+    lines = {path: path.read_text(encoding="utf-8").count("\n") for path, _ in modules()}
+
+    assert [str(path) for path, number in lines.items() if number > MAX_LINES] == []
+    assert lines[PACKAGE / "main.py"] <= MAX_LINES_OF_MAIN

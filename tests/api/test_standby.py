@@ -6,26 +6,10 @@ import pytest
 import pytest_asyncio
 
 from erelong.api.routes import ON_STANDBY
-from erelong.clock.remote import RemoteClock
 from erelong.model.submission import NewJob
 from tests.support.builders import ALL, NOW, make_job
-from tests.support.served import Serve, Served, ServedStore
-
-
-class Following(ServedStore):
-    """A store that another node writes."""
-
-    clock = RemoteClock()
-    reason: str | None = "another node at 10.0.0.7 leads"
-
-    def standby(self) -> str | None:
-        return self.reason
-
-    async def lead(self) -> None:
-        raise NotImplementedError
-
-    async def resign(self) -> None:
-        """Nothing is to be resigned."""
+from tests.support.following import Following
+from tests.support.served import Serve, Served
 
 
 @pytest_asyncio.fixture
@@ -70,12 +54,23 @@ async def test_what_needs_the_leader_is_refused_for_a_second(
 
 async def test_node_that_is_taking_over_takes_no_jobs_before_it_is_ready(standby: Served) -> None:
     assert isinstance(standby.store, Following)
-    standby.store.reason = None  # the term is its own; the engine has not started
+    standby.store.begin()
+    await standby.store.lead()  # the engine has not started
 
     answer = await standby.call("POST", "/v1/jobs", {"kind": "echo"})
 
     assert (answer.status, answer.code) == (503, "not_leading")
     assert "this node is taking over" in answer.json["detail"]
+
+
+async def test_node_that_never_leads_says_so(serve: Serve) -> None:
+    store = Following()
+    store.may_lead = False
+    node = await serve(store=store)
+
+    service = (await node.get("/readyz")).json["checks"]["service"]
+
+    assert service == "standby: another node at 10.0.0.7 leads; this node never does ([cluster] lead is false)"
 
 
 async def test_standby_is_alive_and_not_ready(standby: Served) -> None:

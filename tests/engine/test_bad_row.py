@@ -14,11 +14,11 @@ from erelong.duties.waiters import NEVER_LEAVES
 from erelong.handlers.kinds import Kinds
 from erelong.handlers.pull.declaration import make_pull_kind
 from erelong.lanes.pollers import LeaseRequest
-from erelong.main import Node
 from erelong.model.job import Job, State
 from erelong.model.query import Query
 from erelong.model.reports.callback import make_on_finish
 from erelong.model.submission import NewJob
+from erelong.node import Node
 from erelong.settings.queues import QueueSettings, Retention
 from erelong.settings.sections import Config, StoreSection
 from erelong.stores.sqlite.store import SqliteStore

@@ -10,7 +10,7 @@ import pytest
 from erelong.errors import StoreUnavailable
 from erelong.model.submission import NewJob
 from erelong.monitoring import gauges as readings
-from erelong.settings.sections import StoreSection
+from erelong.settings.sections import Config, StoreSection
 from erelong.stores.registry import make_store
 from erelong.telemetry.metrics import Metrics
 from tests.support.builders import make_job
@@ -101,7 +101,7 @@ async def test_number_of_queues_on_the_page_is_bounded(clock: VirtualClock, monk
 @pytest.mark.real_loop
 async def test_commit_times_batch_sizes_and_store_sizes_are_shown(tmp_path: Path) -> None:
     metrics = Metrics()
-    store = make_store(StoreSection(path=tmp_path / "jobs.db"), metrics.commits)
+    store = make_store(Config(store=StoreSection(path=tmp_path / "jobs.db")), metrics.commits)
     await store.open()
     try:
         new_jobs = [NewJob(make_job(now=10**15)) for _ in range(8)]

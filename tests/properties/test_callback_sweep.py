@@ -20,10 +20,10 @@ from erelong.errors import Problem, QueueNotFound
 from erelong.handlers.kinds import Kinds
 from erelong.handlers.pull.declaration import make_pull_kind
 from erelong.lanes.pollers import LeaseRequest
-from erelong.main import Node
 from erelong.model.extras import Extras, read_extras
 from erelong.model.job import Job
 from erelong.model.reports.callback import make_on_finish
+from erelong.node import Node
 from erelong.settings.queues import QueueSettings
 from erelong.settings.sections import Config, ServerSection
 from tests.support.builders import make_new_job, make_retry

@@ -20,10 +20,10 @@ from erelong.errors import Problem, QueueNotFound, StorageFull, StoreUnavailable
 from erelong.handlers.kinds import Kinds
 from erelong.handlers.pull.declaration import make_pull_kind
 from erelong.lanes.pollers import LeaseRequest
-from erelong.main import Node
 from erelong.model.job import Job, State
 from erelong.model.outcome import Error
 from erelong.model.submission import IdempotencyRecord, NewJob
+from erelong.node import Node
 from erelong.service.factory import Change
 from erelong.service.leases import Leased
 from erelong.settings.queues import QueueSettings, Retention

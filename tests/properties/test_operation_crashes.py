@@ -14,10 +14,10 @@ from erelong.clock.instants import SECOND
 from erelong.engine.operations import slices
 from erelong.errors import Problem
 from erelong.handlers.kinds import Kinds
-from erelong.main import Node
 from erelong.model.caller import ANYBODY
 from erelong.model.job import Job, State
 from erelong.model.operations.operation import Action, Operation, Phase, Request
+from erelong.node import Node
 from erelong.settings.sections import Config, ServerSection
 from erelong.stores.base import Override, Pause
 from tests.support.builders import make_ended, make_new_job

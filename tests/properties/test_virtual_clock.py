@@ -17,9 +17,9 @@ from erelong.duties.waiters import NEVER_LEAVES
 from erelong.handlers.kinds import Kinds
 from erelong.handlers.pull.declaration import make_pull_kind
 from erelong.lanes.pollers import LeaseRequest
-from erelong.main import Node
 from erelong.model.job import SECOND, Job, State
 from erelong.model.submission import NewJob
+from erelong.node import Node
 from erelong.settings.queues import LabelConcurrency, QueueSettings, Rate
 from erelong.settings.sections import Config
 from tests.support.builders import make_job, make_retry

@@ -14,10 +14,10 @@ from erelong.errors import StoreUnavailable
 from erelong.handlers.kinds import Kinds
 from erelong.handlers.pull.declaration import make_pull_kind
 from erelong.lanes.pollers import LeaseRequest
-from erelong.main import Node
 from erelong.model.job import SECOND, Job
 from erelong.model.outcome import End, Outcome
 from erelong.model.submission import NewJob
+from erelong.node import Node
 from erelong.service.clock import Clock
 from erelong.service.standstill import UPKEEP, Standstill
 from erelong.settings.sections import Config, JobsSection

@@ -179,8 +179,8 @@ retry.factor = 0.5
         "config.toml:7: queues.mail.rate.per_second = 0: should be greater than 0",
         "config.toml:8: queues.mail.retry.factor = 0.5: should be greater than or equal to 1",
         'config.toml:9: queues."no good": should be 1 to 100 of A-Z a-z 0-9 . _ -',
-        "config.toml:10: sever: no such setting; did you mean server? known here: server, limits, store, auth, jobs, "
-        "schedules, workers, webhooks, log, kinds, queues",
+        "config.toml:10: sever: no such setting; did you mean server? known here: server, limits, store, cluster, "
+        "auth, jobs, schedules, workers, webhooks, log, kinds, queues",
     ]
 
 
@@ -201,6 +201,9 @@ retry.factor = 0.5
             "config.toml:2: workers.concurrency = 0: should be greater than or equal to 1",
         ),
         ("[jobs]\nwindow = 0.5\n", "config.toml:2: jobs.window = 0.5: should be greater than or equal to 1"),
+        ("[cluster]\nttl = 0.5\n", "config.toml:2: cluster.ttl = 0.5: should be greater than or equal to 1"),
+        ("[cluster]\nhold = 61\n", "config.toml:2: cluster.hold = 61: should be less than or equal to 60"),
+        ("[cluster]\nlead = false\n", 'config.toml:2: cluster.lead = false: should be true with store.kind = "sqlite"'),
         ("[jobs]\ntimeout = 0\n", "config.toml:2: jobs.timeout = 0: should be greater than 0"),
         ("[jobs]\naging = -1\n", "config.toml:2: jobs.aging: -1 is negative"),
         ("[jobs.retry]\nmax_attempts = 1001\n", "config.toml:2: jobs.retry.max_attempts = 1001: "),

@@ -13,9 +13,9 @@ import orjson
 from erelong.clock.instants import SECOND, Instant
 from erelong.clock.virtual import VirtualClock
 from erelong.handlers.registry import make_kinds
-from erelong.main import Node
 from erelong.monitoring.statistics.series import Point
 from erelong.monitoring.statistics.totals import Totals
+from erelong.node import Node
 from erelong.settings.kinds import KindSettings
 from erelong.settings.sections import AuthSection, Config, ServerSection
 from erelong.stores.memory import MemoryStore

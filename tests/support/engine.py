@@ -10,10 +10,10 @@ import orjson
 
 from erelong.clock.zones import ZoneSource
 from erelong.handlers.kinds import Kind, Kinds
-from erelong.main import Node
 from erelong.model.job import Job, State
 from erelong.model.query import Query
 from erelong.model.submission import NewJob
+from erelong.node import Node
 from erelong.settings.queues import QueueSettings
 from erelong.settings.sections import Config
 from tests.support.builders import make_job, make_retry

@@ -16,10 +16,10 @@ from erelong.clock import virtual
 from erelong.clock.zones import ZoneSource
 from erelong.handlers.kinds import Kinds
 from erelong.handlers.registry import make_kinds
-from erelong.main import Node
 from erelong.model.job import Job
 from erelong.model.submission import NewJob, Receipt
 from erelong.monitoring.tracing import Tracing
+from erelong.node import Node
 from erelong.settings.kinds import KindSettings
 from erelong.settings.sections import Config
 from erelong.stores.base import Override, Saved

@@ -99,7 +99,7 @@ class Topic(Generic[K]):
 
 class Waiters:
     """All held requests, at most `limit`. The topics are changes of jobs by `seq`, room in queues by name, jobs of pull
-    kinds by kind and queue (None: any queue), and the ends of operations by id.
+    kinds by kind and queue (None: any queue), the ends of operations by id, and a node that leads.
     """
 
     def __init__(self, *, limit: int, lifecycle: Lifecycle) -> None:
@@ -110,6 +110,7 @@ class Waiters:
         self.rooms: Topic[str] = Topic()
         self.polls: Topic[tuple[str, str | None]] = Topic()
         self.operations: Topic[str] = Topic()
+        self.leaders: Topic[None] = Topic()
 
     @contextmanager
     def hold(self, topic: Topic[K], keys: Collection[K], client: Client = NEVER_LEAVES) -> Iterator[Waiter]:
@@ -127,5 +128,5 @@ class Waiters:
 
     def release_all(self) -> None:
         """Wake all requests, because the service drains."""
-        for topic in (self.jobs, self.rooms, self.polls, self.operations):
+        for topic in (self.jobs, self.rooms, self.polls, self.operations, self.leaders):
             topic.wake_all()

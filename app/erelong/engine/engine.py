@@ -325,9 +325,13 @@ class Engine:
 
         The store can still be read afterwards.
         """
-        if self.lifecycle.phase in (Phase.STARTING, Phase.STOPPED):
+        if self.lifecycle.phase is Phase.STOPPED:
             return
+        is_started = self.lifecycle.phase is not Phase.STARTING
         self.drain()
+        if not is_started:
+            self.lifecycle.stopped()
+            return
         timeout = self.config.server.drain_timeout if can_store else 0.0
         until = self.tick() + timeout
         released = self.workers.release_pending()

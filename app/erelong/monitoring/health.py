@@ -58,8 +58,10 @@ class Health:
         match self._engine.lifecycle.phase:
             case Phase.RUNNING:
                 return "ok"
-            case Phase.STARTING if reason is not None:
+            case Phase.STARTING if reason is not None and self._shared is not None and self._shared.may_lead:
                 return f"standby: {reason}; this node takes over when it can"
+            case Phase.STARTING if reason is not None:
+                return f"standby: {reason}; this node never does ([cluster] lead is false)"
             case Phase.DRAINING if self._engine.lifecycle.hands_over:
                 return "ok, draining until another node leads"
             case phase:

@@ -69,6 +69,12 @@ class StoreSection(Section):
         return self
 
 
+class ClusterSection(Section):
+    lead: bool = True
+    ttl: Annotated[Duration, Field(ge=1, le=60)] = 2.0
+    hold: Annotated[Duration, Field(le=60)] = 8.0
+
+
 def _fingerprint(text: str) -> str:
     if not is_fingerprint(text):
         reason = "should be <id>:<SHA-256 in hex>, as new-key prints it, not the key itself"
@@ -144,6 +150,7 @@ class Config(Section):
     server: ServerSection = ServerSection()
     limits: LimitsSection = LimitsSection()
     store: StoreSection = StoreSection()
+    cluster: ClusterSection = ClusterSection()
     auth: AuthSection = AuthSection()
     jobs: JobsSection = JobsSection()
     schedules: SchedulesSection = SchedulesSection()
@@ -155,7 +162,12 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _check_sections(self) -> Self:
-        faults = [*kind_faults(self.kinds), *_timeout_faults(self), *_key_faults(self.auth.keys)]
+        faults = [
+            *kind_faults(self.kinds),
+            *_timeout_faults(self),
+            *_key_faults(self.auth.keys),
+            *_cluster_faults(self),
+        ]
         if faults:
             raise ValidationError.from_exception_data("Config", faults)
         return self
@@ -180,3 +192,9 @@ def _key_faults(keys: Mapping[str, ApiKey]) -> Iterator[InitErrorDetails]:
         if other != name:
             reason = f"has the same id as auth.keys.{other}: make a new key with new-key"
             yield setting_fault(reason, "auth", "keys", name, "sha256")
+
+
+def _cluster_faults(config: Config) -> Iterator[InitErrorDetails]:
+    if not config.cluster.lead and config.store.kind != "postgres":
+        reason = f'should be true with store.kind = "{config.store.kind}", which only this process has open'
+        yield setting_fault(reason, "cluster", "lead")

@@ -309,6 +309,16 @@ class SharedStore(Store, Protocol):
         """The clock that all nodes share."""
         ...
 
+    @property
+    def may_lead(self) -> bool:
+        """Whether this node takes over if no other one leads."""
+        ...
+
+    @property
+    def is_vacant(self) -> bool:
+        """Whether no other node leads, as far as this one knows."""
+        ...
+
     def standby(self) -> str | None:
         """Return why this node does not lead, or None if it does."""
         ...

@@ -9,13 +9,14 @@ from erelong.errors import PlaceRefused
 from erelong.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
-    from erelong.settings.sections import StoreSection
+    from erelong.settings.sections import Config
     from erelong.stores.base import Store
     from erelong.telemetry.metrics import GroupTimer
 
 
-def make_store(section: StoreSection, timer: GroupTimer | None = None, *, is_virtual: bool = False) -> Store:
+def make_store(config: Config, timer: GroupTimer | None = None, *, is_virtual: bool = False) -> Store:
     """Make the configured store. `timer` times its commits, if it has any; `is_virtual` marks its file."""
+    section = config.store
     if section.kind == "memory":
         return MemoryStore()
     if section.kind == "postgres":
@@ -32,6 +33,8 @@ def make_store(section: StoreSection, timer: GroupTimer | None = None, *, is_vir
             timeout=section.timeout,
             timer=timer,
             is_virtual=is_virtual,
+            may_lead=config.cluster.lead,
+            ttl=config.cluster.ttl,
         )
     from erelong.stores.sqlite.store import SqliteStore  # loads its library only if used
 

@@ -76,6 +76,37 @@ async def test_second_node_reads_and_refuses_writes_until_the_first_resigns(
     await second.close()
 
 
+async def test_node_that_may_not_lead_takes_no_term_and_hinders_none(server: PostgresServer) -> None:
+    reader = PostgresStore(url=server.url, durability="normal", may_lead=False)
+    await reader.open()
+    await asyncio.sleep(3 * terms.LOOK_PAUSE)
+    assert (reader.standby(), reader.is_vacant) == ("no node leads yet", True)
+
+    leader = PostgresStore(url=server.url, durability="normal")
+    await leader.open()
+    job = await put_one(leader)
+    await asyncio.sleep(3 * terms.LOOK_PAUSE)
+    assert (reader.standby(), reader.is_vacant) == ("another node leads", False)
+    assert await reader.list(ALL) == [job]
+
+    await leader.close()
+    await asyncio.sleep(3 * terms.LOOK_PAUSE)
+    assert (reader.standby(), reader.is_vacant) == ("no node leads yet", True)
+    await reader.close()
+
+
+async def test_term_lasts_as_long_as_the_settings_say(server: PostgresServer) -> None:
+    first = PostgresStore(url=server.url, durability="normal", ttl=1.0)
+    await first.open()
+    await asyncio.to_thread(_freeze, first)
+
+    second, seconds = await _open_second(server)
+
+    assert seconds < 1.0 + 1.5
+    await first.close()
+    await second.close()
+
+
 async def test_idle_leader_notices_that_it_was_deposed(postgres: PostgresStore) -> None:
     end = asyncio.ensure_future(postgres.end())
     await postgres._lister.call(lambda: postgres._slow.connection.script("UPDATE terms SET node = 'another'"))

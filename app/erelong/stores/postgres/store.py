@@ -32,7 +32,7 @@ from erelong.stores.postgres.operations import (
 from erelong.stores.postgres.readers import Reading
 from erelong.stores.postgres.server_checks import check_server
 from erelong.stores.postgres.session import WriteSession
-from erelong.stores.postgres.terms import Term
+from erelong.stores.postgres.terms import TTL, Term
 from erelong.stores.postgres.writer import Writer
 
 if TYPE_CHECKING:
@@ -85,12 +85,15 @@ class PostgresStore:
         timeout: float = 30.0,
         timer: GroupTimer | None = None,
         is_virtual: bool = False,
+        may_lead: bool = True,
+        ttl: float = TTL,
     ) -> None:
+        """`ttl` is how many seconds a term lasts without a renewal."""
         self._url = url
         self._durability = durability
         self._must_exist = must_exist
         self._is_virtual = is_virtual
-        self._term = Term(url=url)
+        self._term = Term(url=url, may_lead=may_lead, ttl=ttl)
         self._counts = Counts()
         self._session = WriteSession(url=url, node=self._term.node)
         self._writes = Writer(session=self._session, counts=self._counts, node=self._term.node)
@@ -106,6 +109,14 @@ class PostgresStore:
     def clock(self) -> RemoteClock:
         """The clock of the database, by which jobs are due."""
         return self._term.clock
+
+    @property
+    def is_vacant(self) -> bool:
+        return self._term.is_vacant
+
+    @property
+    def may_lead(self) -> bool:
+        return self._term.may_lead
 
     async def open(self) -> None:
         """Open for reading; lead if no other node does."""

@@ -71,10 +71,11 @@ class Term:
     cannot work does not lead.
     """
 
-    def __init__(self, *, url: str, ttl: float = TTL) -> None:
+    def __init__(self, *, url: str, may_lead: bool = True, ttl: float = TTL) -> None:
         self.node = secrets.token_hex(8)
         """A number of this process, never of a host: a process that restarts is another node."""
         self.clock = RemoteClock()
+        self.may_lead = may_lead
         self.is_mine = self.is_lost = False
         self.leader: Seen | None = None
         """The term of another node, as last read."""
@@ -90,6 +91,13 @@ class Term:
         self._began, self._ended = asyncio.Event(), asyncio.Event()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+
+    @property
+    def is_vacant(self) -> bool:
+        """Whether no other node leads, by the last look."""
+        if self.failure is not None or self.leader is None:
+            return self.is_mine
+        return self.leader.node is None or self.leader.is_over
 
     def look(self) -> None:
         """Take over if no other node leads."""
@@ -154,7 +162,8 @@ class Term:
         *seen, theirs = connection.row(LOOK)
         self.clock.note(sent=sent, theirs=theirs, received=instants.now())
         self.failure, self.leader = None, Seen._make(seen)
-        self._try_lock(connection)
+        if self.may_lead:
+            self._try_lock(connection)
         if self._is_free(self.leader) and self._take(connection, self.leader):
             self.is_mine, self.leader = True, None
             self._tell(self._began)
@@ -163,7 +172,7 @@ class Term:
             self._has_lock = False
 
     def _is_free(self, seen: Seen) -> bool:
-        if self._hangs():
+        if self._hangs() or not self.may_lead:
             return False
         if seen.node in (None, self.node):  # it is its own if the answer to its take-over was lost
             return True

@@ -1,0 +1,61 @@
+"""Whether this node leads: it waits for its term, serves what needs the leader, and resigns."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from erelong.duties.lifecycle import Phase
+
+if TYPE_CHECKING:
+    from erelong.duties.lifecycle import Lifecycle
+    from erelong.duties.waiters import Waiters
+    from erelong.stores.base import SharedStore
+
+LOOK_PAUSE = 0.05
+"""Seconds after which held requests learn at the latest that another node leads."""
+
+
+class Leadership:
+    """Leads while the term of the store is its own and the engine has loaded its state."""
+
+    def __init__(self, *, store: SharedStore, lifecycle: Lifecycle, waiters: Waiters) -> None:
+        self._store = store
+        self._lifecycle = lifecycle
+        self._waiters = waiters
+
+    @property
+    def is_standby(self) -> bool:
+        """Whether the term is that of another node, or of none."""
+        return self._store.standby() is not None
+
+    def refusal(self) -> str | None:
+        """Return why this node cannot serve what needs the leader, or None if it can."""
+        reason = self._store.standby()
+        if reason is None and self._lifecycle.phase is Phase.STARTING:
+            return "this node is taking over"
+        return reason
+
+    @property
+    def is_vacant(self) -> bool:
+        """Whether no other node leads, so that this one may soon."""
+        return self._store.is_vacant and not self._lifecycle.is_draining
+
+    async def wait(self) -> None:
+        """Wait until the term of the store is that of this node."""
+        term = asyncio.ensure_future(self._store.lead())
+        try:
+            while not (await asyncio.wait((term,), timeout=LOOK_PAUSE))[0]:
+                if not self.is_vacant:
+                    self.release()
+            await term
+        finally:
+            term.cancel()
+
+    def release(self) -> None:
+        """Let held requests continue, because a node leads."""
+        self._waiters.leaders.wake_all()
+
+    async def resign(self) -> None:
+        """Let another node lead. The store can still be read."""
+        await self._store.resign()
