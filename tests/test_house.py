@@ -27,6 +27,9 @@ BROAD = {
     "monitoring/watchdog.py": 1,
     # around a request
     "web/boundary.py": 1,
+    # around the answers and the results that an executor gets
+    "client/executor/follower.py": 1,
+    "client/executor/future.py": 1,
     # around the function of a pull worker
     "client/worker/threads.py": 1,
     # around a thread's group of calls

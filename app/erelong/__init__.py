@@ -28,10 +28,11 @@ if TYPE_CHECKING:
         NoAnswer,
         NotFound,
         Refused,
+        ResultTruncated,
         Unauthenticated,
         WrongState,
     )
-    from erelong.client.executor import Executor
+    from erelong.client.executor.executor import Executor
     from erelong.client.kinds import Kind, kind
     from erelong.client.records import Event
     from erelong.client.sync.client import Client
@@ -44,7 +45,7 @@ _MODULES = {
     "AsyncClient": "aio.client",
     "AsyncJob": "aio.jobs",
     "Client": "sync.client",
-    "Executor": "executor",
+    "Executor": "executor.executor",
     "Job": "sync.jobs",
     "Worker": "worker.worker",
     "Draft": "drafts",
@@ -53,7 +54,7 @@ _MODULES = {
     "Ticket": "batches",
     **dict.fromkeys(("Busy", "Changed", "Conflict", "ErelongError", "Forbidden", "Invalid"), "errors"),
     **dict.fromkeys(("JobCancelled", "JobError", "JobExpired", "JobFailed", "KeyTaken", "LeaseLost"), "errors"),
-    **dict.fromkeys(("NoAnswer", "NotFound", "Refused", "Unauthenticated", "WrongState"), "errors"),
+    **dict.fromkeys(("NoAnswer", "NotFound", "Refused", "ResultTruncated", "Unauthenticated", "WrongState"), "errors"),
 }
 
 __all__ = [
@@ -83,6 +84,7 @@ __all__ = [
     "NoAnswer",
     "NotFound",
     "Refused",
+    "ResultTruncated",
     "RetryAfter",
     "Ticket",
     "Unauthenticated",

@@ -152,6 +152,7 @@ async def test_wait_gives_up_at_its_timeout(client: AsyncClient) -> None:
     assert ([job.id for job in waited.done], waited.pending) == ([soon.id], [late.id])
 
 
+@pytest.mark.timeout(30)
 async def test_as_completed_yields_thousands_of_jobs_as_they_end(client: AsyncClient) -> None:
     drafts = [Draft("echo", {"n": n}, delay=(2_500 - n) / 100) for n in range(2_500)]
     tickets = [ticket async for ticket in client.submit_many(drafts)]

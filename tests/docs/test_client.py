@@ -56,7 +56,7 @@ def test_program_of_the_client_page_runs(service: ServiceProcess, tmp_path: Path
 
 
 def test_program_of_the_executor_page_runs(service: ServiceProcess, tmp_path: Path) -> None:
-    assert run("docs/executor.md", tmp_path, service) == [str(sum(range(4)) + sum(range(100)))]
+    assert run("docs/executor.md", tmp_path, service) == ["104", str(sum(range(4)) + sum(range(100)))]
 
 
 def test_worker_of_the_workers_page_runs_jobs_and_drains(service: ServiceProcess, tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ ErelongError
 │   ├── NotFound          404
 │   ├── Conflict          409: WrongState, KeyTaken, LeaseLost; 412: Changed
 │   └── Busy              429, 503, 507, and a gateway without a service behind it
-└── JobError              the job ended: JobFailed, JobCancelled, JobExpired
+├── JobError              the job ended: JobFailed, JobCancelled, JobExpired
+└── ResultTruncated       the job succeeded, and its result was too large to be kept
 """
 
 from __future__ import annotations
@@ -46,8 +47,13 @@ class Refused(ErelongError):
         self.errors: Sequence[Mapping[str, str]] = problem.get("errors", ())
         self.request_id: str | None = problem.get("request_id")
         self.retry_after = retry_after
-        faults = "; ".join(f"{error.get('pointer', '')}: {error.get('detail', '')}" for error in self.errors[:5])
-        super().__init__(f"{self.detail}: {faults}" if faults else self.detail)
+        faults = [f"{error.get('pointer', '')}: {error.get('detail', '')}" for error in self.errors[:5]]
+        super().__init__(": ".join([self.detail, *(["; ".join(new)] if (new := _new_in(faults, self.detail)) else [])]))
+
+
+def _new_in(faults: Sequence[str], detail: str) -> list[str]:
+    """Return the faults that `detail` does not name."""
+    return [fault for fault in faults if fault not in detail]
 
 
 class Invalid(Refused):
@@ -95,13 +101,17 @@ class Busy(Refused):
 
 
 class JobError(ErelongError):
-    """A job ended without success. `job` is the job."""
+    """A job ended without success. `job` is the job, and `output` what its last attempt wrote, such as a traceback."""
 
     def __init__(self, job: JobRecord) -> None:
         error = job.error
         reason = f"{error.get('type')}: {error.get('message')}" if error else "no reason given"
         super().__init__(f"job {job.id} of kind {job.kind} {job.state}: {reason}")
         self.job = job
+        attempts = job.raw.get("attempts")
+        self.output: str | None = attempts[-1].get("output") if attempts else None
+        if self.output:
+            self.add_note(f"Output of the attempt:\n{self.output}")
 
 
 class JobFailed(JobError):
@@ -114,6 +124,15 @@ class JobCancelled(JobError):
 
 class JobExpired(JobError):
     """It did not start in time."""
+
+
+class ResultTruncated(ErelongError):
+    """The result of a job was too large to be kept. `job.raw["result"]` has its beginning, as text."""
+
+    def __init__(self, job: JobRecord) -> None:
+        remedy = "return less, such as the address of a file"
+        super().__init__(f"the result of job {job.id} of kind {job.kind} was too large to be kept: {remedy}")
+        self.job = job
 
 
 _BY_CODE: Final = {"wrong_state": WrongState, "key_taken": KeyTaken, "lease_lost": LeaseLost}

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from erelong.client.calls.jobs import WAIT
-from erelong.client.errors import job_error
 from erelong.client.records import JobRecord
-from erelong.client.values import load
+from erelong.client.results import result_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,10 +40,7 @@ class AsyncJob(JobRecord, Generic[R_co]):
 
     async def result(self, timeout: float | None = None) -> R_co:
         """Return the result of the job when it has ended; raise JobFailed, JobCancelled, JobExpired or TimeoutError."""
-        job = await self.wait(timeout)
-        if job.state != "succeeded":
-            raise job_error(job)
-        result: R_co = load(self.returns, job.raw.get("result"))
+        result: R_co = result_of(await self.wait(timeout), self.returns)
         return result
 
 

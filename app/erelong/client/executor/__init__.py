@@ -1,0 +1,1 @@
+"""An executor of `concurrent.futures` whose calls are durable jobs."""
