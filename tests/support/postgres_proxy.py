@@ -57,7 +57,7 @@ class Proxy:
         self._listener.bind(str(home / SOCKET_NAME))
         self._listener.listen()
         self.is_refusing = False
-        self.is_isolated = False
+        self._is_passing = {"requests": True, "responses": True}
         self._run(self._accept)
 
     @property
@@ -90,16 +90,15 @@ class Proxy:
             link.is_passing_requests.clear()
         return links
 
-    def isolate(self) -> None:
-        """Hold everything in both directions, also of new links, as a broken network does."""
-        self.is_isolated = True
+    def isolate(self, *, requests: bool = True, responses: bool = True) -> None:
+        """Hold everything in these directions, also of new links, as a broken network does."""
+        self._is_passing = {"requests": not requests, "responses": not responses}
         for link in self._links:
-            link.is_passing_requests.clear()
-            link.is_passing_responses.clear()
+            self._hold(link)
 
     def heal(self) -> None:
         """Let everything pass again, beginning with the bytes that were held."""
-        self.is_isolated = False
+        self._is_passing = {"requests": True, "responses": True}
         for link in self._links:
             link.is_passing_requests.set()
             link.is_passing_responses.set()
@@ -127,11 +126,16 @@ class Proxy:
                 server.close()
                 continue
             link = Link(client, server)
-            if self.is_isolated:
-                link.is_passing_requests.clear()
+            self._hold(link)
             self._links.append(link)
             self._run(link.pump_requests)
             self._run(link.pump_responses)
+
+    def _hold(self, link: Link) -> None:
+        if not self._is_passing["requests"]:
+            link.is_passing_requests.clear()
+        if not self._is_passing["responses"]:
+            link.is_passing_responses.clear()
 
     def _run(self, work: Callable[[], None]) -> None:
         self._threads.append(threading.Thread(target=work, daemon=True))

@@ -31,14 +31,16 @@ class Promise(NamedTuple):
 class Promises:
     """Clients that submit, change and cancel jobs, and the book of acknowledged states."""
 
-    def __init__(self, client: Client, *, seed: int = 7, params: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, client: Client, *, seed: int = 7, kind: str = "echo", params: Mapping[str, Any] | None = None
+    ) -> None:
         self.book: dict[str, Promise] = {}
         self.unsure: set[str] = set()
         self.statuses: Counter[int] = Counter()
         self.is_over = False
         self.is_power_cut = False
         self._client = client
-        self._params = dict(params or {})
+        self._job = {"kind": kind, "params": dict(params or {})}
         self._chance = random.Random(seed)
 
     async def load(self, clients: int = 8, *, asks: int | None = None) -> None:
@@ -56,18 +58,17 @@ class Promises:
                 await asyncio.sleep(PAUSE_AFTER_REFUSAL)
 
     async def _submit(self) -> None:
-        job = {"kind": "echo", "delay": FAR, "params": self._params}
-        status, answer = await self._ask("POST", "/v1/jobs", job)
+        status, answer = await self._ask("POST", "/v1/jobs", {**self._job, "delay": FAR})
         if status == 201:
             self.book[answer["id"]] = Promise(is_far=True)
 
     async def _submit_now(self) -> None:
-        status, answer = await self._ask("POST", "/v1/jobs", {"kind": "echo", "params": self._params})
+        status, answer = await self._ask("POST", "/v1/jobs", self._job)
         if status == 201:
             self.book[answer["id"]] = Promise(is_far=False)
 
     async def _submit_batch(self) -> None:
-        jobs = [{"kind": "echo", "delay": FAR, "params": self._params}] * BATCH
+        jobs = [{**self._job, "delay": FAR}] * BATCH
         status, answer = await self._ask("POST", "/v1/jobs/batch", {"jobs": jobs})
         if status == 201:
             self.book |= {job["id"]: Promise(is_far=True) for job in answer["jobs"]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -115,6 +116,20 @@ async def test_acknowledged_commits_that_are_gone_are_reported(postgres: Postgre
     await put_one(postgres)
 
     assert "has lost commits" in (postgres.status() or "")
+
+
+async def test_read_whose_transaction_is_ended_is_repeated(postgres: PostgresStore) -> None:
+    pauses = [0.3, 0.0]
+
+    def read() -> int:
+        connection = postgres._slow.connection
+        connection.script("BEGIN; SET LOCAL idle_in_transaction_session_timeout = '50ms'")
+        time.sleep(pauses.pop(0))
+        (found,) = connection.row("SELECT 1")
+        connection.script("COMMIT")
+        return int(found)
+
+    assert await postgres._lister.call(read) == 1
 
 
 async def test_bad_call_fails_alone(postgres: PostgresStore) -> None:

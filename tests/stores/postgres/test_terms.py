@@ -107,6 +107,97 @@ async def test_term_lasts_as_long_as_the_settings_say(server: PostgresServer) ->
     await second.close()
 
 
+async def test_successor_of_a_node_that_resigned_has_the_lock_at_once(
+    postgres: PostgresStore, server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = PostgresStore(url=server.url, durability="normal")
+    await second.open()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(postgres._term, "_disconnect", lambda: None)  # its session ends later than its term
+        await postgres.resign()
+        await second.lead()
+    (is_locked,) = second._slow.connection.row("SELECT locked FROM terms")
+
+    postgres._term._disconnect()
+    assert is_locked
+    await second.close()
+
+
+async def test_standby_leaves_a_lock_to_a_leader_that_does_not_have_it(
+    postgres: PostgresStore, server: PostgresServer
+) -> None:
+    second = PostgresStore(url=server.url, durability="normal")
+    await second.open()
+    await asyncio.to_thread(_freeze, postgres)
+    postgres._term._connection.run(terms.UNLOCK)  # type: ignore[union-attr]
+    postgres._term._connection.run("UPDATE terms SET locked = false, until = 'infinity'")  # type: ignore[union-attr]
+    await asyncio.sleep(4 * terms.LOOK_PAUSE)
+
+    looks = [postgres._slow.connection.row(f"SELECT pg_try_advisory_lock({terms.LOCK})") for _ in range(100)]
+
+    assert all(has_lock for (has_lock,) in looks)
+    await second.close()
+
+
+async def test_standby_that_lost_its_connections_takes_over(postgres: PostgresStore, server: PostgresServer) -> None:
+    second = PostgresStore(url=server.url, durability="normal")
+    await second.open()
+    idle = "application_name IN ('erelong/0/writer', 'erelong/0/reader', 'erelong/0/lister')"
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {idle}".encode())
+
+    await postgres.close()
+    start = time.monotonic()
+    await second.lead()
+    job = await put_one(second)
+
+    assert time.monotonic() - start < terms.TTL
+    assert await second.list(ALL) == [job]
+    await second.close()
+
+
+async def test_node_that_was_stopped_runs_no_job_that_it_has_claimed(postgres: PostgresStore) -> None:
+    job = await put_one(postgres)
+    await asyncio.to_thread(_freeze, postgres)
+    postgres._term._trusted_until = 0.0  # as after a stop of the process while the claim was written
+
+    with pytest.raises(StoreUnavailable, match="another node"):
+        await postgres.claim([job.seq], now=NOW)
+
+
+async def test_claim_waits_until_the_term_is_renewed(postgres: PostgresStore) -> None:
+    job = await put_one(postgres)
+    postgres._term._trusted_until = 0.0
+
+    claim = await postgres.claim([job.seq], now=NOW)
+
+    assert [claimed.seq for claimed in claim.jobs] == [job.seq]
+    assert postgres._term.is_trusted
+
+
+async def test_claim_fails_if_the_term_cannot_be_renewed(
+    postgres: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = await put_one(postgres)
+    monkeypatch.setattr(postgres._term, "_renew", lambda _: None)
+    postgres._term._trusted_until = 0.0
+
+    with pytest.raises(StoreUnavailable, match="may have been stored"):
+        await postgres.claim([job.seq], now=NOW)
+
+
+async def test_cached_jobs_are_not_shown_while_another_node_may_lead(postgres: PostgresStore) -> None:
+    job = await put_one(postgres)
+    await asyncio.to_thread(_freeze, postgres)
+    await postgres._lister.call(lambda: postgres._slow.connection.run("TRUNCATE jobs"))
+    assert await postgres.get([job.seq]) == {job.seq: job}
+
+    postgres._term._trusted_until = 0.0
+
+    assert await postgres.get([job.seq]) == {}
+
+
 async def test_idle_leader_notices_that_it_was_deposed(postgres: PostgresStore) -> None:
     end = asyncio.ensure_future(postgres.end())
     await postgres._lister.call(lambda: postgres._slow.connection.script("UPDATE terms SET node = 'another'"))

@@ -69,9 +69,9 @@ class Noted(Promises):
 class Trial:
     """Nodes behind a balancer, under load."""
 
-    def __init__(self, balancer: Balancer, client: Client, clients: int) -> None:
+    def __init__(self, balancer: Balancer, client: Client, clients: int, kind: str) -> None:
         self.balancer = balancer
-        self.promises = Noted(client)
+        self.promises = Noted(client, kind=kind)
         self.tasks = [asyncio.create_task(balancer.probe()), asyncio.create_task(self.promises.load(clients))]
 
     @property
@@ -100,11 +100,13 @@ class Trial:
 
 
 @asynccontextmanager
-async def loaded(nodes: Sequence[ServiceProcess], *, clients: int = 2, patience: float = 0.4) -> AsyncIterator[Trial]:
+async def loaded(
+    nodes: Sequence[ServiceProcess], *, clients: int = 2, patience: float = 0.4, kind: str = "echo"
+) -> AsyncIterator[Trial]:
     """Write through a balancer before the nodes until the block ends."""
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=patience)) as session:
         balancer = Balancer(nodes)
-        trial = Trial(balancer, Client(session=session, service=balancer), clients)
+        trial = Trial(balancer, Client(session=session, service=balancer), clients, kind)
         try:
             yield trial
         finally:

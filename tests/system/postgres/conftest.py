@@ -23,7 +23,8 @@ def server(postgres_server: PostgresServer) -> PostgresServer:
 def make_node(make_service: Callable[..., ServiceProcess], server: PostgresServer) -> MakeNode:
     """Return a function that makes services on the database."""
 
-    def make(url: str = server.url, **given: str) -> ServiceProcess:
-        return make_service(config=f'[store]\nkind = "postgres"\ndurability = "normal"\nurl = "{url}"\n', **given)
+    def make(url: str = server.url, *, kinds: str = "", **given: str) -> ServiceProcess:
+        config = f'[store]\nkind = "postgres"\ndurability = "normal"\nurl = "{url}"\n'
+        return make_service(config=config + kinds, **given)
 
     return make

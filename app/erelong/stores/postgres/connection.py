@@ -39,7 +39,7 @@ _SETTINGS = {
     "enable_bitmapscan": "off",
 }
 _BY_NUMBER = {"plan_cache_mode": "force_generic_plan"}
-_IN_ORDER = {"enable_sort": "off"}
+_IN_ORDER = {"enable_sort": "off", "idle_in_transaction_session_timeout": "60s"}
 _DEFAULTS = {
     "connect_timeout": str(CONNECT_TIMEOUT),
     "target_session_attrs": "read-write",

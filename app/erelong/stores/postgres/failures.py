@@ -42,7 +42,13 @@ class Doubtful(psycopg.OperationalError):
     """The server reported a commit that its standbys may not have."""
 
 
-_SESSION = (errors.ReadOnlySqlTransaction, errors.CannotConnectNow, errors.AdminShutdown, errors.CrashShutdown)
+_SESSION = (
+    errors.ReadOnlySqlTransaction,
+    errors.CannotConnectNow,
+    errors.AdminShutdown,
+    errors.CrashShutdown,
+    errors.IdleInTransactionSessionTimeout,
+)
 _GONE = (errors.UndefinedTable, errors.InvalidSchemaName)
 _FULL = (errors.DiskFull, errors.ConfigurationLimitExceeded)
 _WAIT = (errors.LockNotAvailable, errors.DeadlockDetected, errors.SerializationFailure, errors.QueryCanceled)

@@ -5,12 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from erelong.stores.group_thread import Call, in_runs, run_as_one
+from erelong.stores.postgres import reading
 from erelong.stores.postgres.connection import Connection, connect
 from erelong.stores.postgres.failures import FailureKind, as_problem, described, diagnose
+from erelong.stores.postgres.listing import pages, walks
 from erelong.telemetry.log import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from erelong.clock.instants import Instant
+    from erelong.model.document import Document
+    from erelong.model.job import Job, State
+    from erelong.model.query import Query
+    from erelong.model.submission import IdempotencyRecord, Receipt
+    from erelong.stores.base import Bins, Documents, Found, Instants, Jobs, Override, Peeks, Spread, Tally
 
 log = get_logger(__name__)
 
@@ -29,8 +38,13 @@ class Reading:
     def connection(self) -> Connection:
         """The connection; only for the thread that runs this work."""
         if self._connection is None:
-            self._connection = connect(self._url, role=self._role, by_number=self._by_number, patience=self._patience)
+            self.open()
+        assert self._connection is not None
         return self._connection
+
+    def open(self) -> None:
+        """Connect before the first read needs it."""
+        self._connection = connect(self._url, role=self._role, by_number=self._by_number, patience=self._patience)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -69,3 +83,56 @@ def _run(calls: Sequence[Call]) -> None:
         calls[0].run()
     else:
         run_as_one(calls)
+
+
+class QuickReads(Reading):
+    """Reads of few rows, by number or name."""
+
+    def find_replay(self, record: IdempotencyRecord, now: Instant) -> Receipt | None:
+        return reading.find_replay(self.connection, record, now)
+
+    def get(self, seqs: Sequence[int]) -> dict[int, Job]:
+        return reading.read_jobs(self.connection, seqs)
+
+    def holder(self, queue: str, key: str) -> Job | None:
+        return reading.read_holder(self.connection, queue, key)
+
+    def peek(self, seqs: Sequence[int]) -> Peeks:
+        return reading.peek(self.connection, seqs)
+
+    def overrides(self) -> dict[str, Override]:
+        return reading.read_overrides(self.connection)
+
+    def document(self, sort: str, name: str) -> Document | None:
+        return reading.read_document(self.connection, sort, name)
+
+    def named(self, sort: str, names: Sequence[str]) -> Documents:
+        return reading.read_named(self.connection, sort, names)
+
+
+class SlowReads(Reading):
+    """Reads that may take long."""
+
+    def list(self, query: Query) -> Jobs:
+        return pages.select_jobs(self.connection, query)
+
+    def search(self, query: Query, within: int) -> Found:
+        return pages.search_jobs(self.connection, query, within)
+
+    def tally(self, query: Query, within: int) -> Tally:
+        return pages.tally_jobs(self.connection, query, within)
+
+    def label_values(self, name: str) -> Sequence[str]:
+        return walks.select_label_values(self.connection, name)
+
+    def due(self, after: tuple[Instant, int], before: Instant, limit: int) -> Instants:
+        return walks.select_due(self.connection, after, before, limit)
+
+    def spread(self, bins: Bins, query: Query) -> Spread:
+        return walks.count_due(self.connection, bins, query)
+
+    def ended(self, queue: str, state: State, after: tuple[Instant, int], before: Instant, limit: int) -> Instants:
+        return walks.select_ended(self.connection, queue, state, after, before, limit)
+
+    def documents(self, sort: str, after: str, limit: int) -> Documents:
+        return reading.read_documents(self.connection, sort, after, limit)

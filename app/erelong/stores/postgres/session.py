@@ -44,6 +44,7 @@ class WriteSession:
         self._url = url
         self._node = node
         self._connection: Connection | None = None
+        self._prepared: Connection | None = None
         self.epoch = 0
         self._receipts = 0
         self._acknowledged = 0
@@ -53,12 +54,19 @@ class WriteSession:
         self.lost_commits = False
         """Whether the database has lost something that was acknowledged, after it fell back to an older copy."""
 
+    def prepare(self) -> None:
+        """Connect, so that a take-over need not wait for it. A connection that is lost meanwhile is made again."""
+        self._prepared = connect(self._url, role="0/writer", patience=PATIENCE)
+
     def begin(self) -> None:
         """Begin the first epoch, after this node has taken over."""
         self._restore(time.monotonic() + PATIENCE)
 
     def end(self, numbers: Numbers) -> None:
         """Return the unused numbers and close the connection."""
+        if self._prepared is not None:
+            self._prepared.drop()
+            self._prepared = None
         if self._connection is None:
             return
         try:
@@ -174,7 +182,9 @@ class WriteSession:
         self.failure = None
 
     def _connect(self) -> Connection:
-        connection = connect(self._url, role="0/writer", patience=PATIENCE)
+        connection, self._prepared = self._prepared, None
+        if connection is None:
+            connection = connect(self._url, role="0/writer", patience=PATIENCE)
         try:
             epochs = connection.rows(sql.NEW_EPOCH, self._node)
             if not epochs:

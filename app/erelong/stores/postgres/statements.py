@@ -195,9 +195,12 @@ STARTED_AT = f"CASE WHEN jobs.state + 0 = 0 THEN {_CLAIMS} END"
 IS_CLAIMED = f"EXISTS {_CLAIMS}"
 
 # A plan made while the table is small must not walk over it later. `LIMIT` leaves the planner no other order of the
-# join: for each number or claim, one row.
-OF_CLAIMS = """
-(SELECT * FROM claims_0 UNION SELECT * FROM claims_1) AS claims CROSS JOIN LATERAL (
+# join: for each number or claim, one row. All valid claims are in the current half.
+OF_CLAIMS = """(
+    SELECT * FROM claims_0 WHERE (SELECT claims_half FROM meta) = 0
+    UNION ALL
+    SELECT * FROM claims_1 WHERE (SELECT claims_half FROM meta) = 1
+) AS claims CROSS JOIN LATERAL (
     SELECT * FROM jobs WHERE seq = claims.seq AND version + 1 = claims.version AND state + 0 = 0 LIMIT 1
 ) AS jobs"""
 LISTED = f"""

@@ -11,11 +11,9 @@ from erelong.model.submission import AddStatus
 from erelong.stores.base import FINISHED, Claim, Saved
 from erelong.stores.cache import MAX_AT_ONCE, JobCache
 from erelong.stores.group_thread import GroupThread, Split
-from erelong.stores.postgres import reading
 from erelong.stores.postgres.connection import connect
 from erelong.stores.postgres.counts import Counts
-from erelong.stores.postgres.failures import TAKEN_OVER, as_exit
-from erelong.stores.postgres.listing import pages, walks
+from erelong.stores.postgres.failures import TAKEN_OVER, TermLost, Unsettled, as_exit, as_problem
 from erelong.stores.postgres.migrations import prepare
 from erelong.stores.postgres.operations import (
     Add,
@@ -29,7 +27,7 @@ from erelong.stores.postgres.operations import (
     SaveWhole,
     SetOverride,
 )
-from erelong.stores.postgres.readers import Reading
+from erelong.stores.postgres.readers import QuickReads, SlowReads
 from erelong.stores.postgres.server_checks import check_server
 from erelong.stores.postgres.session import WriteSession
 from erelong.stores.postgres.terms import TTL, Term
@@ -53,7 +51,6 @@ if TYPE_CHECKING:
         Found,
         Group,
         Instants,
-        Jobs,
         Override,
         Peeks,
         Seqs,
@@ -97,8 +94,8 @@ class PostgresStore:
         self._counts = Counts()
         self._session = WriteSession(url=url, node=self._term.node)
         self._writes = Writer(session=self._session, counts=self._counts, node=self._term.node)
-        self._quick = Reading(url=url, role="0/reader", by_number=True, patience=QUICK_PATIENCE)
-        self._slow = Reading(url=url, role="0/lister", by_number=False, patience=timeout)
+        self._quick = QuickReads(url=url, role="0/reader", by_number=True, patience=QUICK_PATIENCE)
+        self._slow = SlowReads(url=url, role="0/lister", by_number=False, patience=timeout)
         self._writer = GroupThread(name="store-writer", work=self._writes, timer=timer, timeout=timeout)
         self._reader = GroupThread(name="store-reader", work=self._quick, timeout=timeout)
         self._lister = GroupThread(name="store-lister", work=self._slow, timeout=timeout)
@@ -136,9 +133,14 @@ class PostgresStore:
                 prepare(connection, is_virtual=self._is_virtual, must_exist=self._must_exist)
             finally:
                 connection.drop()
+            for part in (self._quick, self._slow):
+                part.open()
+            if self.may_lead:
+                self._session.prepare()
             self._term.look()
         except Exception as error:
-            self._term.resign()
+            self._resign()
+            self._close()
             raise as_exit(error) from error
 
     async def lead(self) -> None:
@@ -227,40 +229,45 @@ class PostgresStore:
         return receipt
 
     async def find_replay(self, record: IdempotencyRecord, *, now: Instant) -> Receipt | None:
-        return await self._reader.call(self._find_replay, record, now)
+        return await self._reader.call(self._quick.find_replay, record, now)
 
     async def get(self, seqs: Sequence[int]) -> dict[int, Job]:
-        if (cached := self._cache.find(seqs)) is not None:
+        if self._term.is_trusted and (cached := self._cache.find(seqs)) is not None:
             return cached
-        return await self._reader.call(self._get, seqs, split=_ONE if len(seqs) == 1 else _SOME)
+        return await self._reader.call(self._quick.get, seqs, split=_ONE if len(seqs) == 1 else _SOME)
 
     async def holder(self, queue: str, key: str) -> Job | None:
-        return await self._reader.call(self._holder, queue, key)
+        return await self._reader.call(self._quick.holder, queue, key)
 
     async def peek(self, seqs: Sequence[int]) -> Peeks:
-        return await self._reader.call(self._peek, seqs, split=_PEEKS)
+        return await self._reader.call(self._quick.peek, seqs, split=_PEEKS)
 
     async def list(self, query: Query) -> list[Job]:
-        return await self._lister.call(self._list, query)
+        return await self._lister.call(self._slow.list, query)
 
     async def search(self, query: Query, within: int) -> Found:
-        return await self._lister.call(self._search, query, within)
+        return await self._lister.call(self._slow.search, query, within)
 
     async def tally(self, query: Query, within: int) -> Tally:
-        return await self._lister.call(self._tally, query, within)
+        return await self._lister.call(self._slow.tally, query, within)
 
     async def label_values(self, name: str) -> Sequence[str]:
-        return await self._lister.call(self._label_values, name)
+        return await self._lister.call(self._slow.label_values, name)
 
     async def due(self, after: tuple[Instant, int], before: Instant, limit: int) -> Instants:
-        return await self._lister.call(self._due, after, before, limit)
+        return await self._lister.call(self._slow.due, after, before, limit)
 
     async def spread(self, bins: Bins, query: Query) -> Spread:
-        return await self._lister.call(self._spread, bins, query)
+        return await self._lister.call(self._slow.spread, bins, query)
 
     async def claim(self, seqs: Sequence[int], *, now: Instant) -> Claim:
+        """Claim jobs for this node. If it was stopped in between, another one has taken over, and they must not run."""
         claim: Claim = await self._change(ClaimJobs, seqs, now, split=_CLAIMS)
         self._cache.drop(seqs)
+        try:
+            await self._term.trust()
+        except (TermLost, Unsettled) as error:
+            raise as_problem(error) from error
         return claim
 
     async def save(
@@ -298,7 +305,7 @@ class PostgresStore:
     async def ended(
         self, queue: str, state: State, *, after: tuple[Instant, int], before: Instant, limit: int
     ) -> Instants:
-        return await self._lister.call(self._ended, queue, state, after, before, limit)
+        return await self._lister.call(self._slow.ended, queue, state, after, before, limit)
 
     async def purge(self, seqs: Sequence[int], *, before: Instant) -> Seqs:
         purged: Seqs = await self._change(Purge, seqs, before, split=_PURGED)
@@ -323,13 +330,13 @@ class PostgresStore:
         return forgotten
 
     async def document(self, sort: str, name: str) -> Document | None:
-        return await self._reader.call(self._document, sort, name)
+        return await self._reader.call(self._quick.document, sort, name)
 
     async def documents(self, sort: str, *, after: str = "", limit: int) -> Documents:
-        return await self._lister.call(self._documents, sort, after, limit)
+        return await self._lister.call(self._slow.documents, sort, after, limit)
 
     async def named(self, sort: str, names: Sequence[str]) -> Documents:
-        return await self._reader.call(self._named, sort, names)
+        return await self._reader.call(self._quick.named, sort, names)
 
     def counts(self) -> Mapping[Group, int]:
         return self._counts.by_group
@@ -338,54 +345,7 @@ class PostgresStore:
         return self._counts.waiting.get(queue, 0)
 
     async def overrides(self) -> dict[str, Override]:
-        return await self._reader.call(self._overrides)
+        return await self._reader.call(self._quick.overrides)
 
     async def override(self, queue: str, override: Override | None) -> None:
         await self._change(SetOverride, queue, override)
-
-    # reads, in the reader threads
-
-    def _find_replay(self, record: IdempotencyRecord, now: Instant) -> Receipt | None:
-        return reading.find_replay(self._quick.connection, record, now)
-
-    def _get(self, seqs: Sequence[int]) -> dict[int, Job]:
-        return reading.read_jobs(self._quick.connection, seqs)
-
-    def _holder(self, queue: str, key: str) -> Job | None:
-        return reading.read_holder(self._quick.connection, queue, key)
-
-    def _peek(self, seqs: Sequence[int]) -> Peeks:
-        return reading.peek(self._quick.connection, seqs)
-
-    def _list(self, query: Query) -> Jobs:
-        return pages.select_jobs(self._slow.connection, query)
-
-    def _search(self, query: Query, within: int) -> Found:
-        return pages.search_jobs(self._slow.connection, query, within)
-
-    def _tally(self, query: Query, within: int) -> Tally:
-        return pages.tally_jobs(self._slow.connection, query, within)
-
-    def _label_values(self, name: str) -> Sequence[str]:
-        return walks.select_label_values(self._slow.connection, name)
-
-    def _due(self, after: tuple[Instant, int], before: Instant, limit: int) -> Instants:
-        return walks.select_due(self._slow.connection, after, before, limit)
-
-    def _spread(self, bins: Bins, query: Query) -> Spread:
-        return walks.count_due(self._slow.connection, bins, query)
-
-    def _ended(self, queue: str, state: State, after: tuple[Instant, int], before: Instant, limit: int) -> Instants:
-        return walks.select_ended(self._slow.connection, queue, state, after, before, limit)
-
-    def _overrides(self) -> dict[str, Override]:
-        return reading.read_overrides(self._quick.connection)
-
-    def _document(self, sort: str, name: str) -> Document | None:
-        return reading.read_document(self._quick.connection, sort, name)
-
-    def _named(self, sort: str, names: Sequence[str]) -> Documents:
-        return reading.read_named(self._quick.connection, sort, names)
-
-    def _documents(self, sort: str, after: str, limit: int) -> Documents:
-        return reading.read_documents(self._slow.connection, sort, after, limit)

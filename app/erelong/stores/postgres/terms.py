@@ -19,33 +19,43 @@ import psycopg
 from erelong.clock import instants
 from erelong.clock.remote import RemoteClock
 from erelong.errors import Exit
-from erelong.stores.postgres.connection import Connection, connect, is_alive
-from erelong.stores.postgres.failures import FailureKind, described, diagnose
+from erelong.stores.postgres.connection import Connection, connect
+from erelong.stores.postgres.failures import FailureKind, TermLost, Unsettled, described, diagnose
 from erelong.telemetry.log import get_logger
 
 TTL = 2.0
 RENEWALS = 3.3  # per ttl
-LOOK_PAUSE = 0.1
+LOOK_PAUSE = 0.05
+TRUST_MARGIN = 0.25  # of the ttl, before its end
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # it goes on while the machine sleeps
 LOCK = 0x45524C5400  # "ERLT" and the slice
-HAS_LOCK = f"pg_try_advisory_lock({LOCK})"
+SHORT_WAIT, LONG_WAIT = "200ms", "1500ms"  # for the group that the last leader is writing
 
 NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+# Only a lock that the leader had says that its process is dead. No other look touches the lock, which the leader may
+# still have to take.
 LOOK = f"""
-SELECT node, address, epoch, until < clock_timestamp() AS is_over, locked, {NOW}
+SELECT node, address, epoch, until < clock_timestamp() AS is_over,
+    CASE WHEN locked AND %s THEN pg_try_advisory_lock({LOCK}) ELSE false END AS is_dead, {NOW}
 FROM terms JOIN fences USING (slice) WHERE slice = 0
 """
-NEXT_EPOCH = "UPDATE fences SET epoch = epoch + 1 WHERE slice = 0 AND epoch = %s RETURNING epoch"
-TAKE = """
+_LOCKED = f"CASE WHEN %s THEN true ELSE pg_try_advisory_lock({LOCK}) END"
+TAKE = f"""
+WITH next AS (UPDATE fences SET epoch = epoch + 1 WHERE slice = 0 AND epoch = %s RETURNING epoch)
 UPDATE terms SET
-    node = %s, address = inet_client_addr()::text, token = %s, locked = %s,
+    node = %s, address = inet_client_addr()::text, token = %s, locked = {_LOCKED},
     until = clock_timestamp() + make_interval(secs => %s::float8)
-WHERE slice = 0
+FROM next WHERE slice = 0 RETURNING locked
 """
 RENEW = f"""
-UPDATE terms SET until = clock_timestamp() + make_interval(secs => %s::float8), locked = %s
-WHERE slice = 0 AND node = %s RETURNING {NOW}
+UPDATE terms SET until = clock_timestamp() + make_interval(secs => %s::float8), locked = {_LOCKED}
+WHERE slice = 0 AND node = %s RETURNING locked, {NOW}
 """
-RESIGN = "UPDATE terms SET node = NULL, until = clock_timestamp() WHERE slice = 0 AND node = %s"
+UNLOCK = "SELECT pg_advisory_unlock_all()"
+RESIGN = """
+UPDATE terms SET node = NULL, locked = false, until = clock_timestamp() WHERE slice = 0 AND node = %s
+RETURNING pg_advisory_unlock_all()
+"""
 END_WRITERS = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE datname = current_database() AND application_name LIKE 'erelong/0/%%/writer' AND pid <> pg_backend_pid()
@@ -55,13 +65,13 @@ log = get_logger(__name__)
 
 
 class Seen(NamedTuple):
-    """The current term: its node, if any, and whether its time is over; `locked`: its node had the lock."""
+    """The current term: its node, if any, whether its time is over, and whether its node had the lock and lost it."""
 
     node: str | None
     address: str | None
     epoch: int
     is_over: bool
-    locked: bool
+    is_dead: bool
 
 
 class Term:
@@ -85,7 +95,7 @@ class Term:
         self._ttl = ttl
         self._connection: Connection | None = None
         self._has_lock = False
-        self._patient_until = 0.0
+        self._patient_until = self._trusted_until = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._beat_at = math.inf  # when the loop answered last; before the thread runs, it cannot hang
         self._began, self._ended = asyncio.Event(), asyncio.Event()
@@ -97,7 +107,7 @@ class Term:
         """Whether no other node leads, by the last look."""
         if self.failure is not None or self.leader is None:
             return self.is_mine
-        return self.leader.node is None or self.leader.is_over
+        return self.leader.node is None or self.leader.is_over or self.leader.is_dead
 
     def look(self) -> None:
         """Take over if no other node leads."""
@@ -113,6 +123,21 @@ class Term:
     async def began(self) -> None:
         """Wait until this node leads."""
         await self._began.wait()
+
+    @property
+    def is_trusted(self) -> bool:
+        """Return whether no other node can lead yet. After the process or the machine was stopped, one may."""
+        return time.clock_gettime(_CLOCK) < self._trusted_until
+
+    async def trust(self) -> None:
+        """Wait until the term is renewed, if it may be over; raise if it is, or is not renewed in time."""
+        until = time.monotonic() + self._ttl
+        while not self.is_trusted:
+            if self.is_lost or self._stop.is_set():
+                raise TermLost
+            if time.monotonic() > until:
+                raise Unsettled
+            await asyncio.sleep(LOOK_PAUSE)
 
     async def ended(self) -> None:
         """Wait until another node has taken over from this one."""
@@ -159,52 +184,41 @@ class Term:
     def _look(self, connection: Connection) -> None:
         """Take over if the term is free; otherwise note whose it is."""
         sent = instants.now()
-        *seen, theirs = connection.row(LOOK)
+        *seen, theirs = connection.row(LOOK, self.may_lead)
         self.clock.note(sent=sent, theirs=theirs, received=instants.now())
         self.failure, self.leader = None, Seen._make(seen)
-        if self.may_lead:
-            self._try_lock(connection)
         if self._is_free(self.leader) and self._take(connection, self.leader):
             self.is_mine, self.leader = True, None
             self._tell(self._began)
-        elif self._has_lock:  # its node came to power without the lock, and is to have it
-            connection.row(f"SELECT pg_advisory_unlock({LOCK})")
-            self._has_lock = False
+        elif self.leader.is_dead:  # but its node may return, and is to have the lock
+            connection.run(UNLOCK)
 
     def _is_free(self, seen: Seen) -> bool:
         if self._hangs() or not self.may_lead:
             return False
         if seen.node in (None, self.node):  # it is its own if the answer to its take-over was lost
             return True
-        return (seen.is_over or (seen.locked and self._has_lock)) and time.monotonic() >= self._patient_until
+        return (seen.is_over or seen.is_dead) and time.monotonic() >= self._patient_until
 
     def _take(self, connection: Connection, seen: Seen) -> bool:
         """Begin a new epoch; return False if another node was first."""
+        values = (seen.epoch, self.node, secrets.token_bytes(32), seen.is_dead, self._ttl)
+        connection.script(f"SET lock_timeout = '{SHORT_WAIT}'")
+        sent = time.clock_gettime(_CLOCK)
         try:
-            if not self._begin(connection, seen, patience="200ms"):
-                return False
+            taken = connection.rows(TAKE, *values)
         except psycopg.Error as error:
             if diagnose(error) is not FailureKind.WAIT:
                 raise
             connection.rows(END_WRITERS)  # the last leader hangs inside a transaction, and holds the fence
-            if not self._begin(connection, seen, patience="1500ms"):
-                return False
+            connection.script(f"SET lock_timeout = '{LONG_WAIT}'")
+            taken = connection.rows(TAKE, *values)
+        if not taken:
+            return False
+        ((self._has_lock,),) = taken
+        self._trust_from(sent)
         log.info("term_began", node=self.node, epoch=seen.epoch + 1, after=seen.node)
         return True
-
-    def _begin(self, connection: Connection, seen: Seen, *, patience: str) -> bool:
-        """Wait so long for the group that the last leader is writing."""
-        connection.script(f"BEGIN; SET LOCAL lock_timeout = '{patience}'")
-        try:
-            is_first = bool(connection.rows(NEXT_EPOCH, seen.epoch))
-            if is_first:
-                connection.run(TAKE, self.node, secrets.token_bytes(32), self._has_lock, self._ttl)
-        except BaseException:
-            if is_alive(connection):
-                connection.script("ROLLBACK")
-            raise
-        connection.script("COMMIT")
-        return is_first
 
     def _renew(self, connection: Connection) -> None:
         if self._hangs():
@@ -212,8 +226,7 @@ class Term:
                 log.error("term_given_up", reason="the event loop does not answer")
             self.failure = "the event loop does not answer"
             return
-        self._try_lock(connection)
-        sent = instants.now()
+        sent, sent_at = instants.now(), time.clock_gettime(_CLOCK)
         rows = connection.rows(RENEW, self._ttl, self._has_lock, self.node)
         if not rows:
             self.is_mine, self.is_lost = False, True
@@ -221,7 +234,12 @@ class Term:
             self._tell(self._ended)
             return
         self.failure = None
-        self.clock.note(sent=sent, theirs=rows[0][0], received=instants.now())
+        ((self._has_lock, theirs),) = rows
+        self._trust_from(sent_at)
+        self.clock.note(sent=sent, theirs=theirs, received=instants.now())
+
+    def _trust_from(self, sent: float) -> None:
+        self._trusted_until = sent + self._ttl * (1 - TRUST_MARGIN)
 
     def _beat(self) -> None:
         self._beat_at = time.monotonic()
@@ -235,10 +253,6 @@ class Term:
             event.set()
         else:
             self._loop.call_soon_threadsafe(event.set)
-
-    def _try_lock(self, connection: Connection) -> None:
-        if not self._has_lock:
-            (self._has_lock,) = connection.row(f"SELECT {HAS_LOCK}")
 
     def _connected(self) -> Connection:
         if self._connection is None:
