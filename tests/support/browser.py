@@ -16,6 +16,14 @@ import aiohttp
 
 EVIL = "evil.example"  # a public name that resolves to this machine
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+OPTIONS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--remote-debugging-port=0",
+    "--disable-quic", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+PATIENCE = 30.0
+SHOWN = 1_500  # characters
+PAGE = """({address: location.href, focus: document.activeElement?.outerHTML.slice(0, 200) || '',
+  dialog: document.querySelector('dialog[open]')?.innerText || '', text: document.body?.innerText || ''})"""
 
 
 def find_browser() -> str | None:
@@ -34,10 +42,9 @@ class Browser:
         self._session = ""
 
     async def __aenter__(self) -> Self:
-        options = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--remote-debugging-port=0"]
         self._process = await asyncio.create_subprocess_exec(
             self._program,
-            *options,
+            *OPTIONS,
             f"--user-data-dir={self._folder}",
             f"--host-resolver-rules=MAP {EVIL} 127.0.0.1",
             "about:blank",
@@ -90,10 +97,28 @@ class Browser:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
-    async def until(self, script: str) -> None:
-        """Wait until an expression is true in the page."""
-        while not await self.value(f"!!({script})"):  # noqa: ASYNC110 - another process; the test has a time limit
-            await asyncio.sleep(0.02)
+    async def until(self, script: str, *, within: float = PATIENCE) -> None:
+        """Wait until an expression is true in the page; otherwise raise what it waited for and what the page shows."""
+        last = ""
+        try:
+            async with asyncio.timeout(within):
+                while not await self._is_true(script):  # noqa: ASYNC110 - another process
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            last = await self._shown()
+        assert not last, f"{within:g} s passed without {script}\n{last}"
+
+    async def _is_true(self, script: str) -> bool:
+        return bool(await self.value(f"!!({script})"))
+
+    async def _shown(self) -> str:
+        """Return what a person sees, shortened, and the faults so far."""
+        try:
+            async with asyncio.timeout(5):
+                page = await self.value(PAGE)
+        except TimeoutError:
+            return f"the page does not respond; faults: {self.faults}"
+        return "\n".join([*(f"{name}: {text[:SHOWN]}" for name, text in page.items()), f"faults: {self.faults}"])
 
     async def _address(self) -> str:
         assert self._process.stderr is not None
@@ -106,7 +131,8 @@ class Browser:
         async for message in self._line:
             event = message.json()
             if "id" in event:
-                self._answers.pop(event["id"]).set_result(event.get("result", event))
+                if not (answer := self._answers.pop(event["id"])).cancelled():
+                    answer.set_result(event.get("result", event))
             elif event["method"] == "Runtime.exceptionThrown":
                 self.faults.append(str(event["params"]))
             elif event["method"] == "Log.entryAdded" and event["params"]["entry"]["level"] in ("warning", "error"):

@@ -28,7 +28,7 @@ export function show({ main, query, signal, title }) {
   };
   fill(main, part.node);
   every(30, read, signal, part.fail);
-  return { keys: { ...table.keys, r: () => table.current && act("retry", table.current, asked, read) } };
+  return { keys: { ...table.keys, r: () => table.current && act("retry", table.current, asked, read) }, ready: table.ready };
 }
 
 function columns(asked, again) {

@@ -16,7 +16,7 @@ export function show({ main, path: [id], signal, title }) {
   const screen = new Screen(id, signal, title);
   fill(main, screen.node);
   screen.follow();
-  return { keys: screen.keys };
+  return { keys: screen.keys, ready: screen.ready };
 }
 
 class Screen {
@@ -25,6 +25,7 @@ class Screen {
 
   constructor(id, signal, title) {
     Object.assign(this, { id, signal, title });
+    this.ready = new Promise((resolve) => (this.isReady = resolve));
     this.head = make("div", { class: "heading" }, make("h1", { tabindex: "-1", class: "mono" }, shortId(id)));
     this.now = make("div", { class: "now" });
     this.why = panel("Why it waits", { name: "why" });
@@ -77,6 +78,7 @@ class Screen {
     showData(this.data.body, job);
     this.why.node.hidden = job.state !== "scheduled";
     this.#explain();
+    this.isReady();
   }
 
   #fail(problem) {

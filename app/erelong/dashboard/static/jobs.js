@@ -32,7 +32,7 @@ export function show({ main, query, signal, title }) {
   const screen = new Jobs(query, signal, title);
   fill(main, screen.node);
   screen.begin();
-  return { keys: screen.keys };
+  return { keys: screen.keys, ready: screen.table.ready };
 }
 
 class Jobs {

@@ -31,11 +31,12 @@ const PATIENCE = 500; // milliseconds
 
 const main = document.getElementById("main");
 const parts = { clock: make("button", { type: "button", class: "link clock", onclick: zone, title: "Local time or UTC (t)" }), status: make("button", { type: "button", class: "link status", onclick: pause, title: "Pause updates (.)" }) };
-const screen = { end: new AbortController(), keys: {}, name: "", title: "" };
+const screen = { end: new AbortController(), keys: {}, ready: null, address: null, name: "", title: "" };
 let isGoing = false;
 
 /** Follow the address: show its screen. */
 function route() {
+  screen.address = location.hash;
   const [path, query = ""] = location.hash.slice(1).split("?");
   const [name = "", ...rest] = path.split("/").filter(Boolean).map(decodeURIComponent);
   const module = rest.length ? SINGLE[name] : SCREENS[name];
@@ -46,7 +47,7 @@ function route() {
   mark(name);
   if (!module) return fill(place, make("h1", { tabindex: "-1" }, "No such screen"), make("p", {}, link("#/", "Go to the overview")));
   const shown = module.show({ main: place, path: rest, query: new URLSearchParams(query), signal: screen.end.signal, title });
-  screen.keys = (shown && shown.keys) || {};
+  Object.assign(screen, { keys: {}, ready: null, ...shown });
   scrollTo(0, 0);
   place.querySelector("h1")?.focus({ preventScroll: true });
 }
@@ -146,16 +147,22 @@ function help() {
   dialog.showModal();
 }
 
+/** Obey a key. One that is typed ahead, before the screen of the address or its rows are there, waits for them. */
 function press(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, dialog, [contenteditable]")) return;
-  if (event.key === "Enter" && event.target.closest("a, button, summary, .plot")) return;
+  if (location.hash !== screen.address) route();
+  const focus = document.activeElement;
+  if (event.ctrlKey || event.metaKey || event.altKey || focus.closest("input, textarea, select, dialog, [contenteditable]")) return;
+  if (event.key === "Enter" && focus.closest("a, button, summary, .plot")) return;
   if (localStorage.getItem("erelong.keys") === "off" && event.key !== "?") return;
   const go = isGoing && LINKS.find(([, , letter]) => letter === event.key);
   isGoing = event.key === "g" && !go;
-  const act = go ? () => (location.hash = `#/${go[0]}`) : isGoing ? () => {} : screen.keys[event.key] || globals[event.key];
+  const { keys, ready, end } = screen;
+  const onScreen = !go && !isGoing && keys[event.key];
+  const act = go ? () => (location.hash = `#/${go[0]}`) : isGoing ? () => {} : onScreen || globals[event.key];
   if (!act) return;
   event.preventDefault();
-  act();
+  if (onScreen && ready) ready.then(() => end.signal.aborted || act());
+  else act();
 }
 
 const globals = {
@@ -189,7 +196,7 @@ async function begin() {
   onStats((stats) => (showFailed(stats), showClock(), showStatus()));
   onHealth(() => (showBanner(), showStatus()));
   const firstStats = new Promise((resolve) => onHealth(resolve)); // times are shown by the clock of the service
-  addEventListener("hashchange", route);
+  addEventListener("hashchange", () => location.hash !== screen.address && route());
   addEventListener("keydown", press);
   setInterval(() => (document.hidden ? 0 : (tick(), showClock(), showStatus(), showBanner())), 1000);
   follow(new AbortController().signal);

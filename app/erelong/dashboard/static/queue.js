@@ -26,11 +26,12 @@ export function show({ main, path: [name], signal, title }) {
     showCounts(counts.body, queue);
     counts.fresh(`as of ${timeOf(now())}`);
     if (!form) {
-      form = new Limits(queue, limits, () => read().catch(counts.fail));
+      form = new Limits(queue, limits, again);
       limits.fresh("");
     }
     form.update(queue);
   };
+  const again = () => ((form = null), read().catch(counts.fail));
   const fail = (problem) => {
     counts.fail(problem);
     if (problem.status === 404) limits.node.hidden = due.node.hidden = actions.hidden = true;
@@ -115,7 +116,7 @@ class Limits {
     try {
       await call("DELETE", pathOf("queues", this.name));
       announce("The settings of config.toml apply.");
-      dispatchEvent(new HashChangeEvent("hashchange"));
+      this.again();
     } catch (problem) {
       complain(problem);
     }

@@ -41,7 +41,7 @@ export function show({ main, signal, title }) {
   };
   fill(main, part.node);
   every(5, read, signal, part.fail);
-  return { keys: table.keys };
+  return { keys: table.keys, ready: table.ready };
 }
 
 /** Pause or resume a queue; a pause asks for a reason. Return whether it was done. */

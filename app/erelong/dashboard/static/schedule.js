@@ -22,8 +22,11 @@ export function show({ main, path: [name], signal, title }) {
   const recent = panel("Recent");
   const about = panel("Definition");
   let text = "";
+  let isReady;
+  const ready = new Promise((resolve) => (isReady = resolve));
   const read = async () => {
     const schedule = await get(pathOf("schedules", name), {}, signal);
+    isReady();
     next.fresh(`as of ${timeOf(now())}`);
     if (JSON.stringify(schedule) === text) return;
     text = JSON.stringify(schedule);
@@ -38,7 +41,7 @@ export function show({ main, path: [name], signal, title }) {
     next.fail(problem);
     if (problem.status === 404) recent.node.hidden = about.node.hidden = actions.hidden = true;
   });
-  return { keys: { e: () => can("submit") && text && edit(JSON.parse(text)) } };
+  return { keys: { e: () => can("submit") && edit(JSON.parse(text)) }, ready };
 }
 
 function buttons(schedule, again) {

@@ -24,7 +24,7 @@ export function show({ main, signal, title }) {
   const table = new Table({ caption: "Schedules", columns: columns(() => read().catch(part.fail)), keyOf: ({ name }) => name, open: ({ name }) => (location.hash = hashOf(name)) });
   fill(main, part.node);
   every(5, read, signal, part.fail);
-  return { keys: table.keys };
+  return { keys: table.keys, ready: table.ready };
 }
 
 /** Make a job of a schedule now. */

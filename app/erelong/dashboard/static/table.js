@@ -9,12 +9,14 @@ export class Table {
   #current = null;
   #body = make("tbody", {});
   #all = null;
+  #isReady; // called when the first rows are shown
 
   /**
    * @param {{caption: string, columns: Column[], keyOf: (row: any) => string, open?: (row: any) => void, selected?: (keys: Set<string>) => void}} options
    * `selected` is called when the selection changes; without it there is none.
    */
   constructor({ caption, columns, keyOf, open = null, selected = null }) {
+    this.ready = new Promise((resolve) => (this.#isReady = resolve));
     Object.assign(this, { columns, keyOf, open, selected, chosen: new Set() });
     const choose = () => this.#choose([...this.#rows.keys()], this.#all.checked);
     if (selected) this.#all = make("input", { type: "checkbox", "aria-label": "Select all on this page", onchange: choose });
@@ -48,6 +50,7 @@ export class Table {
     const width = this.columns.length + (this.#all ? 1 : 0);
     settle(this.#body, shown.length ? shown : [make("tr", { class: "empty" }, make("td", { colspan: width }, empty))]);
     if (this.#all) this.#choose([], false);
+    this.#isReady();
   }
 
   /** Change a row in place, if it is shown; return whether it is. */
