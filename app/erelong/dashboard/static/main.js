@@ -27,7 +27,6 @@ const SHORTCUTS = [
   ["u", "Run now"], ["e", "Edit"], [".", "Pause updates"], ["t", "Local time or UTC"], ["Esc", "Close"],
 ];
 const SLACK = 2; // seconds
-const PATIENCE = 500; // milliseconds
 
 const main = document.getElementById("main");
 const parts = { clock: make("button", { type: "button", class: "link clock", onclick: zone, title: "Local time or UTC (t)" }), status: make("button", { type: "button", class: "link status", onclick: pause, title: "Pause updates (.)" }) };
@@ -200,7 +199,7 @@ async function begin() {
   addEventListener("keydown", press);
   setInterval(() => (document.hidden ? 0 : (tick(), showClock(), showStatus(), showBanner())), 1000);
   follow(new AbortController().signal);
-  await Promise.race([firstStats, new Promise((resolve) => setTimeout(resolve, PATIENCE))]);
+  await firstStats;
   route();
   showClock();
   showStatus();
