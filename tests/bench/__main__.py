@@ -17,6 +17,7 @@ import orjson
 
 from erelong import __version__
 from tests.bench.against import compare
+from tests.bench.beside import measure_beside
 from tests.bench.ground import Ground
 from tests.bench.plot import plot
 from tests.bench.requests import measure_many, measure_requests
@@ -77,7 +78,7 @@ def main() -> int:
         with Ground(folder=options.folder, rounds=size.rounds, cpu=options.cpu) as ground:
             return asyncio.run(compare(ground, options.against, options.pairs, options.part))
     with Ground(folder=options.folder, rounds=size.rounds, cpu=options.cpu, store=options.store) as ground:
-        findings = asyncio.run(_measure(ground, size, options.only))
+        findings = asyncio.run(_measure(ground, size, options.only, options.store))
     measures = [measure for part in findings for measure in part.measures]
     title = f"erelong {__version__} on {options.store}, Python {platform.python_version()}, {os.cpu_count()} cores"
     if options.cpu is not None:
@@ -105,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--against", metavar="REV", help="compare the costs of this tree with those of a revision")
     parser.add_argument("--pairs", type=int, metavar="N", default=12, help="so many times each (default: 12)")
     parser.add_argument("--part", default="", metavar="TEXT", help="compare only what has this in its name")
-    parser.add_argument("--only", nargs="+", choices=PARTS, help="measure only these parts", default=list(PARTS))
+    parser.add_argument("--only", nargs="+", choices=PARTS | BESIDE, help="measure only these parts")
     return parser
 
 
@@ -123,12 +124,18 @@ PARTS: dict[str, Callable[[Ground, Size], Coroutine[Any, Any, Findings]]] = {
     "many": lambda ground, size: measure_many(ground, size.waiting, size.requests, size.most),
 }
 
+BESIDE: dict[str, Callable[[Ground, Size], Coroutine[Any, Any, Findings]]] = {
+    "beside": lambda ground, size: measure_beside(ground, size.drain)
+}
+"""What is measured on PostgreSQL alone."""
 
-async def _measure(ground: Ground, size: Size, only: list[str]) -> list[Findings]:
+
+async def _measure(ground: Ground, size: Size, only: list[str] | None, store: str) -> list[Findings]:
+    parts = PARTS if store == "sqlite" else PARTS | BESIDE
     findings = []
-    for name in only:
+    for name in only or parts:
         print(f"measuring {name} …", file=sys.stderr, flush=True)
-        findings.append(await PARTS[name](ground, size))
+        findings.append(await parts[name](ground, size))
     return findings
 
 

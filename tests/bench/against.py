@@ -25,7 +25,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sides:
-    """The running services of this tree and the other one."""
+    """Two running services: of this tree and another one, or on two stores."""
 
     this: ServiceProcess
     other: ServiceProcess
@@ -91,7 +91,7 @@ async def compare(ground: Ground, revision: str, pairs: int, only: str) -> int:
     parts = {name: part for name, part in PARTS.items() if only in name}
     with checked_out(revision) as tree, ground.service("this") as this, ground.service("other", root=tree) as other:
         sides = Sides(this=this, other=other)
-        figures = await _measure(ground, sides, parts, pairs)
+        figures = await measure_pairs(ground, sides, parts, pairs)
     print(f"\nthis tree against {revision}, CPU, {pairs} pairs\n")
     print(f"{'':28}{'other':>9}{'this':>9}{'ratio':>8}   {CONFIDENCE:.0%} interval")
     slower = [name for name, measured in figures.items() if not _show(name, *measured)]
@@ -99,9 +99,10 @@ async def compare(ground: Ground, revision: str, pairs: int, only: str) -> int:
     return int(bool(slower))
 
 
-async def _measure(
+async def measure_pairs(
     ground: Ground, sides: Sides, parts: dict[str, Part], pairs: int
 ) -> dict[str, tuple[list[float], list[float]]]:
+    """Return the costs of each part, of the other side and of this one."""
     figures: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in parts}
     for round in range(pairs + 1):  # the first warms up
         print(f"round {round} of {pairs} …", file=sys.stderr, flush=True)

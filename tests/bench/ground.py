@@ -49,13 +49,16 @@ class Ground(AbstractContextManager["Ground"]):
         self._open.close()
 
     @contextmanager
-    def service(self, name: str, *, root: Path = ROOT) -> Iterator[ServiceProcess]:
-        """Start a service of a tree on an empty store, with default settings except for calls to this machine."""
+    def service(self, name: str, *, root: Path = ROOT, store: str = "") -> Iterator[ServiceProcess]:
+        """Start a service of a tree on an empty store, the usual one or another, with default settings except for
+        calls to this machine.
+        """
         folder = self.folder / name
         folder.mkdir()
         (folder / "bench_functions.py").write_text(FUNCTIONS)
         section = "webhooks" if "[webhooks]" in (root / "config.toml").read_text() else "http"  # its name in old trees
-        service = ServiceProcess(folder=folder, config=CONFIG % section + self._store_section(name), root=root)
+        config = CONFIG % section + self._store_section(name, store or self._store)
+        service = ServiceProcess(folder=folder, config=config, root=root)
         with self._on_cpu():
             service.start()
         try:
@@ -63,8 +66,12 @@ class Ground(AbstractContextManager["Ground"]):
         finally:
             service.kill()
 
-    def _store_section(self, name: str) -> str:
-        if self._store != "postgres":
+    def database_seconds(self) -> float:
+        """Return the CPU time of all processes of the database server."""
+        return self._server.cpu_seconds()
+
+    def _store_section(self, name: str, store: str) -> str:
+        if store != "postgres":
             return ""
         return f'\n[store]\nkind = "postgres"\nurl = "{self._server.make_database(name)}"\n'
 

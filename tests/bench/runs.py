@@ -29,12 +29,12 @@ MakeJob = Callable[..., bytes]
 async def measure_lateness(ground: Ground, number: int, span: float) -> Findings:
     """Measure a few webhooks at random instants, beside a bare timer for the same instants."""
     with ground.service("lateness") as service:
-        instants = _instants(number, span)
+        instants = draw_instants(number, span)
         with ground.bare_timer(instants) as lateness:
-            late = await _fire(ground, service, instants)
+            late = await fire(ground, service, instants)
             bare = await asyncio.to_thread(lateness)
-    p50, p99 = _at(late, 0.5), _at(late, 0.99)
-    bare50, bare99 = _at(bare, 0.5), _at(bare, 0.99)
+    p50, p99 = quantile(late, 0.5), quantile(late, 0.99)
+    bare50, bare99 = quantile(bare, 0.5), quantile(bare, 0.99)
     what = f"{number:,} webhooks in {span:g} s"
     measures = [
         Measure(name=f"{what}: early", must=0, goal=0, figure=sum(ms < 0 for ms in late)),
@@ -56,10 +56,10 @@ async def measure_alone(ground: Ground) -> Findings:
 async def measure_rush(ground: Ground, rate: int, span: float) -> Findings:
     """Measure webhooks at random instants, at a given rate."""
     with ground.service("rush") as service:
-        late = await _fire(ground, service, _instants(int(rate * span), span))
-    detail = f"p50 {_at(late, 0.5):.1f} ms; early: {sum(ms < 0 for ms in late)}"
+        late = await fire(ground, service, draw_instants(int(rate * span), span))
+    detail = f"p50 {quantile(late, 0.5):.1f} ms; early: {sum(ms < 0 for ms in late)}"
     what = f"{rate:,} webhooks/s"
-    measure = _late(f"{what} for {span:g} s: p99 late", 100, 10, _at(late, 0.99), detail)
+    measure = _late(f"{what} for {span:g} s: p99 late", 100, 10, quantile(late, 0.99), detail)
     return Findings(measures=[measure], series=[_spread(what, late)])
 
 
@@ -100,7 +100,7 @@ async def measure_second(ground: Ground, number: int) -> Findings:
             b'{"queue":"second","execute_at":%.6f,"kind":"nothing"}\n' % (first + index % 1_000_003 / 1_000_003)
             for index in range(number)
         )
-        assert await stream(port_of(service), _chunks(lines)) == number
+        assert await stream(port_of(service), chunks(lines)) == number
         if time.time() > first:
             raise TimeoutError("the machine is too slow to submit the jobs before the first is due")
         await asyncio.sleep(first - time.time())
@@ -115,14 +115,14 @@ async def measure_second(ground: Ground, number: int) -> Findings:
     assert counts["succeeded"] == number, f"{counts['succeeded']} of {number} jobs succeeded"
     (started,) = re.findall(r'attempts_started_total{kind="nothing"} (\S+)', page)
     assert float(started) == number, f"{number} jobs were started {started} times"
-    detail = f"p99 {_at(answers, 0.99):.1f} ms; all ran once, {number / took:,.0f} jobs/s"
+    detail = f"p99 {quantile(answers, 0.99):.1f} ms; all ran once, {number / took:,.0f} jobs/s"
     name = f"slowest answer, {number:.0e} no-ops due in one second"
     return Findings(
         measures=[Measure(name=name, must=500, goal=20, figure=max(answers), unit="ms", detail=detail)], series=[]
     )
 
 
-async def _fire(ground: Ground, service: ServiceProcess, instants: list[int]) -> list[float]:
+async def fire(ground: Ground, service: ServiceProcess, instants: list[int]) -> list[float]:
     """Submit webhooks for these instants; return the lateness of each at the sink in milliseconds."""
     url = f"http://{HOST}:{ground.sink_port}"
     await get(ground.sink_port, "/")  # clears the record of the sink
@@ -130,7 +130,7 @@ async def _fire(ground: Ground, service: ServiceProcess, instants: list[int]) ->
         webhook(index, "late", url=f"{url}/{instant}", at=instant / 1e6) + b"\n"
         for index, instant in enumerate(instants)
     )
-    assert await stream(port_of(service), _chunks(lines)) == len(instants)
+    assert await stream(port_of(service), chunks(lines)) == len(instants)
     if time.time_ns() // 1000 > min(instants):
         raise TimeoutError("the machine is too slow to submit the jobs before the first is due")
     await asyncio.sleep(max(instants) / 1e6 - time.time())
@@ -157,7 +157,7 @@ async def drain(service: ServiceProcess, queue: str, make: MakeJob, number: int)
     """Submit jobs for one instant; return the CPU microseconds per job from then on."""
     due_at = time.time() + LEAD + number / 10_000
     lines = (make(index, queue, queue=queue, at=due_at) + b"\n" for index in range(number))
-    assert await stream(port_of(service), _chunks(lines)) == number
+    assert await stream(port_of(service), chunks(lines)) == number
     if time.time() > due_at:
         raise TimeoutError("the machine is too slow to submit the jobs before they are due")
     await asyncio.sleep(due_at - time.time() - 0.05)
@@ -184,18 +184,18 @@ def hook_to(ground: Ground) -> MakeJob:
     return partial(webhook, url=f"http://{HOST}:{ground.sink_port}/0")
 
 
-def _instants(number: int, span: float) -> list[int]:
+def draw_instants(number: int, span: float) -> list[int]:
     """Return distinct instants in microseconds."""
     first = round((time.time() + LEAD) * 1e6)
     return [first + offset for offset in random.sample(range(int(span * 1e6)), number)]
 
 
-def _chunks(lines: Iterator[bytes]) -> Iterator[bytes]:
+def chunks(lines: Iterator[bytes]) -> Iterator[bytes]:
     while chunk := b"".join(itertools.islice(lines, LINES)):
         yield chunk
 
 
-def _at(values: list[float] | list[int], share: float) -> float:
+def quantile(values: list[float] | list[int], share: float) -> float:
     """Return a quantile; convert integer microseconds to milliseconds."""
     ordered = sorted(values)
     value = ordered[min(len(ordered) - 1, int(len(ordered) * share))]
@@ -209,7 +209,7 @@ def _late(name: str, must: float, goal: float, figure: float, detail: str) -> Me
 def _spread(name: str, late: list[float] | list[int]) -> Series:
     """Return the share of starts that are later than each lateness; convert integer microseconds to milliseconds."""
     shares = [step / 20 for step in range(1, 19)] + [0.9, 0.95, 0.98, 0.99, 0.995, 0.999]
-    points = [(max(_at(late, share), 0.01), 100 * (1 - share)) for share in shares]
+    points = [(max(quantile(late, share), 0.01), 100 * (1 - share)) for share in shares]
     return Series(
         panel="Lateness: the share of webhooks that reach the receiver later than that",
         name=name,

@@ -19,6 +19,7 @@ import psycopg
 
 from erelong.stores.postgres.connection import SCHEMA_NAME
 from tests.support.needs import report_missing
+from tests.support.process import TICKS, cpu_seconds
 
 NEED = "needs a PostgreSQL server: on Debian or Ubuntu, apt-get install postgresql"
 START_TIMEOUT = 20.0
@@ -66,6 +67,13 @@ class PostgresServer:
         """The process id of the postmaster."""
         assert self._process is not None
         return self._process.pid
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time of its processes, also of those that have ended."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        ended = (int(fields[13]) + int(fields[14])) / TICKS
+        return ended + sum(map(cpu_seconds, [self.pid, *map(int, children)]))
 
     def start(self) -> None:
         """Start the server; it ends with the thread that has started it."""

@@ -11,6 +11,7 @@ from erelong.model.ended_leases import NO_LEASES
 from erelong.model.history import NO_ATTEMPTS
 from erelong.model.job import NOTHING, PLACES, SPEC, UNBEGUN, Job, State, begun, spec_of
 from erelong.model.outcome import Error
+from erelong.model.runs import counted
 from erelong.model.spec import JobSpec
 from erelong.stores.json_columns import (
     LOST,
@@ -25,9 +26,11 @@ from erelong.stores.json_columns import (
 )
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Iterable
 
     from erelong.clock.instants import Instant
+    from erelong.stores.base import Group
 
 Row = tuple[Any, ...]
 
@@ -100,6 +103,13 @@ def _rest_of(job: Job) -> Row:
     number = group_number(job.queue, job.kind, job.state)
     last = (job.state, job.started_at, job.finished_at, job.kind, job.queue, number, job.result)
     return (write_spec(spec_of(job)), *tried, *last)
+
+
+def move(counts: Counter[Group], jobs: Iterable[Job], old: State, new: State) -> None:
+    """Move jobs from one state to another in the counts."""
+    for (queue, kind), number in counted(map(queue_and_kind_of, jobs)).items():
+        counts[queue, kind, old] -= number
+        counts[queue, kind, new] += number
 
 
 def begin_jobs(rows: Iterable[Row], now: Instant) -> tuple[list[Job], list[tuple[int, str]]]:

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from erelong.model.job import State
+from erelong.stores.rows import move
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,10 +54,13 @@ class Counts:
 def job_deltas(draft: Draft) -> Counter[Group]:
     """Return how a draft changes the numbers of jobs; those of rows differ by the jobs that are only claimed."""
     deltas: Counter[Group] = Counter()
-    for seq in draft.changed:
+    for seq in draft.rows:
         before, after = draft.before(seq), draft.find(seq)
         if after is not None:
             deltas[after.group] += 1
         if before is not None:
             deltas[before.group] -= 1
+    claimed = [job for job in draft.claims.values() if job.seq not in draft.rows]
+    move(deltas, claimed, State.SCHEDULED, State.RUNNING)
+    move(deltas, [ending.job for ending in draft.successes.values()], State.RUNNING, State.SUCCEEDED)
     return deltas

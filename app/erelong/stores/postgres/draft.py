@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from erelong.model.job import Job, State
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from erelong.clock.instants import Instant
     from erelong.model.document import Document
@@ -33,6 +33,7 @@ class Needs:
     """What the calls of a group must know of the database, and how many job numbers they may take."""
 
     seqs: set[int] = field(default_factory=set)
+    claims: dict[Instant, list[int]] = field(default_factory=dict)
     keys: set[Name] = field(default_factory=set)
     records: set[Name] = field(default_factory=set)
     documents: set[Name] = field(default_factory=set)
@@ -41,7 +42,7 @@ class Needs:
 
     @property
     def is_empty(self) -> bool:
-        return not (self.seqs or self.keys or self.records or self.documents or self.expired)
+        return not (self.seqs or self.claims or self.keys or self.records or self.documents or self.expired)
 
 
 @dataclass(slots=True)
@@ -50,6 +51,7 @@ class Stored:
 
     jobs: dict[int, Job] = field(default_factory=dict)  # as their rows say, whether they are claimed or not
     flaws: dict[int, str] = field(default_factory=dict)  # the first unreadable column of a row
+    claimable: dict[int, Job] = field(default_factory=dict)  # started; only those that no other call of the group needs
     holders: dict[Name, int] = field(default_factory=dict)
     records: dict[Name, StoredRecord] = field(default_factory=dict)
     documents: dict[Name, Document] = field(default_factory=dict)
@@ -132,12 +134,20 @@ class Draft:
             if job.key is not None and not job.is_final:
                 self.holders[job.queue, job.key] = job.seq
 
+    def claim_some(self, seqs: Sequence[int]) -> Iterable[Job]:
+        """Claim what no other call of the group needs; return the started jobs."""
+        claimable, claims = self.stored.claimable, self.claims
+        started = {seq: claimable[seq] for seq in seqs if seq in claimable and seq not in claims}
+        claims |= started
+        return started.values()
+
     def claim(self, job: Job) -> None:
         self.claims[job.seq] = job
 
-    def succeed(self, ending: Ending) -> None:
-        self._free(ending.job)
-        self.successes[ending.job.seq] = ending
+    def succeed(self, endings: Mapping[int, Ending]) -> None:
+        for ending in endings.values():
+            self._free(ending.job)
+        self.successes |= endings
 
     def put(self, job: Job) -> None:
         """Overwrite a job."""

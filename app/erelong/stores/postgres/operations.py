@@ -121,10 +121,12 @@ class ClaimJobs(NamedTuple):
     now: Instant
 
     def gather(self, needs: Needs) -> None:
-        needs.seqs.update(self.seqs)
+        needs.claims.setdefault(self.now, []).extend(self.seqs)
 
     def apply(self, draft: Draft) -> Claim:
-        claim, now = Claim([], [], []), self.now
+        claim, now = Claim([*draft.claim_some(self.seqs)], [], []), self.now
+        if len(claim.jobs) == len(self.seqs):  # as nearly always
+            return claim
         for seq in dict.fromkeys(self.seqs):
             job = draft.find(seq)
             if job is None or job.state is not State.SCHEDULED or job.due_at is None:
@@ -161,29 +163,37 @@ class Finish(NamedTuple):
 
     def apply(self, draft: Draft) -> Verdicts:
         must_follow(self.beside, draft.document)
-        others = [index for index, ending in enumerate(self.endings) if not _is_plain(draft, ending)]
+        plain, others = self._sort(draft)
         after = [self.endings[index].after for index in others]  # may raise, so it comes before any change
         after, also = _linked(draft, after, others, self.also) if self.also else (after, self.also)
-        jobs = dict(zip(others, after, strict=True))
+        draft.succeed(plain)
         verdicts = [FINISHED] * len(self.endings)
-        for index, ending in enumerate(self.endings):  # in order: the same attempt may end twice in one call
-            if (job := jobs.get(index)) is not None:
-                verdicts[index] = _save(draft, job)
-            elif _is_plain(draft, ending):
-                draft.succeed(ending)
+        for index, job in zip(others, after, strict=True):
+            verdicts[index] = _save(draft, job)
+        return _with_others(draft, verdicts, self.beside, also) if self.beside or also else verdicts
+
+    def _sort(self, draft: Draft) -> tuple[dict[int, Ending], list[int]]:
+        """Return the jobs that succeed unchanged since their claim, so that few columns are written and no row is read,
+        and the indexes of the other endings.
+        """
+        plain: dict[int, Ending] = {}
+        others: list[int] = []
+        last, is_plain = None, False
+        for index, ending in enumerate(self.endings):
+            job, outcome = ending.job, ending.outcome
+            if outcome is not last:  # successes without a result share one object
+                last, is_plain = outcome, outcome.is_plain
+            if (
+                is_plain
+                and draft.unchanged(job.seq) is job
+                and job.seq not in plain  # an attempt may end twice in one call
+                and job.attempts == NO_ATTEMPTS
+                and (job.extras is None or end_plainly(job.extras))
+            ):
+                plain[job.seq] = ending
             else:
-                verdicts[index] = _save(draft, ending.after)
-        return _with_others(draft, verdicts, self.beside, also)
-
-
-def _is_plain(draft: Draft, ending: Ending) -> bool:
-    """Return whether a job succeeds unchanged since its claim, so that few columns are written and no row is read."""
-    job = ending.job
-    claimed = draft.unchanged(job.seq)
-    is_same = claimed is not None and claimed.version == job.version and claimed.token == job.token
-    if not is_same or job.attempts != NO_ATTEMPTS or not ending.outcome.is_plain:
-        return False
-    return job.extras is None or end_plainly(job.extras)
+                others.append(index)
+        return plain, others
 
 
 class Save(NamedTuple):

@@ -12,7 +12,7 @@ from erelong.stores.postgres import statements as sql
 from erelong.stores.postgres.arrays import bigints, texts
 from erelong.stores.postgres.draft import Name, Needs, Stored, StoredRecord
 from erelong.stores.postgres.operations import read_ids, replay
-from erelong.stores.rows import flaw_of, mend, read_job, take_job
+from erelong.stores.rows import begin_jobs, flaw_of, mend, read_job, take_job
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -36,10 +36,9 @@ def read_stored(connection: Connection, needs: Needs, running: Mapping[int, Job]
         for row in connection.rows(sql.SELECT_HOLDERS, *_transposed(needs.keys)):
             job = _note(stored, row)
             stored.holders[job.queue, job.key or ""] = job.seq
-    seqs = [seq for seq in needs.seqs if seq not in running]
-    if seqs:
-        for row in connection.rows(sql.SELECT_STORED, bigints(seqs)):
-            _note(stored, row)
+    _read_rows(connection, stored, needs.seqs, running)
+    for now, seqs in needs.claims.items():
+        _read_claimable(connection, stored, [seq for seq in seqs if seq not in running], now)
     if needs.documents:
         stored.documents = _read_documents(connection, needs.documents)
     for now, limit in needs.expired:
@@ -47,6 +46,23 @@ def read_stored(connection: Connection, needs: Needs, running: Mapping[int, Job]
             (row[0], row[1]) for row in connection.rows(sql.SELECT_EXPIRED_RECORDS, now, limit)
         ]
     return stored
+
+
+def _read_rows(connection: Connection, stored: Stored, seqs: Iterable[int], running: Mapping[int, Job]) -> None:
+    missing = [seq for seq in seqs if seq not in running and seq not in stored.jobs]
+    for row in connection.rows(sql.SELECT_STORED, bigints(missing)) if missing else ():
+        _note(stored, row)
+
+
+def _read_claimable(connection: Connection, stored: Stored, seqs: Sequence[int], now: Instant) -> None:
+    """Read jobs that can be claimed as they start; of the others, and those that another call needs, read the rows."""
+    free = [seq for seq in seqs if seq not in stored.jobs]
+    if not free:
+        return
+    jobs, _ = begin_jobs(connection.rows(sql.SELECT_CLAIMABLE, now, bigints(free), now, now), now)
+    stored.claimable |= {job.seq: job for job in jobs}
+    if len(jobs) < len(free):
+        _read_rows(connection, stored, free, stored.claimable)
 
 
 def _note(stored: Stored, row: Row) -> Job:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from erelong.model.job import State
 from erelong.model.query import PREVIEW
 from erelong.stores.rows import COLUMNS, SUCCEEDS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 SCHEMA_VERSION = 1
 PROTOCOL = 1
@@ -171,9 +176,9 @@ FROM meta
 """
 
 
-def columns(**others: str) -> str:
-    """Return the columns of a job; `others` gives expressions for some of them."""
-    return ", ".join(others.get(name, f"jobs.{name}") for name in COLUMNS)
+def columns(names: Sequence[str] = COLUMNS, **others: str) -> str:
+    """Return columns of a job; `others` gives expressions for some of them."""
+    return ", ".join(others.get(name, f"jobs.{name}") for name in names)
 
 
 def unnest(types: dict[str, str], alias: str = "fresh") -> str:
@@ -214,6 +219,12 @@ SELECT_LINE = (
     f"substring(jobs.params FROM 1 FOR {PREVIEW}) {LISTED}"
 )
 SELECT_STORED = f"SELECT {columns()} {LISTED}"
+# The changes of `Job.start` in SQL; from `state` on, `job.begun` gives the fields.
+_STARTED = {"attempt": "attempt + 1", "version": "version + 1", "late_by": "(%s - due_at)::float8 / 1e6::float8"}
+SELECT_CLAIMABLE = f"""
+SELECT {columns(COLUMNS[: COLUMNS.index("state")], **_STARTED)} {LISTED}
+WHERE jobs.state + 0 = 0 AND jobs.due_at + 0 <= %s AND (jobs.expires_at IS NULL OR jobs.expires_at + 0 > %s)
+"""
 SELECT_PEEK = f"""
 SELECT jobs.seq, jobs.due_at, jobs.expires_at, jobs.labels, jobs.spec {LISTED}
 WHERE jobs.state + 0 = 0 AND NOT {IS_CLAIMED}

@@ -12,7 +12,7 @@ from erelong.stores.postgres import statements as sql
 from erelong.stores.postgres.arrays import PACKERS, Array, bigints, blobs, ints, texts
 from erelong.stores.postgres.connection import is_alive
 from erelong.stores.postgres.failures import TermLost
-from erelong.stores.rows import COLUMNS, as_rows, group_of
+from erelong.stores.rows import COLUMNS, as_rows, group_of, move
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -89,7 +89,7 @@ def _hazards(draft: Draft) -> list[Part]:
     for job in rows.values():
         if job is not None:
             (free if job.key is None or job.is_final else held).append(job)
-    if any(ending.job.key is not None for ending in draft.successes.values()):
+    if _frees_keys(draft):
         parts.append(_succeed(draft))
     parts += [_update(draft, jobs) for jobs in (free, held) if jobs]
     return parts + _named_changes(draft)
@@ -124,7 +124,7 @@ def _additions(draft: Draft, *, node: str, claims: str) -> list[Part]:
     """Return the changes that touch rows of their own: successes, unless they came before, new jobs and claims."""
     parts: list[Part] = []
     jobs = [job for seq in draft.added if (job := draft.rows[seq]) is not None] if draft.added else []
-    if draft.successes and all(ending.job.key is None for ending in draft.successes.values()):
+    if draft.successes and not _frees_keys(draft):
         parts.append(_succeed(draft))
     if jobs:
         jobs.sort(key=_seq_of)
@@ -132,15 +132,16 @@ def _additions(draft: Draft, *, node: str, claims: str) -> list[Part]:
         if labels := [entry for job in jobs if job.labels is not None for entry in _labels_of(job)]:
             parts.append((sql.INSERT_LABELS, _transposed(labels)))
     if draft.claims:
-        entries = [(job.seq, job.version, job.started_at) for job in draft.claims.values()]
-        seqs, versions, times = zip(*entries, strict=True)
-        parts.append(
-            (
-                sql.INSERT_CLAIMS.format(half=claims, fence="{fence}"),
-                [node, bigints(seqs), ints(versions), bigints(times)],
-            )
-        )
+        jobs = [*draft.claims.values()]
+        times = bigints([job.started_at for job in jobs])
+        values = [node, bigints(draft.claims), ints([job.version for job in jobs]), times]
+        parts.append((sql.INSERT_CLAIMS.format(half=claims, fence="{fence}"), values))
     return parts
+
+
+def _frees_keys(draft: Draft) -> bool:
+    """Return whether a success frees a key, which another change of the group may take."""
+    return any(ending.job.key is not None for ending in draft.successes.values())
 
 
 def _label_changes(draft: Draft, rows: dict[int, Job | None]) -> list[Part]:
@@ -166,12 +167,15 @@ def _update(draft: Draft, jobs: Sequence[Job]) -> Part:
 
 
 def _succeed(draft: Draft) -> Part:
-    rows = [
-        (ending.job.seq, ending.job.version - 1, ending.job.started_at, ending.at, ending.outcome.result)
-        for ending in draft.successes.values()
+    endings = draft.successes.values()
+    jobs = [ending.job for ending in endings]
+    return sql.SUCCEED_JOBS, [
+        bigints(draft.successes),
+        ints([job.version - 1 for job in jobs]),
+        bigints([job.started_at for job in jobs]),
+        bigints([ending.at for ending in endings]),
+        blobs([ending.outcome.result for ending in endings]),
     ]
-    seqs, versions, starts, ends, results = zip(*rows, strict=True)
-    return sql.SUCCEED_JOBS, [bigints(seqs), ints(versions), bigints(starts), bigints(ends), blobs(results)]
 
 
 def _tally(deltas: Counter[Group], receipt: int, half: str) -> Part:
@@ -193,10 +197,7 @@ def _row_deltas(draft: Draft) -> Counter[Group]:
                 deltas[job.group] += 1
             if (group := draft.row_group(seq)) is not None:
                 deltas[group] -= 1
-    for ending in draft.successes.values():
-        queue, kind = ending.job.queue, ending.job.kind
-        deltas[queue, kind, State.SUCCEEDED] += 1
-        deltas[queue, kind, State.SCHEDULED] -= 1
+    move(deltas, [ending.job for ending in draft.successes.values()], State.SCHEDULED, State.SUCCEEDED)
     return deltas
 
 

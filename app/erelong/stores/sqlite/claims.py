@@ -11,20 +11,16 @@ import apsw
 import orjson
 
 from erelong.model.job import PLACES, State
-from erelong.model.runs import counted
-from erelong.stores.rows import queue_and_kind_of
 from erelong.stores.sqlite import statements as sql
 from erelong.stores.sqlite.failures import FailureKind, diagnose
 from erelong.stores.sqlite.files.claim_log import Claimed
 from erelong.stores.sqlite.rows import listed, read_jobs
 
 if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from erelong.clock.instants import Instant
     from erelong.model.job import Job
-    from erelong.stores.base import Group
     from erelong.stores.sqlite.files.claim_log import ClaimFile
 
 T = TypeVar("T")
@@ -138,13 +134,6 @@ class ClaimedJobs:
     def tidy(self) -> None:
         if self._file.is_long:
             self.renew()
-
-
-def move(counts: Counter[Group], jobs: Iterable[Job], old: State, new: State) -> None:
-    """Move jobs from one state to another in the counts."""
-    for (queue, kind), number in counted(map(queue_and_kind_of, jobs)).items():
-        counts[queue, kind, old] -= number
-        counts[queue, kind, new] += number
 
 
 def waiting_still(connection: apsw.Connection, running: Mapping[int, Job]) -> dict[int, Job]:

@@ -7,8 +7,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from erelong.model.job import State
+from erelong.stores.rows import move
 from erelong.stores.sqlite import statements as sql
-from erelong.stores.sqlite.claims import move
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,9 +16,8 @@ from erelong.model.reports.callback import linked
 from erelong.model.submission import ADDED, AddResult, AddStatus, IdempotencyRecord, NewJob, Receipt, are_written
 from erelong.stores.base import FINISHED, REFUSED, Claim, Ending, Override, Saved
 from erelong.stores.json_columns import read_labels, write_pause
-from erelong.stores.rows import Row, as_rows, begin_jobs, group_of, mend
+from erelong.stores.rows import Row, as_rows, begin_jobs, group_of, mend, move
 from erelong.stores.sqlite import statements as sql
-from erelong.stores.sqlite.claims import move
 from erelong.stores.sqlite.documents import check_documents, write_documents
 from erelong.stores.sqlite.lookups import find_held_keys, find_holder, find_replay
 from erelong.stores.sqlite.rows import listed, select_rows, write_rows

@@ -9,8 +9,9 @@ import apsw
 import orjson
 
 from erelong.model.job import Job, State
+from erelong.stores.rows import move
 from erelong.stores.sqlite import statements as sql
-from erelong.stores.sqlite.claims import move, unreadable, waiting_still
+from erelong.stores.sqlite.claims import unreadable, waiting_still
 from erelong.stores.sqlite.failures import FailureKind, diagnose
 from erelong.stores.sqlite.rows import listed
 
