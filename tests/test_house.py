@@ -30,7 +30,8 @@ BROAD = {
     # around the answers and the results that an executor gets
     "client/executor/follower.py": 1,
     "client/executor/future.py": 1,
-    # around the function of a pull worker
+    # around the params and the function of a pull worker
+    "client/worker/lease.py": 1,
     "client/worker/threads.py": 1,
     # around a thread's group of calls
     "stores/group_thread.py": 1,

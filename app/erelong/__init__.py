@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         Refused,
         ResultTruncated,
         Unauthenticated,
+        Unsupported,
         WrongState,
     )
     from erelong.client.executor.executor import Executor
@@ -54,7 +55,8 @@ _MODULES = {
     "Ticket": "batches",
     **dict.fromkeys(("Busy", "Changed", "Conflict", "ErelongError", "Forbidden", "Invalid"), "errors"),
     **dict.fromkeys(("JobCancelled", "JobError", "JobExpired", "JobFailed", "KeyTaken", "LeaseLost"), "errors"),
-    **dict.fromkeys(("NoAnswer", "NotFound", "Refused", "ResultTruncated", "Unauthenticated", "WrongState"), "errors"),
+    **dict.fromkeys(("NoAnswer", "NotFound", "Refused", "ResultTruncated", "Unauthenticated", "Unsupported"), "errors"),
+    "WrongState": "errors",
 }
 
 __all__ = [
@@ -88,6 +90,7 @@ __all__ = [
     "RetryAfter",
     "Ticket",
     "Unauthenticated",
+    "Unsupported",
     "Worker",
     "WrongState",
     "__version__",

@@ -3,103 +3,288 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import random
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from erelong import AsyncClient, Client, Draft, NoAnswer
+from erelong import AsyncClient, Changed, Client, Draft, NoAnswer
 from erelong.client.aio.jobs import AsyncJob
+from erelong.client.aio.kinds import AsyncServiceKind
+from erelong.client.aio.operations import AsyncOperation, AsyncOperations
+from erelong.client.aio.queues import AsyncQueue
+from erelong.client.aio.schedules import AsyncSchedules
+from erelong.client.calls import leases
 from tests.support.cuts import UNDONE, Cut, CuttingProxy
-from tests.support.served import Served
-
-Call = Callable[[AsyncClient, AsyncJob[Any]], Awaitable[Any]]
-
-
-async def _list(client: AsyncClient, job: AsyncJob[Any]) -> Any:
-    return [found async for found in client.list(queue="q")]
+from tests.support.served import Serve, Served
+from tests.system.trials import sized
 
 
-async def _submit_many(client: AsyncClient, job: AsyncJob[Any]) -> Any:
-    return [ticket async for ticket in client.submit_many([Draft("echo", delay=60)] * 3)]
+@dataclass
+class Scene:
+    """A client, and one of everything that its calls can be about."""
+
+    client: AsyncClient
+    waiting: AsyncJob[Any]
+    ended: AsyncJob[Any]
+    token: str
+    operation: AsyncOperation
+
+    def through(self, client: AsyncClient) -> Scene:
+        """Return the same scene for another client."""
+        waiting, ended = AsyncJob[Any](self.waiting.raw, client), AsyncJob[Any](self.ended.raw, client)
+        return Scene(client, waiting, ended, self.token, AsyncOperation(self.operation.raw, client))
 
 
-SAFE: dict[str, Call] = {
-    "submit": lambda client, _: client.submit("echo", delay=60),
-    "submit_many": _submit_many,
-    "get": lambda client, job: client.get(job),
-    "list": _list,
-    "explain": lambda client, job: client.explain(job),
-    "wait": lambda client, job: client.wait([job], timeout=0),
-    "cancel": lambda client, job: client.cancel(job),
-    "delete": lambda client, job: client.delete(job),
-    "queues": lambda client, _: client.queues(),
-    "queue.get": lambda client, _: client.queue("q").get(),
-    "queue.set": lambda client, _: client.queue("q").set(concurrency=3),
-    "queue.pause": lambda client, _: client.queue("q").pause("why"),
-    "queue.resume": lambda client, _: client.queue("q").resume(),
-    "schedules.put": lambda client, _: client.schedules.put("s", Draft("echo"), every="1h"),
-    "schedules.trigger": lambda client, _: client.schedules.trigger("known"),
-    "schedules.pause": lambda client, _: client.schedules.pause("known"),
-    "schedules.delete": lambda client, _: client.schedules.delete("known"),
-    "operations.cancel": lambda client, _: client.operations.cancel(queue="q", at_most=9),
-    "kinds": lambda client, _: client.kinds(),
-    "stats": lambda client, _: client.stats(),
-    "me": lambda client, _: client.me(),
+Call = Callable[[Scene], Awaitable[Any]]
+
+
+async def _all(found: Any) -> list[Any]:
+    return [item async for item in found]
+
+
+async def _first(found: Any) -> Any:
+    async for item in found:
+        return item
+
+
+def _listed(job: AsyncJob[Any]) -> AsyncJob[Any]:
+    """Return a job as a listing shows it, without its result."""
+    return AsyncJob({name: value for name, value in job.raw.items() if name != "result"}, job._client)
+
+
+READS: dict[str, Call] = {
+    "get": lambda at: at.client.get(at.waiting),
+    "list": lambda at: _all(at.client.list(queue="q")),
+    "explain": lambda at: at.client.explain(at.waiting),
+    "wait": lambda at: at.client.wait([at.waiting, at.ended], until="first"),
+    "as_completed": lambda at: _all(at.client.as_completed([at.ended])),
+    "events": lambda at: _first(at.client.events(job=at.waiting.id)),
+    "queues": lambda at: at.client.queues(),
+    "kinds": lambda at: at.client.kinds(),
+    "stats": lambda at: at.client.stats(),
+    "me": lambda at: at.client.me(),
+    "Job.wait": lambda at: _listed(at.ended).wait(),
+    "Job.result": lambda at: asyncio.gather(_listed(at.ended).result(), return_exceptions=True),
+    "Queue.get": lambda at: at.client.queue("q").get(),
+    "ServiceKind.get": lambda at: at.client.kind("echo").get(),
+    "Schedules.get": lambda at: at.client.schedules.get("known"),
+    "Schedules.list": lambda at: _all(at.client.schedules.list()),
+    "Schedules.preview": lambda at: at.client.schedules.preview("known"),
+    "Operations.get": lambda at: at.client.operations.get(at.operation.id),
+    "Operations.list": lambda at: _all(at.client.operations.list()),
+    "Operations.count": lambda at: at.client.operations.count("cancel", all=True),
+    "Operation.get": lambda at: at.operation.get(),
+    "Operation.wait": lambda at: AsyncOperation({"id": at.operation.id, "state": "running"}, at.client).wait(),
+}
+CHANGES: dict[str, Call] = {
+    "submit": lambda at: at.client.submit("echo", delay=60),
+    "submit_many": lambda at: _all(at.client.submit_many([Draft("echo", delay=60)] * 3)),
+    "edit": lambda at: at.client.edit(at.waiting, priority=1, delay="3d"),
+    "edit of a version": lambda at: at.client.edit(at.waiting, labels={"a": "b"}, if_unchanged=True),
+    "run": lambda at: at.client.run(at.waiting),
+    "run of a version": lambda at: at.client.run(at.waiting, if_unchanged=True),
+    "retry": lambda at: at.client.retry(at.ended, params={"n": 1}),
+    "cancel": lambda at: at.client.cancel(at.waiting),
+    "cancel of a version": lambda at: at.client.cancel(at.waiting, if_unchanged=True),
+    "delete": lambda at: at.client.delete(at.waiting),
+    "delete of a version": lambda at: at.client.delete(at.waiting, if_unchanged=True),
+    "Queue.set": lambda at: at.client.queue("q").set(concurrency=3),
+    "Queue.reset": lambda at: at.client.queue("empty").reset(),
+    "Queue.pause": lambda at: at.client.queue("q").pause("why"),
+    "Queue.resume": lambda at: at.client.queue("paused").resume(),
+    "Queue.purge": lambda at: at.client.queue("q").purge(),
+    "ServiceKind.put": lambda at: at.client.kind("mine").put(timeout="1h"),
+    "ServiceKind.delete": lambda at: at.client.kind("declared").delete(),
+    "Schedules.put": lambda at: at.client.schedules.put("s", Draft("echo"), every="1h"),
+    "Schedules.edit": lambda at: at.client.schedules.edit("known", every="2h"),
+    "Schedules.edit of a version": lambda at: at.client.schedules.edit("known", cron="0 9 * * *", version=1),
+    "Schedules.pause": lambda at: at.client.schedules.pause("known"),
+    "Schedules.resume": lambda at: at.client.schedules.resume("known"),
+    "Schedules.delete": lambda at: at.client.schedules.delete("known"),
+    "Schedules.trigger": lambda at: at.client.schedules.trigger("known"),
+    "Schedules.backfill": lambda at: at.client.schedules.backfill(
+        "known", "2025-12-20T00:00:00Z", "2025-12-22T00:00:00Z"
+    ),
+    "Operations.cancel": lambda at: at.client.operations.cancel(queue="q", at_most=9),
+    "Operations.run": lambda at: at.client.operations.run(queue="q", at_most=9),
+    "Operations.retry": lambda at: at.client.operations.retry(all=True, at_most=9),
+    "Operations.delete": lambda at: at.client.operations.delete(queue="q", at_most=9),
+    "Operations.edit": lambda at: at.client.operations.edit({"priority": 4}, queue="q", at_most=9),
+    "Operations.shift": lambda at: at.client.operations.shift("2h", queue="q", at_most=9),
+    "Operation.cancel": lambda at: at.operation.cancel(),
+    "extend": lambda at: at.client.send(leases.extend(at.token, 60.0)),
+    "finish": lambda at: at.client.send(leases.finish(at.token, 7)),
+    "fail": lambda at: at.client.send(leases.fail(at.token, {"retryable": False})),
+    "release": lambda at: at.client.send(leases.release(at.token)),
 }
 ONCE: dict[str, Call] = {
-    "edit": lambda client, job: client.edit(job, priority=1),
-    "run": lambda client, job: client.run(job),
-    "submit without a key": lambda client, _: client.submit("echo", delay=60, idempotency_key=None),
+    "edit": lambda at: at.client.edit(at.waiting.id, priority=1),
+    "run": lambda at: at.client.run(at.waiting.id),
+    "retry": lambda at: at.client.retry(at.ended.id),
+    "submit": lambda at: at.client.submit("echo", delay=60, idempotency_key=None),
 }
+"""Changes of which the client cannot say whether they were made: it has not read the job, or has no idempotency key."""
+
+NO_CALLS = {"close", "send", "ask"}
+CUTS = [cut for cut in Cut if cut is not Cut.AFTER_ANSWER]
+
+
+def test_every_call_of_the_client_is_here() -> None:
+    owners = (AsyncJob, AsyncQueue, AsyncServiceKind, AsyncSchedules, AsyncOperations, AsyncOperation)
+    calls = {name for name in vars(AsyncClient) if _is_call(AsyncClient, name)} - NO_CALLS
+    for owner in owners:
+        name_of_owner = owner.__name__.removeprefix("Async")
+        calls |= {f"{name_of_owner}.{name}" for name in vars(owner) if _is_call(owner, name)}
+
+    assert calls - READS.keys() - CHANGES.keys() == set()
+
+
+def _is_call(owner: type, name: str) -> bool:
+    function = vars(owner)[name]
+    return name[0] != "_" and (inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function))
 
 
 @pytest_asyncio.fixture
-async def job(client: AsyncClient) -> AsyncJob[Any]:
+async def scene(client: AsyncClient) -> Scene:
+    return await _make_scene(client)
+
+
+async def _make_scene(client: AsyncClient) -> Scene:
     await client.schedules.put("known", Draft("echo"), every="1d")
-    return await client.submit("echo", queue="q", delay="1d")
+    await client.queue("paused").pause("why")
+    await client.queue("empty").set(concurrency=2)
+    for kind in ("pulled", "declared"):
+        await client.kind(kind).put()
+    ended = await client.submit("echo", {"fail": "boom"}, retry={"max_attempts": 1})
+    await client.submit("pulled")
+    (lease,) = (await client.send(leases.lease(["pulled"], [], 1, 10.0, 3_600.0, None)))["leases"]
+    operation = await client.operations.run(queue="none", at_most=1)
+    return Scene(
+        client=client,
+        waiting=await client.submit("echo", queue="q", delay="1d"),
+        ended=await ended.wait(),
+        token=lease["token"],
+        operation=await operation.wait(),
+    )
 
 
-async def count(client: AsyncClient) -> int:
-    return len([job async for job in client.list()])
+async def _world(client: AsyncClient) -> list[Any]:
+    """Return all that the service keeps, without ids and instants, after it has done what is due."""
+    await asyncio.sleep(30)
+    jobs = await _all(client.list(view="full"))
+    return [
+        sorted(
+            (job.kind, job.queue, job.state, _version(job), job.priority, str(job.params), job.attempt) for job in jobs
+        ),
+        [(queue.name, queue.paused, queue.settings, queue.counts) for queue in await client.queues()],
+        [(made.name, made.version, made.paused, made.cron, made.every) for made in await _all(client.schedules.list())],
+        sorted((made.action, made.state, made.done) for made in await _all(client.operations.list())),
+        [(kind.name, kind.timeout) for kind in await client.kinds()],
+    ]
 
 
-@pytest.mark.parametrize("cut", Cut)
-@pytest.mark.parametrize("name", SAFE)
-async def test_call_is_repeated_over_a_cut(
-    client: AsyncClient, cut_client: AsyncClient, proxy: CuttingProxy, job: AsyncJob[Any], name: str, cut: Cut
+def _version(job: AsyncJob[Any]) -> int:
+    """Return the version of a job; none for a leased one, whose lease may be extended any number of times."""
+    return 0 if job.state == "running" else job.version
+
+
+@pytest.mark.parametrize("name", READS)
+async def test_read_is_repeated_over_every_cut(
+    scene: Scene, cut_client: AsyncClient, proxy: CuttingProxy, name: str
 ) -> None:
-    before = await count(client)
-    proxy.cuts.append(cut)
+    for cut in CUTS:
+        proxy.cuts.append(cut)
+        await asyncio.wait_for(READS[name](scene.through(cut_client)), 90)
 
-    await SAFE[name](cut_client, job)
-
-    made = {"submit": 1, "submit_many": 3, "schedules.trigger": 1, "delete": -1}.get(name, 0)
-    assert await count(client) == before + made
-    is_whole = cut is Cut.AFTER_ANSWER or (cut is Cut.WITHIN_BODY and name.endswith("delete"))  # a 204 has no body
-    assert len(proxy.requests) == (1 if is_whole else 2)
+    assert not proxy.cuts
 
 
 @pytest.mark.parametrize("cut", Cut)
+@pytest.mark.parametrize("name", CHANGES)
+async def test_change_is_made_once_over_a_cut(
+    serve: Serve, scene: Scene, cut_client: AsyncClient, proxy: CuttingProxy, name: str, cut: Cut
+) -> None:
+    proxy.cuts.append(cut)
+    await CHANGES[name](scene.through(cut_client))
+    found = await _world(scene.client)
+
+    assert found == (await _world_after(serve, name))
+    assert not proxy.cuts
+
+
+_worlds: dict[str, list[Any]] = {}
+
+
+async def _world_after(serve: Serve, name: str) -> list[Any]:
+    """Return the world in which a change was made over a sound connection."""
+    if name not in _worlds:
+        service = await serve()
+        async with AsyncClient(f"http://127.0.0.1:{service.port}") as client:
+            await CHANGES[name](await _make_scene(client))
+            _worlds[name] = await _world(client)
+    return _worlds[name]
+
+
+@pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("name", ONCE)
-async def test_call_that_would_do_more_is_not_repeated(
-    client: AsyncClient, cut_client: AsyncClient, proxy: CuttingProxy, job: AsyncJob[Any], name: str, cut: Cut
+async def test_change_that_cannot_be_checked_is_not_repeated(
+    scene: Scene, cut_client: AsyncClient, proxy: CuttingProxy, name: str, cut: Cut
 ) -> None:
-    before = await count(client)
+    before = {job.id: job.version async for job in scene.client.list()}
     proxy.cuts.append(cut)
 
-    if cut is Cut.AFTER_ANSWER:
-        await ONCE[name](cut_client, job)
-    else:
-        with pytest.raises(NoAnswer, match="may have done it") as caught:
-            await ONCE[name](cut_client, job)
-        assert caught.value.maybe_done
+    with pytest.raises(NoAnswer, match="may have done it") as caught:
+        await ONCE[name](scene.through(cut_client))
 
+    after = {job.id: job.version async for job in scene.client.list()}
+    assert caught.value.maybe_done
     assert len(proxy.requests) == 1
-    is_done = cut not in UNDONE
-    assert await count(client) == before + (is_done and name.startswith("submit"))
-    assert ((await client.get(job)).version > 1) == (is_done and not name.startswith("submit"))
+    assert (after == before) is (cut in UNDONE)
+
+
+async def test_change_is_not_taken_for_that_of_somebody_else(
+    scene: Scene, cut_client: AsyncClient, proxy: CuttingProxy
+) -> None:
+    edited = await scene.client.edit(scene.waiting, priority=7)
+    at = scene.through(cut_client)
+
+    proxy.cuts.append(Cut.AT_ONCE)
+    with pytest.raises(NoAnswer, match="may have done it"):
+        await at.client.edit(at.waiting, priority=5)
+    proxy.cuts.append(Cut.AT_ONCE)
+    with pytest.raises(NoAnswer, match="may have done it"):
+        await at.client.retry(at.waiting)
+    proxy.cuts.append(Cut.BEFORE_ANSWER)
+    with pytest.raises(Changed):
+        await at.client.cancel(at.waiting, if_unchanged=True)
+
+    assert (await scene.client.get(at.waiting)).version == edited.version
+
+
+async def test_change_that_somebody_overtakes_is_given_up(
+    scene: Scene, cut_client: AsyncClient, proxy: CuttingProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job is as before when it is read again, and another one when the change is sent again."""
+    read = AsyncClient.send
+
+    async def overtake(client: AsyncClient, request: Any, **options: Any) -> Any:
+        answer = await read(client, request, **options)
+        if client is cut_client and request.method == "GET":
+            await scene.client.edit(scene.waiting, priority=7)
+        return answer
+
+    monkeypatch.setattr(AsyncClient, "send", overtake)
+    proxy.cuts.append(Cut.AT_ONCE)
+
+    with pytest.raises(Changed):
+        await cut_client.edit(scene.through(cut_client).waiting, priority=5)
+
+    assert (await scene.client.get(scene.waiting)).priority == 7
 
 
 @pytest.mark.parametrize("cut", Cut)
@@ -129,17 +314,38 @@ async def test_no_connection_is_tried_until_the_deadline(free_port: int) -> None
     assert 4 < loop.time() - began <= 10
 
 
-async def test_without_retries_the_first_cut_is_an_error(proxy: CuttingProxy) -> None:
-    proxy.cuts.append(Cut.AT_ONCE)
+async def test_without_retries_the_first_cut_is_an_error(scene: Scene, proxy: CuttingProxy) -> None:
+    proxy.cuts.extend([Cut.AT_ONCE, Cut.AT_ONCE])
 
     async with AsyncClient(proxy.url, retries=False) as client:
-        with pytest.raises(NoAnswer):
-            await client.me()
+        for call in (client.me(), client.run(scene.waiting)):
+            with pytest.raises(NoAnswer):
+                await call
 
-    assert len(proxy.requests) == 1
+    assert len(proxy.requests) == 2
 
 
-async def test_ten_thousand_submits_over_cuts_make_no_duplicate(
+@pytest.mark.timeout(sized(30, 300))
+async def test_single_submits_over_random_cuts_make_no_duplicate(client: AsyncClient, proxy: CuttingProxy) -> None:
+    number, chance = sized(500, 10_000), random.Random(20)
+    ids: list[str] = []
+    left = [*range(number)]
+    proxy.cuts.extend(chance.choice([None, None, *Cut]) for _ in range(2 * number))
+
+    async def submit(cut_client: AsyncClient) -> None:
+        while left:
+            job = await cut_client.submit("echo", {"n": left.pop()}, delay="1d")
+            ids.append(job.id)
+
+    async with AsyncClient(proxy.url, timeout=600) as cut_client:
+        await asyncio.gather(*(submit(cut_client) for _ in range(20)))
+
+    assert len({*ids}) == number
+    assert (await client.queue("default").get()).counts["scheduled"] == number
+    assert len(proxy.requests) > number
+
+
+async def test_ten_thousand_drafts_over_cuts_make_no_duplicate(
     client: AsyncClient, cut_client: AsyncClient, proxy: CuttingProxy
 ) -> None:
     ways = list(Cut)

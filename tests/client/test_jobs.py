@@ -265,3 +265,20 @@ async def test_bad_drafts_of_a_batch_have_problems_and_the_others_are_stored(cli
     with pytest.raises(Invalid, match="/priority"):
         _ = tickets[2].id
     assert len([job async for job in client.list()]) == 3
+
+
+# views
+
+
+async def test_view_has_options_for_its_submits_alone(client: AsyncClient) -> None:
+    async with client.defaults(queue="mail", delay="1h", labels={"tenant": "t1"}) as mail:
+        first = await mail.submit("echo", labels={"order": "7"})
+        second = await mail.submit("echo", queue="other", at="2027-01-01T00:00:00Z")
+        (ticket,) = [ticket async for ticket in mail.defaults(priority=3).submit_many([Draft("echo")])]
+    plain = await client.submit("echo")  # leaving the view closes nothing
+    third = await client.get(ticket)
+
+    assert (first.queue, first.labels, first.state) == ("mail", {"tenant": "t1", "order": "7"}, "scheduled")
+    assert (second.queue, second.raw["execute_at"]) == ("other", "2027-01-01T00:00:00.000Z")
+    assert (third.queue, third.priority, third.labels) == ("mail", 3, {"tenant": "t1"})
+    assert (plain.queue, plain.labels) == ("default", {})

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from erelong import Client, Draft, JobFailed, NoAnswer
+from erelong.client.sync.transport import Transport
 from tests.support.unasync import AIO, MADE, SYNC, make
 
 
@@ -26,6 +27,11 @@ def client(real_service: str) -> Iterator[Client]:
 def queue() -> str:
     """A queue of this test alone, since tests share the service."""
     return f"q-{secrets.token_hex(4)}"
+
+
+def transport_of(client: Client) -> Transport:
+    assert isinstance(client._transport, Transport)
+    return client._transport
 
 
 @pytest.mark.parametrize("module", MADE)
@@ -82,7 +88,7 @@ def test_connections_are_kept_and_shared_by_threads(client: Client) -> None:
         ids = {job.id for job in pool.map(lambda n: client.submit("echo", {"n": n}), range(200))}
 
     assert len(ids) == 200
-    assert 1 <= len(client._transport._idle) <= 8
+    assert 1 <= len(transport_of(client)._idle) <= 8
 
 
 def test_forked_process_has_connections_of_its_own(client: Client) -> None:
@@ -90,7 +96,7 @@ def test_forked_process_has_connections_of_its_own(client: Client) -> None:
     reading, writing = os.pipe()
 
     if (child := os.fork()) == 0:
-        os.write(writing, b"%d" % (client.me()["anonymous"] and len(client._transport._idle)))
+        os.write(writing, b"%d" % (client.me()["anonymous"] and len(transport_of(client)._idle)))
         os._exit(0)
     os.waitpid(child, 0)
 

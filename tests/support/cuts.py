@@ -26,7 +26,7 @@ UNDONE = (Cut.AT_ONCE, Cut.AFTER_REQUEST)
 
 
 class CuttingProxy:
-    """Passes requests on, and breaks the connections of the next ones as `cuts` says.
+    """Passes requests on, and breaks the connections of the next ones as `cuts` says; None spares one.
 
     `requests` has their first lines.
     """
@@ -35,7 +35,7 @@ class CuttingProxy:
         self._to = port
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self.cuts: deque[Cut] = deque()
+        self.cuts: deque[Cut | None] = deque()
         self.requests: list[str] = []
         self.port = 0
 
@@ -74,6 +74,9 @@ class CuttingProxy:
         cut = self.cuts.popleft() if self.cuts else None
         if cut in UNDONE:
             return False
+        if b"text/event-stream" in request:
+            await self._pass_stream(request, writer, cut)
+            return False
         answer = await self._ask(request)
         head = answer.index(b"\r\n\r\n")
         ends = {Cut.BEFORE_ANSWER: 0, Cut.WITHIN_HEADERS: head // 2, Cut.WITHIN_BODY: (head + 4 + len(answer)) // 2}
@@ -84,6 +87,22 @@ class CuttingProxy:
             writer.close()
             return False
         return True
+
+    async def _pass_stream(self, request: bytes, writer: asyncio.StreamWriter, cut: Cut | None) -> None:
+        """Pass an endless answer on. A cut breaks its first part in the same places; AFTER_ANSWER: after that part."""
+        reader, upstream = await asyncio.open_connection("127.0.0.1", self._to)
+        try:
+            upstream.write(request)
+            head, first = await reader.readuntil(b"\r\n\r\n"), await reader.read(65_536)
+            ends = {Cut.BEFORE_ANSWER: 0, Cut.WITHIN_HEADERS: len(head) // 2, Cut.WITHIN_BODY: len(head) + 5}
+            writer.write((head + first)[: ends.get(cut)] if cut is not None else head + first)
+            await writer.drain()
+            while cut is None and (part := await reader.read(65_536)):
+                writer.write(part)
+                await writer.drain()
+        finally:
+            upstream.transport.abort()
+        writer.close()
 
     async def _ask(self, request: bytes) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", self._to)

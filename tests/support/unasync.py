@@ -10,12 +10,13 @@ from pathlib import Path
 from tests.support import SOURCE
 
 AIO, SYNC = SOURCE / "erelong" / "client" / "aio", SOURCE / "erelong" / "client" / "sync"
-MADE = ("client.py", "jobs.py", "operations.py", "queues.py", "schedules.py")
+MADE = ("client.py", "jobs.py", "kinds.py", "operations.py", "queues.py", "schedules.py", "sender.py")
 WORDS = (
     (r"__a(enter|exit)__", r"__\1__"),
     (r"\basync (def|for|with)\b", r"\1"),
     (r"\bawait ", ""),
     (r"\bAsync([A-Z]\w+)", r"\1"),
+    (r"\bAbstractAsync", "Abstract"),
     (r"erelong\.client\.aio\b", "erelong.client.sync"),
 )
 

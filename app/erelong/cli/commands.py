@@ -47,6 +47,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "whoami": Command("client.service", "show what the API key may do"),
     "tail": Command("client.tail", "follow what happens"),
     "work": Command("client.work", "run the jobs of pull kinds"),
+    "schema": Command("client.work", "print the kinds of a worker as lines of config.toml"),
     "api": Command("client.service", "send any request of the HTTP API"),
     "login": Command("client.service", "test an API key and store it in a profile"),
     "completion": Command("client.completion", "print the completion script of a shell"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, Generic, TypeAlias, TypedDict, TypeVar, Unpack
+from typing import Any, Final, Generic, TypeAlias, TypedDict, TypeVar, Unpack, cast
 
 from erelong.client.times import Duration, Instant, write_duration, write_instant, write_local_time
 
@@ -151,6 +151,17 @@ def _write(name: str, value: Any) -> Any:
     return write_duration(value) if name in DURATIONS else value
 
 
+WHEN: Final = frozenset({"at", "delay", "local_time"})  # options that exclude one another
+
+
+def merged(defaults: Options, options: Options) -> Options:
+    """Return options over defaults. Labels are merged, and one way to give a time replaces the others."""
+    hidden = WHEN | {"zone"} if WHEN & options.keys() else frozenset()
+    kept = {name: value for name, value in defaults.items() if name not in hidden}
+    labels = {**defaults.get("labels", {}), **options.get("labels", {})}
+    return cast(Options, {**kept, **options, **({"labels": labels} if labels else {})})
+
+
 class Draft(Generic[R_co]):
     """A job to submit: `Draft("http", {"url": "https://app.example"}, delay="2h")`. It never changes."""
 
@@ -176,6 +187,10 @@ class Draft(Generic[R_co]):
         """Return the same draft with other options."""
         merged: Options = {**self.options, **options}
         return Draft(self.kind, self.params, returns=self.returns, **merged)
+
+    def with_defaults(self, defaults: Options) -> Draft[R_co]:
+        """Return the same draft with these options where it has none of its own; labels are merged."""
+        return self.with_options(**merged(defaults, self.options)) if defaults else self
 
     def body(self) -> dict[str, Any]:
         """Return the body of its submit."""

@@ -6,7 +6,7 @@ ErelongError
 │   ├── Invalid           400, 413, 415, 422
 │   ├── Unauthenticated   401
 │   ├── Forbidden         403
-│   ├── NotFound          404
+│   ├── NotFound          404; Unsupported: the service has no such call
 │   ├── Conflict          409: WrongState, KeyTaken, LeaseLost; 412: Changed
 │   └── Busy              429, 503, 507, and a gateway without a service behind it
 ├── JobError              the job ended: JobFailed, JobCancelled, JobExpired
@@ -37,7 +37,12 @@ class NoAnswer(ErelongError):
 
 
 class Refused(ErelongError):
-    """The service refused a request. The text is the `detail` of its problem."""
+    """The service refused a request. The text is the `detail` of its problem.
+
+    `maybe_done`: an earlier try got no answer, and may have done it.
+    """
+
+    maybe_done = False
 
     def __init__(self, status: int, problem: Mapping[str, Any], *, retry_after: float | None = None) -> None:
         self.status = status
@@ -70,6 +75,10 @@ class Forbidden(Refused):
 
 class NotFound(Refused):
     """There is no such job, queue, schedule, operation or lease."""
+
+
+class Unsupported(NotFound):
+    """The service has no such call, for example because it is older than this client."""
 
 
 class Conflict(Refused):
@@ -135,7 +144,13 @@ class ResultTruncated(ErelongError):
         self.job = job
 
 
-_BY_CODE: Final = {"wrong_state": WrongState, "key_taken": KeyTaken, "lease_lost": LeaseLost}
+_BY_CODE: Final[dict[str, type[Refused]]] = {
+    "wrong_state": WrongState,
+    "key_taken": KeyTaken,
+    "lease_lost": LeaseLost,
+    "no_such_route": Unsupported,
+    "method_not_allowed": Unsupported,
+}
 _BY_STATUS: Final[dict[int, type[Refused]]] = {
     **dict.fromkeys((400, 413, 415, 422), Invalid),
     401: Unauthenticated,
@@ -160,9 +175,7 @@ def refused(status: int, body: bytes, retry_after: float | None = None) -> Refus
 
 
 def refused_by(status: int, problem: Mapping[str, Any], retry_after: float | None = None) -> Refused:
-    kind = _BY_STATUS.get(status, Refused)
-    if kind is Conflict:
-        kind = _BY_CODE.get(problem.get("code", ""), Conflict)
+    kind = _BY_CODE.get(problem.get("code", ""), _BY_STATUS.get(status, Refused))
     return kind(status, problem, retry_after=retry_after)
 
 

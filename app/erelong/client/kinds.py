@@ -10,7 +10,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, get_ar
 
 from erelong.attempt import Attempt
 from erelong.client.drafts import Draft, Options
-from erelong.client.values import load
+from erelong.client.values import load, plain
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -22,12 +22,18 @@ C_co = TypeVar("C_co", covariant=True)
 class Kind(Generic[P, R_co, C_co]):
     """A function that runs as jobs of a kind. Calling it runs the function here; `job` makes a draft instead.
 
-    The params of the job have the names of the parameters. A parameter annotated `Attempt` receives the attempt.
+    The params of the job have the names of the parameters. A parameter annotated `Attempt` receives the attempt. A
+    function whose only other parameter is a pydantic model receives the params as that model.
     """
 
     name: str
     function: Callable[..., Any]
     options: Options
+
+    @property
+    def erelong_function(self) -> Callable[..., Any]:
+        """The function that a service runs whose settings name this kind."""
+        return self.function
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C_co:
         result: C_co = self.function(*args, **kwargs)
@@ -35,10 +41,13 @@ class Kind(Generic[P, R_co, C_co]):
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> Draft[R_co]:
         """Return a draft whose params are these arguments. Raise TypeError if the function does not take them."""
-        bound = self._parameters.bind(*args, **kwargs)
+        bound = self.parameters.bind(*args, **kwargs)
+        if self.whole is not None:
+            given = bound.arguments.get(self.whole.name, self.whole.default)
+            return Draft(self.name, plain(given), returns=self.returns, **self.options)
         params: dict[str, Any] = {}
         for name, value in bound.arguments.items():
-            if self._parameters.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
+            if self.parameters.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
                 params |= value
             else:
                 params[name] = value
@@ -46,7 +55,11 @@ class Kind(Generic[P, R_co, C_co]):
 
     @cached_property
     def signature(self) -> inspect.Signature:
-        signature = inspect.signature(self.function, eval_str=True)
+        try:
+            signature = inspect.signature(self.function, eval_str=True)
+        except NameError as error:
+            remedy = 'define it in the module, and import it outside of "if TYPE_CHECKING"'
+            raise TypeError(f"the annotations of {self.name} cannot be read: {error}; {remedy}") from None
         for parameter in signature.parameters.values():
             if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
                 raise TypeError(f"{self.name}: params, which have names, cannot fill *{parameter.name}")
@@ -66,7 +79,7 @@ class Kind(Generic[P, R_co, C_co]):
         """Return the arguments of a call from the params of a job. Raise TypeError if they do not fit."""
         positional: list[Any] = []
         named: dict[str, Any] = {}
-        left = dict(params)
+        left = dict(params) if self.whole is None else {self.whole.name: params}
         missing: list[str] = []
         for name, parameter in self.signature.parameters.items():
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
@@ -92,10 +105,17 @@ class Kind(Generic[P, R_co, C_co]):
         return positional, named
 
     @cached_property
-    def _parameters(self) -> inspect.Signature:
+    def parameters(self) -> inspect.Signature:
         """The signature without the attempt."""
         kept = [parameter for parameter in self.signature.parameters.values() if not _is_attempt(parameter)]
         return self.signature.replace(parameters=kept)
+
+    @cached_property
+    def whole(self) -> inspect.Parameter | None:
+        """The parameter that receives all params as one pydantic model: the only one, as in a service."""
+        only = [*self.parameters.parameters.values()]
+        is_model = len(only) == 1 and hasattr(only[0].annotation, "model_validate")
+        return only[0] if is_model and only[0].kind is not inspect.Parameter.VAR_KEYWORD else None
 
 
 def _is_attempt(parameter: inspect.Parameter) -> bool:

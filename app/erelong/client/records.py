@@ -118,6 +118,24 @@ class QueueRecord(Record):
     late_p99 = Field[float | None](None)
 
 
+class KindRecord(Record):
+    """A kind as it was when the service answered."""
+
+    __slots__ = ()
+
+    name = Field[str]()
+    type = Field[str]()
+    declared = Field[str]("")
+    timeout = Field[float | None](None)
+    retry = Field[dict[str, Any] | None](None)
+    params_schema = Field[dict[str, Any]]({})
+    result_schema = Field[dict[str, Any] | None](None)
+    example = Field[dict[str, Any] | None](None)
+    counts = Field[dict[str, int]]({})
+    polling = Field[int | None](None)
+    last_polled_at = Time()
+
+
 class ScheduleRecord(Record):
     """A schedule as it was when the service answered."""
 

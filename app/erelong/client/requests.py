@@ -84,6 +84,11 @@ def send(
     )
 
 
+def with_headers(request: Request, **headers: str) -> Request:
+    """Return a request with further headers."""
+    return request._replace(headers={**request.headers, **headers})
+
+
 def with_query(path: str, query: Mapping[str, Any]) -> str:
     pairs = [
         (name, text)

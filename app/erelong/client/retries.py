@@ -8,8 +8,9 @@ from email.utils import parsedate_to_datetime
 from json import JSONDecodeError, loads
 from typing import Any, Final
 
-from erelong.client.errors import NoAnswer, refused
+from erelong.client.errors import NoAnswer, Unsupported, refused, refused_by
 from erelong.client.requests import Answer, Cut, Repeat, Request
+from erelong.version import VERSION
 
 FIRST_PAUSE: Final = 0.1
 MAX_PAUSE: Final = 5.0
@@ -61,7 +62,13 @@ class Tries:
         is_gone = answer.status == 404 and self._maybe_done and self._request.maybe_gone  # an earlier try deleted it
         if answer.status < 400 or is_gone:
             return Answer(204, answer.headers, b"") if is_gone else answer
-        raise refused(answer.status, answer.body, retry_after(answer))
+        problem = refused(answer.status, answer.body, retry_after(answer))
+        if isinstance(problem, Unsupported):
+            what = f"this service has no {self._request.method} {self._request.path.partition('?')[0]}"
+            remedy = f"it is older than this client ({VERSION}), or the URL leads to something else"
+            problem = refused_by(problem.status, {**problem.problem, "detail": f"{what}: {remedy}"})
+        problem.maybe_done = self._maybe_done
+        raise problem
 
     def _pause(self) -> float:
         """Return an exponential delay with full jitter, so that clients do not return together."""

@@ -31,6 +31,7 @@ from erelong import (
 from erelong.client.executor.future import JobFuture
 from erelong.client.records import JobRecord
 from erelong.client.requests import Request
+from erelong.client.sync.transport import Transport
 
 
 @dataclass
@@ -308,5 +309,6 @@ def test_own_client_is_closed_with_the_executor(real_service: str, monkeypatch: 
     used.shutdown()
     unused.shutdown()
 
-    assert used._client._transport._is_closed
-    assert unused._client._transport._is_closed
+    for pool in (used, unused):
+        assert isinstance(pool._client._transport, Transport)
+        assert pool._client._transport._is_closed

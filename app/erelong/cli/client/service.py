@@ -41,7 +41,7 @@ def add(name: str, parser: argparse.ArgumentParser) -> None:
 def kinds(options: argparse.Namespace) -> int:
     output = output_of(options)
     with client_of(options) as client:
-        found = client.kinds()
+        found = [kind.raw for kind in client.kinds()]
     if options.kind is None:
         output.rows(found, KINDS, name="name")
         return 0

@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from copy import copy
+from functools import partial
 from typing import Any, Final, Self, TypeVar, Unpack, overload
 
+from erelong.client import doubts
 from erelong.client.aio.jobs import AsyncJob, Waited
+from erelong.client.aio.kinds import AsyncServiceKind
 from erelong.client.aio.operations import AsyncOperations
 from erelong.client.aio.queues import AsyncQueue
 from erelong.client.aio.schedules import AsyncSchedules
+from erelong.client.aio.sender import AsyncSender
 from erelong.client.aio.transport import Transport
 from erelong.client.batches import Ticket, batches_of, tickets_of, without_bad
 from erelong.client.calls import jobs as calls
+from erelong.client.calls import kinds as kind_calls
 from erelong.client.calls import queues as queue_calls
 from erelong.client.calls.jobs import NEW_KEY, WAIT
-from erelong.client.drafts import Changes, Draft, Filters, Options
-from erelong.client.errors import NotFound, Refused
+from erelong.client.drafts import Changes, Draft, Filters, Options, merged, write_fields
+from erelong.client.errors import Changed, NoAnswer, NotFound, Refused
+from erelong.client.kinds import Kind
 from erelong.client.profile import find_profile
-from erelong.client.records import Event, JobRecord, QueueRecord
+from erelong.client.records import Event, JobRecord, KindRecord, QueueRecord
 from erelong.client.requests import Answer, Cut, Request, with_query
 from erelong.client.retries import Tries, read_json
 from erelong.client.streams import SILENCE, EventReader
+from erelong.client.tracing import with_trace
 from erelong.client.watch import Watch
 
 R = TypeVar("R")
 Which = JobRecord | Ticket | str
 """A job, a ticket, an id, or `~` and the key of a live job."""
+
+IsDone = Callable[[JobRecord, JobRecord], bool]
+"""Says of a job, as it was before and as it is now, whether a change was made."""
 
 BATCH: Final = 1_000
 
@@ -47,14 +58,15 @@ class AsyncClient:
         timeout: float = 30.0,
         retries: bool = True,
         headers: Mapping[str, str] | None = None,
+        transport: AsyncSender | None = None,
     ) -> None:
         found = find_profile(url, key, profile)
         self.url = found.url
         self.timeout = timeout
-        self.schedules = AsyncSchedules(self)
-        self.operations = AsyncOperations(self)
         self._is_retrying = retries
-        self._transport = Transport(url=found.url, headers={**found.headers(), **(headers or {})})
+        self._transport = transport or Transport(url=found.url, headers={**found.headers(), **(headers or {})})
+        self._defaults: Options = {}
+        self._is_view = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -63,8 +75,26 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections."""
-        await self._transport.close()
+        """Close the connections, unless this is a view of another client."""
+        if not self._is_view:
+            await self._transport.close()
+
+    def defaults(self, **options: Unpack[Options]) -> Self:
+        """Return a view of this client whose submits have these options unless they have their own.
+
+        `with client.defaults(queue="mail", labels={"tenant": "t1"}) as mail: mail.submit(…)`. Labels are merged.
+        """
+        view = copy(self)
+        view._defaults, view._is_view = merged(self._defaults, options), True
+        return view
+
+    @property
+    def schedules(self) -> AsyncSchedules:
+        return AsyncSchedules(self)
+
+    @property
+    def operations(self) -> AsyncOperations:
+        return AsyncOperations(self)
 
     async def send(self, request: Request, *, timeout: float | None = None) -> Any:
         """Send a request of `erelong.client.calls`, repeat it where that is safe, and return the JSON of its answer."""
@@ -73,6 +103,7 @@ class AsyncClient:
     async def ask(self, request: Request, *, timeout: float | None = None) -> Answer:
         """Send a request as `send` does, and return its answer, which may have any content."""
         seconds = self.timeout if timeout is None else timeout
+        request = with_trace(request)
         tries = Tries(request, now=self.tick(), timeout=seconds, is_retrying=self._is_retrying)
         while True:
             try:
@@ -123,6 +154,7 @@ class AsyncClient:
         `client.submit(remind.job(user=7), at=…)`.
         """
         draft: Draft[Any] = Draft(what, params, **options) if isinstance(what, str) else what.with_options(**options)
+        draft = draft.with_defaults(self._defaults)
         return AsyncJob(await self.send(calls.submit(draft, idempotency_key)), self, draft.returns)
 
     async def get(self, job: Which, *, wait: float = 0.0, queue: str | None = None) -> AsyncJob[Any]:
@@ -139,26 +171,47 @@ class AsyncClient:
     ) -> AsyncJob[Any]:
         """Change a waiting job. With `if_unchanged`, raise Changed if it is not as in `job` any more."""
         request = calls.edit(_id(job), changes, _version(job, if_unchanged), queue)
-        return AsyncJob(await self.send(request), self)
+        wish = partial(doubts.is_edited, changes=write_fields(changes))
+        return await self._change(job, request, wish)
 
     async def cancel(
         self, job: Which, *, reason: str | None = None, if_unchanged: bool = False, queue: str | None = None
     ) -> AsyncJob[Any]:
         """Cancel a job. A running one is asked to stop: it is `cancel_requested` until it has."""
         request = calls.cancel(_id(job), reason, _version(job, if_unchanged), queue)
-        return AsyncJob(await self.send(request), self)
+        return await self._change(job, request, doubts.is_cancelled)
 
     async def run(self, job: Which, *, if_unchanged: bool = False, queue: str | None = None) -> AsyncJob[Any]:
         """Make a waiting job due now."""
-        return AsyncJob(await self.send(calls.run(_id(job), _version(job, if_unchanged), queue)), self)
+        return await self._change(job, calls.run(_id(job), _version(job, if_unchanged), queue), doubts.is_run)
 
     async def retry(self, job: Which, *, if_unchanged: bool = False, **changes: Unpack[Changes]) -> AsyncJob[Any]:
         """Run a failed, cancelled or expired job again."""
-        return AsyncJob(await self.send(calls.retry(_id(job), changes, _version(job, if_unchanged))), self)
+        request = calls.retry(_id(job), changes, _version(job, if_unchanged))
+        return await self._change(job, request, partial(doubts.is_retried, changes=write_fields(changes)))
 
     async def delete(self, job: Which, *, if_unchanged: bool = False, queue: str | None = None) -> None:
         """Delete a job that is not running."""
         await self.send(calls.delete(_id(job), _version(job, if_unchanged), queue))
+
+    async def _change(self, job: Which, request: Request, is_done: IsDone) -> AsyncJob[Any]:
+        """Send a change. If its answer is lost, compare `job`, as it was read before, with what it is now.
+
+        A change that was not made is sent again, on condition that this remains so.
+        """
+        deadline = self.tick() + self.timeout
+        while True:
+            try:
+                return AsyncJob(await self.send(request, timeout=deadline - self.tick()), self)
+            except (NoAnswer, Changed) as error:
+                if not (error.maybe_done and self._is_retrying and isinstance(job, JobRecord)):
+                    raise
+                found = AsyncJob[Any](await self.send(calls.read(job.id), timeout=deadline - self.tick()), self)
+                if is_done(job, found):
+                    return found
+                if found.version != job.version:
+                    raise
+                request = calls.only_in(job.version, request)
 
     # many jobs
 
@@ -168,7 +221,7 @@ class AsyncClient:
         Each batch has an idempotency key of its own. A draft that the service refuses becomes a ticket with its
         `problem`; the others of its batch are stored.
         """
-        for lines in batches_of(drafts, batch):
+        for lines in batches_of((draft.with_defaults(self._defaults) for draft in drafts), batch):
             tickets: list[Ticket] = []
             while lines:
                 try:
@@ -279,10 +332,13 @@ class AsyncClient:
     async def queues(self) -> Sequence[QueueRecord]:
         return [QueueRecord(raw) for raw in (await self.send(queue_calls.every()))["queues"]]
 
-    async def kinds(self) -> Sequence[Mapping[str, Any]]:
+    def kind(self, kind: Kind[..., Any, Any] | str) -> AsyncServiceKind:
+        """Return a kind of the service, by its name or its function, to read or to declare; this sends nothing."""
+        return AsyncServiceKind(self, kind)
+
+    async def kinds(self) -> Sequence[KindRecord]:
         """Return the kinds of the service, with the schemas of their params."""
-        kinds: Sequence[Mapping[str, Any]] = (await self.send(queue_calls.kinds()))["kinds"]
-        return kinds
+        return [KindRecord(raw) for raw in (await self.send(kind_calls.every()))["kinds"]]
 
     async def stats(self, *, span: str = "now", queue: str | None = None) -> Mapping[str, Any]:
         stats: Mapping[str, Any] = await self.send(queue_calls.stats(span, queue))

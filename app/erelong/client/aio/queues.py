@@ -38,6 +38,6 @@ class AsyncQueue:
         return QueueRecord(await self._client.send(calls.resume(self.name)))
 
     async def purge(self) -> int:
-        """Cancel all its waiting jobs; return how many."""
+        """Cancel all its waiting jobs; return how many. After a lost answer, it is how many the next try has found."""
         cancelled: int = (await self._client.send(calls.purge(self.name)))["cancelled"]
         return cancelled

@@ -99,6 +99,11 @@ def wait(ids: Sequence[str], until: str, seconds: float, view: str = "full") -> 
     return send("POST", "/v1/jobs/wait", body, repeat=Repeat.READ, wait=seconds)
 
 
+def only_in(version: int, request: Request) -> Request:
+    """Return a change that is refused if the job is in another version."""
+    return request._replace(headers={**request.headers, **_match(version)})
+
+
 def _path(id: str, action: str = "") -> str:
     return f"/v1/jobs/{segment(id)}{action}"
 

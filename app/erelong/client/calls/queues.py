@@ -1,4 +1,4 @@
-"""Requests about queues, kinds and the service itself."""
+"""Requests about queues and the service itself."""
 
 from __future__ import annotations
 
@@ -41,10 +41,6 @@ def purge(name: str) -> Request:
 
 def _path(name: str, action: str = "") -> str:
     return f"/v1/queues/{segment(name)}{action}"
-
-
-def kinds() -> Request:
-    return get("/v1/kinds")
 
 
 def me() -> Request:

@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from functools import partial
 from typing import Any, Final, Self, TypeVar, Unpack, overload
 
+from erelong.client import doubts
 from erelong.client.batches import Ticket, batches_of, tickets_of, without_bad
 from erelong.client.calls import jobs as calls
+from erelong.client.calls import kinds as kind_calls
 from erelong.client.calls import queues as queue_calls
 from erelong.client.calls.jobs import NEW_KEY, WAIT
-from erelong.client.drafts import Changes, Draft, Filters, Options
-from erelong.client.errors import NotFound, Refused
+from erelong.client.drafts import Changes, Draft, Filters, Options, merged, write_fields
+from erelong.client.errors import Changed, NoAnswer, NotFound, Refused
+from erelong.client.kinds import Kind
 from erelong.client.profile import find_profile
-from erelong.client.records import Event, JobRecord, QueueRecord
+from erelong.client.records import Event, JobRecord, KindRecord, QueueRecord
 from erelong.client.requests import Answer, Cut, Request, with_query
 from erelong.client.retries import Tries, read_json
 from erelong.client.streams import SILENCE, EventReader
 from erelong.client.sync.jobs import Job, Waited
+from erelong.client.sync.kinds import ServiceKind
 from erelong.client.sync.operations import Operations
 from erelong.client.sync.queues import Queue
 from erelong.client.sync.schedules import Schedules
+from erelong.client.sync.sender import Sender
 from erelong.client.sync.transport import Transport
+from erelong.client.tracing import with_trace
 from erelong.client.watch import Watch
 
 R = TypeVar("R")
 Which = JobRecord | Ticket | str
 """A job, a ticket, an id, or `~` and the key of a live job."""
+
+IsDone = Callable[[JobRecord, JobRecord], bool]
+"""Says of a job, as it was before and as it is now, whether a change was made."""
 
 BATCH: Final = 1_000
 
@@ -47,14 +58,15 @@ class Client:
         timeout: float = 30.0,
         retries: bool = True,
         headers: Mapping[str, str] | None = None,
+        transport: Sender | None = None,
     ) -> None:
         found = find_profile(url, key, profile)
         self.url = found.url
         self.timeout = timeout
-        self.schedules = Schedules(self)
-        self.operations = Operations(self)
         self._is_retrying = retries
-        self._transport = Transport(url=found.url, headers={**found.headers(), **(headers or {})})
+        self._transport = transport or Transport(url=found.url, headers={**found.headers(), **(headers or {})})
+        self._defaults: Options = {}
+        self._is_view = False
 
     def __enter__(self) -> Self:
         return self
@@ -63,8 +75,26 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the connections."""
-        self._transport.close()
+        """Close the connections, unless this is a view of another client."""
+        if not self._is_view:
+            self._transport.close()
+
+    def defaults(self, **options: Unpack[Options]) -> Self:
+        """Return a view of this client whose submits have these options unless they have their own.
+
+        `with client.defaults(queue="mail", labels={"tenant": "t1"}) as mail: mail.submit(…)`. Labels are merged.
+        """
+        view = copy(self)
+        view._defaults, view._is_view = merged(self._defaults, options), True
+        return view
+
+    @property
+    def schedules(self) -> Schedules:
+        return Schedules(self)
+
+    @property
+    def operations(self) -> Operations:
+        return Operations(self)
 
     def send(self, request: Request, *, timeout: float | None = None) -> Any:
         """Send a request of `erelong.client.calls`, repeat it where that is safe, and return the JSON of its answer."""
@@ -73,6 +103,7 @@ class Client:
     def ask(self, request: Request, *, timeout: float | None = None) -> Answer:
         """Send a request as `send` does, and return its answer, which may have any content."""
         seconds = self.timeout if timeout is None else timeout
+        request = with_trace(request)
         tries = Tries(request, now=self.tick(), timeout=seconds, is_retrying=self._is_retrying)
         while True:
             try:
@@ -123,6 +154,7 @@ class Client:
         `client.submit(remind.job(user=7), at=…)`.
         """
         draft: Draft[Any] = Draft(what, params, **options) if isinstance(what, str) else what.with_options(**options)
+        draft = draft.with_defaults(self._defaults)
         return Job(self.send(calls.submit(draft, idempotency_key)), self, draft.returns)
 
     def get(self, job: Which, *, wait: float = 0.0, queue: str | None = None) -> Job[Any]:
@@ -139,26 +171,47 @@ class Client:
     ) -> Job[Any]:
         """Change a waiting job. With `if_unchanged`, raise Changed if it is not as in `job` any more."""
         request = calls.edit(_id(job), changes, _version(job, if_unchanged), queue)
-        return Job(self.send(request), self)
+        wish = partial(doubts.is_edited, changes=write_fields(changes))
+        return self._change(job, request, wish)
 
     def cancel(
         self, job: Which, *, reason: str | None = None, if_unchanged: bool = False, queue: str | None = None
     ) -> Job[Any]:
         """Cancel a job. A running one is asked to stop: it is `cancel_requested` until it has."""
         request = calls.cancel(_id(job), reason, _version(job, if_unchanged), queue)
-        return Job(self.send(request), self)
+        return self._change(job, request, doubts.is_cancelled)
 
     def run(self, job: Which, *, if_unchanged: bool = False, queue: str | None = None) -> Job[Any]:
         """Make a waiting job due now."""
-        return Job(self.send(calls.run(_id(job), _version(job, if_unchanged), queue)), self)
+        return self._change(job, calls.run(_id(job), _version(job, if_unchanged), queue), doubts.is_run)
 
     def retry(self, job: Which, *, if_unchanged: bool = False, **changes: Unpack[Changes]) -> Job[Any]:
         """Run a failed, cancelled or expired job again."""
-        return Job(self.send(calls.retry(_id(job), changes, _version(job, if_unchanged))), self)
+        request = calls.retry(_id(job), changes, _version(job, if_unchanged))
+        return self._change(job, request, partial(doubts.is_retried, changes=write_fields(changes)))
 
     def delete(self, job: Which, *, if_unchanged: bool = False, queue: str | None = None) -> None:
         """Delete a job that is not running."""
         self.send(calls.delete(_id(job), _version(job, if_unchanged), queue))
+
+    def _change(self, job: Which, request: Request, is_done: IsDone) -> Job[Any]:
+        """Send a change. If its answer is lost, compare `job`, as it was read before, with what it is now.
+
+        A change that was not made is sent again, on condition that this remains so.
+        """
+        deadline = self.tick() + self.timeout
+        while True:
+            try:
+                return Job(self.send(request, timeout=deadline - self.tick()), self)
+            except (NoAnswer, Changed) as error:
+                if not (error.maybe_done and self._is_retrying and isinstance(job, JobRecord)):
+                    raise
+                found = Job[Any](self.send(calls.read(job.id), timeout=deadline - self.tick()), self)
+                if is_done(job, found):
+                    return found
+                if found.version != job.version:
+                    raise
+                request = calls.only_in(job.version, request)
 
     # many jobs
 
@@ -168,7 +221,7 @@ class Client:
         Each batch has an idempotency key of its own. A draft that the service refuses becomes a ticket with its
         `problem`; the others of its batch are stored.
         """
-        for lines in batches_of(drafts, batch):
+        for lines in batches_of((draft.with_defaults(self._defaults) for draft in drafts), batch):
             tickets: list[Ticket] = []
             while lines:
                 try:
@@ -275,10 +328,13 @@ class Client:
     def queues(self) -> Sequence[QueueRecord]:
         return [QueueRecord(raw) for raw in (self.send(queue_calls.every()))["queues"]]
 
-    def kinds(self) -> Sequence[Mapping[str, Any]]:
+    def kind(self, kind: Kind[..., Any, Any] | str) -> ServiceKind:
+        """Return a kind of the service, by its name or its function, to read or to declare; this sends nothing."""
+        return ServiceKind(self, kind)
+
+    def kinds(self) -> Sequence[KindRecord]:
         """Return the kinds of the service, with the schemas of their params."""
-        kinds: Sequence[Mapping[str, Any]] = (self.send(queue_calls.kinds()))["kinds"]
-        return kinds
+        return [KindRecord(raw) for raw in (self.send(kind_calls.every()))["kinds"]]
 
     def stats(self, *, span: str = "now", queue: str | None = None) -> Mapping[str, Any]:
         stats: Mapping[str, Any] = self.send(queue_calls.stats(span, queue))

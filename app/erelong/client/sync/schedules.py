@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Unpack
 
+from erelong.client import doubts
 from erelong.client.calls import schedules as calls
+from erelong.client.errors import Changed
 from erelong.client.records import ScheduleRecord
 from erelong.client.sync.jobs import Job
 from erelong.client.sync.operations import Operation
@@ -28,8 +30,16 @@ class Schedules:
         return ScheduleRecord(self._client.send(calls.put(name, job, timing)))
 
     def edit(self, name: str, *, version: int | None = None, **changes: Any) -> ScheduleRecord:
-        """Change only the fields that are given."""
-        return ScheduleRecord(self._client.send(calls.edit(name, changes, version)))
+        """Change only the fields that are given. With `version`, raise Changed if it is in another one by now."""
+        try:
+            return ScheduleRecord(self._client.send(calls.edit(name, changes, version)))
+        except Changed as problem:
+            if version is None or not problem.maybe_done:
+                raise
+            found = self.get(name)
+            if doubts.shows(found, changes, version):  # an earlier try did it, and its answer was lost
+                return found
+            raise
 
     def get(self, name: str) -> ScheduleRecord:
         return ScheduleRecord(self._client.send(calls.read(name)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -11,23 +10,23 @@ from typing import TYPE_CHECKING, Any, Final
 from erelong.attempt import Cancelled
 from erelong.client.calls import leases as calls
 from erelong.client.errors import ErelongError, LeaseLost, NotFound
+from erelong.client.tracing import attempt_span
+from erelong.client.worker import log
 from erelong.client.worker.attempt import read_attempt
 from erelong.client.worker.threads import ThreadPerCall
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from erelong.client.aio.client import AsyncClient
     from erelong.client.kinds import Kind
     from erelong.client.worker.reports import Reports
 
-log = logging.getLogger("erelong.worker")
-
 GRACE: Final = 5.0  # seconds that a function gets to end after it was asked to
 
 
 class Lease:
-    """A leased job while it runs. `is_abandoned`: its function did not end when it was asked to."""
+    """A leased job while it runs. `abandoned` is the call of a function that did not end when it was asked to."""
 
     def __init__(
         self,
@@ -47,19 +46,18 @@ class Lease:
         self._is_lost = False
         self._call: asyncio.Future[Any] | None = None
         self.attempt = read_attempt(raw["job"], raw)
-        self.is_abandoned = False
+        self.abandoned: asyncio.Future[Any] | None = None
+        self.has_no_thread = False
 
     async def run(self) -> None:
         """Run the function to its end, and report it."""
         began = self._client.tick()
-        log.info("attempt_started kind=%s job=%s attempt=%d", self.attempt.kind, self.attempt.id, self.attempt.number)
+        about = {"kind": self.attempt.kind, "job": self.attempt.id}
+        log.info("attempt_started", **about, attempt=self.attempt.number)
         heartbeat = asyncio.create_task(self._extend(), name=f"heartbeat of {self.attempt.id}")
         try:
             outcome = await self._run_function()
-            took = self._client.tick() - began
-            log.info(
-                "attempt_ended kind=%s job=%s outcome=%s took=%.3f", self.attempt.kind, self.attempt.id, outcome, took
-            )
+            log.info("attempt_ended", **about, outcome=outcome, took=self._client.tick() - began)
         finally:
             heartbeat.cancel()
             with suppress(asyncio.CancelledError):
@@ -79,14 +77,17 @@ class Lease:
 
     async def _run_function(self) -> str:
         try:
-            call = self._call = self._start()
-        except RuntimeError as error:  # out of threads: somebody else may have some
-            log.warning("no_thread detail=%s", error)
-            await self._reports.released(self._token)
-            return "released"
-        except TypeError as error:  # params that do not fit now will not fit later
+            positional, named = self._kind.arguments(self._params, self.attempt)
+        except Exception as error:  # noqa: BLE001 - params that do not fit now, for whatever reason, will not fit later
             await self._reports.failed(self._token, error, is_final=True)
             return "failed"
+        try:
+            call = self._call = self._start(partial(self._kind.function, *positional, **named))
+        except RuntimeError as error:  # out of threads: another worker may have some
+            log.warning("no_thread", kind=self.attempt.kind, job=self.attempt.id, detail=error)
+            self.has_no_thread = True
+            await self._reports.released(self._token)
+            return "released"
         await asyncio.wait([call], timeout=self.attempt.timeout)
         if not call.done():
             return await self._time_out(call)
@@ -95,12 +96,18 @@ class Lease:
             return "lost"
         return await self._report(call)
 
-    def _start(self) -> asyncio.Future[Any]:
-        positional, named = self._kind.arguments(self._params, self.attempt)
+    def _start(self, call: Callable[[], Any]) -> asyncio.Future[Any]:
         if self._kind.is_async:
-            return asyncio.create_task(self._kind.function(*positional, **named))
-        call = partial(self._kind.function, *positional, **named)
-        return asyncio.get_running_loop().run_in_executor(ThreadPerCall(), call)
+            return asyncio.create_task(self._await(call))
+        return asyncio.get_running_loop().run_in_executor(ThreadPerCall(), self._run, call)
+
+    async def _await(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        with attempt_span(self.attempt):
+            return await call()
+
+    def _run(self, call: Callable[[], Any]) -> Any:
+        with attempt_span(self.attempt):
+            return call()
 
     async def _report(self, call: asyncio.Future[Any]) -> str:
         if call.cancelled():
@@ -119,9 +126,10 @@ class Lease:
         if not self._is_lost:
             await self._reports.failed(self._token, TimeoutError(reason), type="timeout")
         await asyncio.wait([call], timeout=GRACE)
-        self.is_abandoned = not call.done()
-        if not self.is_abandoned:
+        if call.done():
             _read(call)
+        else:
+            self.abandoned = call
         return "timeout"
 
     async def _extend(self) -> None:
@@ -146,7 +154,7 @@ class Lease:
                 self.stop("a cancel was requested")
 
     def _lose(self, reason: str) -> None:
-        log.warning("lease_lost kind=%s job=%s detail=%s", self.attempt.kind, self.attempt.id, reason)
+        log.warning("lease_lost", kind=self.attempt.kind, job=self.attempt.id, detail=reason)
         self._is_lost = True
         self.stop(f"the lease is lost: {reason}")
 

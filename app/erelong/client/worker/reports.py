@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import traceback
 from typing import TYPE_CHECKING, Any, Final
 
 from erelong.attempt import Cancelled, GiveUp, RetryAfter
 from erelong.client.calls import leases as calls
 from erelong.client.errors import ErelongError, Invalid, LeaseLost, NotFound
-from erelong.client.worker import threads
+from erelong.client.worker import log
 
 if TYPE_CHECKING:
     from erelong.client.aio.client import AsyncClient
     from erelong.client.requests import Request
-
-log = logging.getLogger("erelong.worker")
 
 MAX_MESSAGE: Final = 2_000  # characters
 MAX_OUTPUT: Final = 64 * 1024  # bytes
@@ -56,7 +53,7 @@ class Reports:
         except Invalid as problem:
             if not self.learn(problem):
                 # the failure itself is not valid, such as its delay
-                log.warning("report_refused detail=%s", problem)
+                log.warning("report_refused", detail=problem)
                 body = {"error": {"type": "exception", "message": f"{problem}"[:MAX_MESSAGE]}, "retryable": False}
             await self._send(calls.fail(token, self.known(body)))
 
@@ -77,11 +74,11 @@ class Reports:
         try:
             await asyncio.shield(self._client.send(request, timeout=self._patience))
         except (LeaseLost, NotFound) as problem:
-            log.warning("lease_lost detail=%s", problem)
+            log.warning("lease_lost", detail=problem)
         except Invalid:
             raise
         except ErelongError as error:
-            log.warning("outcome_lost detail=%s", error)
+            log.warning("outcome_lost", detail=error)
 
 
 def _type_of(error: BaseException) -> str:
@@ -97,7 +94,7 @@ def _output_of(error: BaseException) -> str | None:
     trace = error.__traceback__
     if isinstance(error, GiveUp | RetryAfter | Cancelled) or trace is None:
         return None
-    if trace.tb_frame.f_code.co_filename == threads.__file__ and trace.tb_next is not None:
+    while trace.tb_next is not None and str(trace.tb_frame.f_globals.get("__package__")).startswith("erelong.client"):
         trace = trace.tb_next
     text = "".join(traceback.format_exception(error.with_traceback(trace)))
     return text.encode(errors="replace")[-MAX_OUTPUT:].decode(errors="ignore")

@@ -39,6 +39,7 @@ def import_function(path: str) -> Callable[..., Any]:
     except AttributeError:
         source = getattr(module, "__file__", None) or "built in"
         raise InvalidKind(f'module "{module_name}" ({source}) has no "{attribute}"') from None
+    function = getattr(function, "erelong_function", function)  # decorated with erelong.kind
     _refuse_no_function(function, attribute)
     return function  # type: ignore[no-any-return]  # checked above as far as it can be
 

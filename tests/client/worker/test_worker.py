@@ -4,43 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from enum import Enum
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from erelong import AsyncClient, Attempt, Cancelled, GiveUp, RetryAfter, Worker
-from erelong.settings.kinds import KindSettings
-from tests.support.cuts import Cut, CuttingProxy
-from tests.support.served import Serve, Served
-
-ONCE = {"max_attempts": 1}
-Run = Callable[[Worker], Awaitable[Worker]]
+from tests.client.worker.conftest import Run
+from tests.support.served import Served
 
 
-@pytest_asyncio.fixture
-async def service(serve: Serve) -> Served:
-    """A service with the pull kinds a and b."""
-    return await serve(declared={name: KindSettings(pull=True) for name in ("a", "b")})
-
-
-@pytest_asyncio.fixture
-async def run(client: AsyncClient, cut_client: AsyncClient) -> AsyncIterator[Run]:
-    """Starts workers, and stops them after the test."""
-    started: list[tuple[Worker, asyncio.Task[None]]] = []
-
-    async def start(worker: Worker, client: AsyncClient = client) -> Worker:
-        started.append((worker, asyncio.create_task(worker.serve(client))))
-        return worker
-
-    yield start
-    for worker, task in started:
-        worker.drain = 0.0
-        worker.stop()
-        with suppress(asyncio.CancelledError):
-            await task
+class Shape(Enum):
+    ROUND = "round"
 
 
 # outcomes
@@ -122,6 +97,20 @@ async def test_params_that_do_not_fit_fail_without_another_attempt(client: Async
     assert (job.state, job.attempt) == ("failed", 1)
     assert job.error is not None
     assert "n is missing, m is unknown" in job.error["message"]
+
+
+async def test_params_of_which_no_value_can_be_made_fail_without_another_attempt(client: AsyncClient, run: Run) -> None:
+    worker = Worker()
+
+    @worker.kind("a")
+    def draw(shape: Shape) -> None: ...
+
+    await run(worker)
+    job = await (await client.submit("a", {"shape": "square"})).wait()
+
+    assert (job.state, job.attempt) == ("failed", 1)
+    assert job.error is not None
+    assert job.error["message"] == "'square' is not a valid Shape"
 
 
 async def test_result_without_a_json_form_fails_without_another_attempt(client: AsyncClient, run: Run) -> None:
@@ -240,6 +229,35 @@ async def test_thread_learns_from_its_attempt_that_it_is_to_stop(real_service: s
 
 
 @pytest.mark.real_loop
+async def test_slot_of_an_abandoned_thread_is_used_again_when_it_ends(
+    real_service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("erelong.client.worker.lease.GRACE", 0.05)
+    worker, release, both = Worker(concurrency=2), threading.Event(), threading.Barrier(2)
+
+    @worker.kind("pulled", timeout=0.1, retry={"max_attempts": 1})
+    def hangs() -> None:
+        release.wait(20)
+
+    @worker.kind("other", retry={"max_attempts": 1})
+    def meets() -> None:
+        both.wait(8)  # for a second call at the same time
+
+    async with AsyncClient(real_service) as client:
+        await client.kind("other").put()
+        serving = asyncio.create_task(worker.serve(client))
+        slow = await (await client.submit(hangs.job())).wait(timeout=8)
+        release.set()
+        meeting = [await client.submit(meets.job()) for _ in range(2)]
+        ended, _, _ = await client.wait(meeting, timeout=8)
+        worker.stop()
+        await serving
+
+    assert slow.state == "failed"
+    assert [job.state for job in ended] == ["succeeded", "succeeded"]
+
+
+@pytest.mark.real_loop
 async def test_worker_ends_when_all_its_threads_are_abandoned(
     real_service: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,42 +279,7 @@ async def test_worker_ends_when_all_its_threads_are_abandoned(
     assert ended.error["type"] == "timeout"
 
 
-# bad days
-
-
-@pytest.mark.parametrize("cut", [cut for cut in Cut if cut is not Cut.AFTER_ANSWER])
-async def test_cut_reports_are_repeated_and_count_once(
-    client: AsyncClient, run: Any, proxy: CuttingProxy, cut_client: AsyncClient, cut: Cut
-) -> None:
-    worker, runs = Worker(lease=5), []
-
-    @worker.kind("a")
-    async def work(attempt: Attempt) -> int:
-        proxy.cuts.append(cut)  # for its report
-        runs.append(attempt.number)
-        return attempt.number
-
-    await run(worker, cut_client)
-    job = await client.submit(work.job())
-
-    assert await job.result() == 1
-    assert runs == [1]
-
-
-async def test_worker_survives_a_service_that_is_away(
-    run: Any, client: AsyncClient, proxy: CuttingProxy, cut_client: AsyncClient
-) -> None:
-    worker = Worker()
-
-    @worker.kind("a")
-    async def work() -> str:
-        return "done"
-
-    proxy.cuts.extend([Cut.AT_ONCE] * 5)
-    await run(worker, cut_client)
-    job = await client.submit(work.job())
-
-    assert await job.result() == "done"
+# slots, and the end
 
 
 async def test_drain_lets_jobs_end_and_releases_the_rest(client: AsyncClient, run: Run) -> None:
@@ -338,6 +321,23 @@ async def test_worker_takes_as_many_jobs_as_it_has_slots(client: AsyncClient, ru
     await client.wait(jobs)
 
     assert most == 3
+
+
+async def test_worker_that_works_once_ends_when_nothing_is_due(client: AsyncClient) -> None:
+    worker, numbers = Worker(concurrency=2, once=True), []
+
+    @worker.kind("a")
+    async def work(n: int) -> None:
+        await asyncio.sleep(n)
+        numbers.append(n)
+
+    for n in range(1, 6):
+        await client.submit(work.job(n))
+    later = await client.submit(work.job(9).with_options(delay="1h"))
+    await worker.serve(client)
+
+    assert sorted(numbers) == [1, 2, 3, 4, 5]
+    assert (await client.get(later)).state == "scheduled"
 
 
 async def test_worker_without_kinds_is_refused(client: AsyncClient) -> None:

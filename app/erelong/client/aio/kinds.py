@@ -1,0 +1,51 @@
+"""A kind of the service: its state, and the declaration of a pull kind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from erelong.client.calls import kinds as calls
+from erelong.client.records import KindRecord
+from erelong.client.schemas import declaration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from erelong.client.aio.client import AsyncClient
+    from erelong.client.drafts import RetryPolicy
+    from erelong.client.kinds import Kind
+    from erelong.client.times import Duration
+
+
+class AsyncServiceKind:
+    """One kind, by its name or by its function."""
+
+    def __init__(self, client: AsyncClient, kind: Kind[..., Any, Any] | str) -> None:
+        self._client = client
+        self._kind = kind
+        self.name = kind if isinstance(kind, str) else kind.name
+
+    async def get(self) -> KindRecord:
+        """Return its state now: schemas, an example, jobs and workers."""
+        return KindRecord(await self._client.send(calls.read(self.name)))
+
+    async def put(
+        self,
+        *,
+        params_schema: Mapping[str, Any] | None = None,
+        timeout: Duration | None = None,
+        retry: RetryPolicy | None = None,
+    ) -> KindRecord:
+        """Declare it as a pull kind, or replace its declaration as a whole.
+
+        The schema, the timeout and the retry policy of a function are the defaults. Raise Conflict if the kind is built
+        in, or declared in the settings of the service.
+        """
+        body = {} if isinstance(self._kind, str) else declaration(self._kind)
+        given = {"params_schema": params_schema, "timeout": timeout, "retry": retry}
+        body |= {name: value for name, value in given.items() if value is not None}
+        return KindRecord(await self._client.send(calls.put(self.name, body)))
+
+    async def delete(self) -> None:
+        """Forget a declared kind. Its jobs stay, and wait until it is declared again."""
+        await self._client.send(calls.delete(self.name))
