@@ -25,7 +25,7 @@ from tests.docs.pages import GUIDE, Block, blocks, prose
 from tests.support import ROOT
 from tests.support.needs import report_missing
 
-COMMANDS = {"serve", "check-config", "health", "backup", "restore", "new-key"}
+COMMANDS = {"serve", "check-config", "health", "backup", "restore", "copy", "new-key"}
 CLIENT_COMMANDS = commands.COMMANDS.keys() - COMMANDS
 PROGRAMS = {
     *("curl", "docker", "echo", "erelong", "export", "make", "mkdir", "python3", "useradd"),

@@ -412,6 +412,11 @@ async def _walk_both(other: SqliteStore | PostgresStore, steps: list[Step]) -> N
     twins = Twins(memory=MemoryStore(), other=other)
     for step in steps:
         await step(twins)
+    await compare_contents(twins)
+
+
+async def compare_contents(twins: Twins) -> None:
+    """Compare all that two stores hold."""
     await twins.compare(lambda store: store.list(ALL))
     await twins.compare(lambda store: store.list(Query(order=Order.DUE, limit=1_000)))
     await twins.compare(lambda store: store.list(Query(labels={"env": "1"}, limit=1_000)))
@@ -420,7 +425,7 @@ async def _walk_both(other: SqliteStore | PostgresStore, steps: list[Step]) -> N
     await twins.compare(lambda store: store.due((-1, -1), 1 << 62, 1_000))
     await twins.compare(lambda store: store.documents("s", limit=10))
     await twins.compare(count_both)
-    counted, stored = await count_both(other)
+    counted, stored = await count_both(twins.other)
     assert counted == stored
 
 

@@ -48,6 +48,9 @@ FILTERS = {
     "state, queue and kind": Query(
         states=SOME_STATES | {State.RUNNING}, queues=frozenset({"a", "c"}), kinds=frozenset({"x", "y"})
     ),
+    "states of jobs that do not wait": Query(
+        states=frozenset({State.RUNNING, State.FAILED}), queues=frozenset({"c"}), kinds=frozenset({"x"})
+    ),
     "a key": Query(key="k1"),
     "an unknown key": Query(key="nobody"),
     "key and queue": Query(key="k1", queues=frozenset({"b"})),

@@ -119,9 +119,9 @@ class PostgresServer:
                 connection.execute("UPDATE fences SET epoch = 0")
                 connection.execute("UPDATE terms SET node = NULL, locked = false, next_seq = 1")
 
-    def drop(self) -> None:
-        """Drop the schema."""
-        with psycopg.connect(self.url, autocommit=True) as connection:
+    def drop(self, database: str = "postgres") -> None:
+        """Drop the schema of a database."""
+        with psycopg.connect(self.url, dbname=database, autocommit=True) as connection:
             connection.execute(f"DROP SCHEMA IF EXISTS {SCHEMA_NAME} CASCADE")
 
     def _is_ready(self) -> bool:

@@ -18,7 +18,7 @@ from erelong.model.document import Document
 from erelong.model.job import SECOND, Job
 from erelong.model.outcome import End, Outcome
 from erelong.model.submission import IdempotencyRecord, NewJob
-from erelong.stores.base import Ending, Override, Pause
+from erelong.stores.base import Ending, Override, Pause, Store
 from erelong.stores.sqlite import statements as sql
 from erelong.stores.sqlite.store import SqliteStore
 from tests.support.builders import NOW, make_failure, make_job, put
@@ -30,7 +30,7 @@ INCOMPLETE: Any = {"on_finish": {"url": "https://app.example"}}  # as before on_
 OVERRIDE = Override(b'{"concurrency":3}', Pause(NOW, "ops", "deploy"))
 
 
-async def fill(store: SqliteStore) -> None:
+async def fill(store: Store) -> None:
     """Store jobs in every state, and one of each other record."""
     labelled = {"tenant": "t1", "env": "prod"}
     await put(

@@ -56,6 +56,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "health": Command(SERVICE, "check that a running service is alive"),
     "backup": Command(SERVICE, "copy the store"),
     "restore": Command(SERVICE, "replace the store by a copy"),
+    "copy": Command(SERVICE, "copy the store to SQLite or PostgreSQL"),
     "new-key": Command(SERVICE, "make an API key"),
 }
 

@@ -24,6 +24,7 @@ VIRTUAL_CLOCK = (
     "for tests: run on a clock that stands still at an instant (default: now) and is moved by POST /v1/clock; jobs are "
     "kept in memory unless --data is given"
 )
+TARGET = "a new file, the URL of a PostgreSQL database (postgresql://user@host/database), or @ and a file with it"
 NEW_KEY = "Make an API key, and print it with the lines for the settings. The key is not stored: it is shown only once."
 
 
@@ -52,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
         ("health", "check that a running service is alive: exit code 0 or 1"),
         ("backup", "copy the store to a new file; the service may be running"),
         ("restore", "replace the store by a copy and keep the old store aside; the service must not be running"),
+        ("copy", "copy the store to a new SQLite file or to PostgreSQL, with everything in it; no service may use it"),
     ):
         command = commands.add_parser(name, help=help, description=help)
         command.add_argument(
@@ -60,6 +62,9 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--data", type=Path, metavar="DIR", help="folder for all files that the service writes")
         if name in ("backup", "restore"):
             command.add_argument("file", type=Path, metavar="FILE", help="the copy")
+        elif name == "copy":
+            command.add_argument("target", metavar="TARGET", help=TARGET)
+            command.add_argument("--skip-damaged", action="store_true", help="leave out jobs that cannot be read")
         else:
             command.add_argument("--host", help="address to listen on or to check; overrides [server] host")
             command.add_argument("--port", type=_port, help="port; overrides [server] port")
@@ -129,6 +134,10 @@ def _run(options: argparse.Namespace) -> int:
             from erelong.cli import store
 
             return store.backup(options) if options.command == "backup" else store.restore(options)
+        case "copy":
+            from erelong.cli import copying
+
+            return copying.copy(options)
         case _:
             from erelong.cli import keys
 

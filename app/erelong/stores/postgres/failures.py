@@ -62,6 +62,7 @@ _REMEDY = "check the server and [store] url"
 # libpq reports a failed login without an SQLSTATE.
 _REMEDIES = (
     ("(42501)", "grant the user of [store] url CREATE on the database, or all rights on its schema erelong"),
+    ("lock timeout", "another program holds its tables; wait for the end of a copy, or end that program's session"),
     ("password", "check the user and the password in [store] url"),
     ("role ", "create the role, or correct the user in [store] url"),
     ("pg_hba.conf", "permit the connection in pg_hba.conf, or correct [store] url"),

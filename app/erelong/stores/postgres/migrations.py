@@ -40,14 +40,15 @@ def prepare(connection: Connection, *, is_virtual: bool, must_exist: bool) -> No
     """Make or migrate the schema; raise an `Exit` if it is foreign or newer, or of the other kind of clock."""
     connection.script("BEGIN")
     try:
-        connection.row(f"SELECT pg_advisory_xact_lock({LOCK})")
-        tables = {name for (name,) in connection.rows(TABLES, SCHEMA_NAME)}
+        tables = locked_tables(connection)
         if not tables and must_exist:
             message = "the database holds no jobs of erelong, and [store] must_exist is true; correct [store] url"
             raise StoreCorrupt(f"{message}, or set must_exist to false to make the tables")
         if not tables:
-            _create(connection, is_virtual=is_virtual)
-        elif not {"meta", "fences", "terms"} <= tables:
+            make_schema(connection)
+            connection.script(sql.SCHEMA)
+            make_rows(connection, identity=secrets.token_hex(16), is_virtual=is_virtual)
+        elif not is_ours(tables):
             message = f"the schema {SCHEMA_NAME} of the database belongs to another program; name another database"
             raise StoreCorrupt(f"{message} in [store] url")
         _must_be_readable(connection, is_virtual=is_virtual)
@@ -58,14 +59,28 @@ def prepare(connection: Connection, *, is_virtual: bool, must_exist: bool) -> No
         raise
 
 
-def _create(connection: Connection, *, is_virtual: bool) -> None:
+def locked_tables(connection: Connection) -> set[str]:
+    """Keep others from making or migrating the schema until the end of the transaction; return its tables."""
+    connection.row(f"SELECT pg_advisory_xact_lock({LOCK})")
+    return {name for (name,) in connection.rows(TABLES, SCHEMA_NAME)}
+
+
+def is_ours(tables: set[str]) -> bool:
+    return {"meta", "fences", "terms"} <= tables
+
+
+def make_schema(connection: Connection) -> None:
+    """Make the schema, unless it is there for a user who may not."""
     if connection.row(HAS_SCHEMA, SCHEMA_NAME)[0] == 0:
         connection.script(f"CREATE SCHEMA {SCHEMA_NAME}")
-    connection.script(sql.SCHEMA)
-    connection.run(sql.SET_META, secrets.token_hex(16), sql.SCHEMA_VERSION, is_virtual)
+    log.info("schema_created", schema=SCHEMA_NAME, version=sql.SCHEMA_VERSION)
+
+
+def make_rows(connection: Connection, *, identity: str, is_virtual: bool) -> None:
+    """Write the rows that every store has, into the tables of a new one."""
+    connection.run(sql.SET_META, identity, sql.SCHEMA_VERSION, is_virtual)
     connection.run(sql.SET_FENCE)
     connection.run(sql.SET_TERM, sql.PROTOCOL)
-    log.info("schema_created", schema=SCHEMA_NAME, version=sql.SCHEMA_VERSION)
 
 
 def _must_be_readable(connection: Connection, *, is_virtual: bool) -> None:

@@ -53,8 +53,8 @@ def back_up(path: Path, target: Path) -> Copy:
         try:
             _copy(path, partial, apsw.SQLITE_OPEN_READWRITE)
             copy = verify(partial)
-            _sync(partial)
-            _name(partial, target)
+            sync_file(partial)
+            name_file(partial, target)
         finally:
             partial.unlink(missing_ok=True)
         sync_folder(target.parent)
@@ -126,7 +126,7 @@ def _must_be_sound(connection: apsw.Connection, path: Path) -> None:
         raise BadCopy(f"{path} is damaged: {result}; use an earlier copy")
 
 
-def _name(partial: Path, target: Path) -> None:
+def name_file(partial: Path, target: Path) -> None:
     """Give a file its final name without replacing another file."""
     try:
         os.link(partial, target)
@@ -142,7 +142,7 @@ def _put_in_place(copy: Copy, source: Path, path: Path) -> Path | None:
     fresh.unlink(missing_ok=True)
     try:
         _copy(source, fresh, apsw.SQLITE_OPEN_READONLY)  # includes the log, if the source is a live store
-        _sync(fresh)
+        sync_file(fresh)
         verify(fresh)
         identity, commits, last_seq, _ = copy.entry
         mark = WatermarkFile(path=path.with_name(path.name + ".mark"))
@@ -183,7 +183,7 @@ def _read(mark: WatermarkFile) -> Watermark | None:
         return None
 
 
-def _sync(path: Path) -> None:
+def sync_file(path: Path) -> None:
     file = os.open(path, os.O_RDONLY)
     try:
         os.fsync(file)

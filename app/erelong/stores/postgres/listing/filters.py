@@ -98,7 +98,8 @@ def may_match(group: Group, query: Query) -> bool:
     """Return whether rows of a group may be listed. Rows of running jobs may count as waiting."""
     queue, kind, state = group
     is_ordered = state in ORDERED[query.order]
-    is_wanted = state in query.states or (state is State.SCHEDULED and State.RUNNING in query.states)
+    is_claimed = State.RUNNING in query.states and query.order is not Order.DUE
+    is_wanted = state in query.states or (state is State.SCHEDULED and is_claimed)
     return (
         (not query.states or is_wanted)
         and (not query.queues or queue in query.queues)
