@@ -167,6 +167,7 @@ async def test_dry_run_counts_and_makes_nothing(serve: Serve) -> None:
     answer = await service.post("/v1/schedules/report/backfill?dry_run=true", {"from": FIRST, "to": END})
 
     assert (answer.status, answer.headers["Dry-Run"], answer.json["matches"]) == (200, "true", 4)
+    assert answer.json["by"] == {"state": {"scheduled": 4}, "queue": {"reports": 4}, "kind": {"echo": 4}}
     assert (await service.get("/v1/operations")).json["operations"] == []
     assert await occurrences(service) == []
 

@@ -145,6 +145,19 @@ async def test_set_moves_to_an_instant(virtual: Served) -> None:
     assert (await move(virtual, set="2027-01-01T00:01:00Z"))["started"] == 1
 
 
+async def test_clock_ends_at_the_year_2200(serve: Serve) -> None:
+    virtual = await serve(virtual_from=parse_start("2199-12-31T23:59:00Z"))
+
+    for body, pointer in (({"advance": "36525d"}, "/advance"), ({"set": "2200-01-01T00:00:01Z"}, "/set")):
+        refused = await virtual.post("/v1/clock", body)
+        assert (refused.status, refused.pointers) == (422, [pointer])
+    await virtual.put("/v1/schedules/report", {"cron": "@yearly", "job": {"kind": "echo"}})
+    moved = await move(virtual, run_until_idle=True)
+
+    assert (moved["now"], moved["started"]) == ("2200-01-01T00:00:00.000Z", 1)
+    assert (await virtual.submit(delay="3650d"))["due_at"][:4] == "2209"
+
+
 async def test_retries_run_within_the_leap(virtual: Served) -> None:
     job = await virtual.submit(delay=5, params={"fail": "boom"}, retry=STEADY)
 

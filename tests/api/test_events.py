@@ -11,11 +11,13 @@ import pytest
 
 from erelong.errors import StoreUnavailable
 from erelong.model.caller import Scope
-from erelong.model.events.event import STORED
+from erelong.model.events.event import STORED, EventType
+from erelong.service import events
 from erelong.settings.kinds import KindSettings
 from erelong.settings.queues import QueueSettings, Retention
 from erelong.settings.sections import LimitsSection, ServerSection
 from erelong.stores.base import Claim
+from tests.support.builders import make_job
 from tests.support.contract import Contract
 from tests.support.keyed import Keys, serve_keyed
 from tests.support.kinds import FakeRunner, raising
@@ -420,6 +422,35 @@ async def test_stream_continues_after_the_last_id(service: Served) -> None:
     assert second.event == "job.submitted"
     assert second.job["id"] != first.job["id"]
     assert again == second
+
+
+async def test_reader_lets_other_tasks_run_while_it_checks_many_events(
+    service: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with follow(service.port) as stream:
+        await opened(stream)
+    for _ in range(5 * events.MAX_SCANNED):
+        service.node.engine.events.tell(EventType.SUBMITTED, make_job())
+    take, seen, turns = events.Reader.take, list[int](), 0
+
+    def note(reader: events.Reader) -> Any:
+        seen.append(turns)
+        return take(reader)
+
+    async def turn() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(events.Reader, "take", note)
+    turning = asyncio.create_task(turn())
+    async with follow(service.port, "?queue=nobody", last_id=stream.last_id):
+        while len(seen) < 5:  # noqa: ASYNC110 - the turns of the loop are counted
+            await asyncio.sleep(0)
+    turning.cancel()
+
+    assert len({*seen}) == len(seen)
 
 
 @pytest.mark.parametrize("place", ["x", "00000000-1", "ffffffff-99999", "-1", "12345678", "'; DROP TABLE jobs"])

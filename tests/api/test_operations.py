@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from erelong.model.caller import Scope
+from erelong.model.caller import ANYBODY, Scope
 from erelong.service.operations import operations
 from tests.support.keyed import Keys, serve_keyed
 from tests.support.served import Serve, Served
@@ -114,6 +114,7 @@ async def test_delete_removes_jobs_that_are_not_running(serve: Serve, state: str
         ({"filter": {"queue": None}}, "/filter"),
         ({"filter": {"queue": []}}, "/filter/queue"),
         ({"filter": {"jobs": []}}, "/filter/jobs"),
+        ({"filter": {"jobs": ["~order-7"]}}, "/filter/jobs/0"),
         ({"filter": {"cause": "timeout"}}, "/filter/cause"),
         ({"filter": {"labels": {}}}, "/filter/labels"),
         ({"filter": {"all": False}}, "/filter/all"),
@@ -356,6 +357,25 @@ async def test_operations_are_listed_newest_first_in_pages(serve: Serve) -> None
     assert (await service.get(f"/v1/operations?state=failed&cursor={first.json['next']}")).code == "bad_cursor"
 
 
+async def test_large_operations_are_listed_a_few_at_a_time_and_without_their_jobs(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = await serve()
+    for _ in range(50):
+        await run(service, "cancel", {"jobs": ["a", "b", "c"]})
+    named, reads = service.store.named, list[int]()
+
+    async def note(sort: str, names: Any) -> Any:
+        reads.append(len(names))
+        return await named(sort, names)
+
+    monkeypatch.setattr(service.node.engine.store, "named", note)
+    page, _ = await service.node.services.operations.list(frozenset(), frozenset(), None, 100, ANYBODY)
+
+    assert [operation.request.filter for operation in page] == [{}] * 50
+    assert (sum(reads), max(reads)) == (50, 20)
+
+
 async def test_wait_ends_with_the_time_or_the_operation(serve: Serve) -> None:
     service = await serve()
     for _ in range(20):
@@ -389,6 +409,20 @@ async def test_repeated_request_with_an_idempotency_key_returns_the_operation(se
     assert (other.status, other.code) == (409, "idempotency_mismatch")
     assert same_key.status == 201
     assert (await service.job(job["id"]))["version"] == 2
+
+
+async def test_key_that_is_used_again_after_a_day_names_the_later_operation(serve: Serve) -> None:
+    service = await serve()
+    body = {"action": "cancel", "filter": {"queue": ["mail"]}, "at_most": None}
+    headers = {"Idempotency-Key": "k"}
+
+    await service.post("/v1/operations", body, headers=headers)
+    await asyncio.sleep(25 * 3_600)
+    later = await service.post("/v1/operations", body, headers=headers)
+    again = await service.post("/v1/operations", body, headers=headers)
+
+    assert (later.status, again.status) == (202, 200)
+    assert again.json["id"] == later.json["id"]
 
 
 # keys

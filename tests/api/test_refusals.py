@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from erelong.settings.kinds import KindSettings
 from tests.support.keyed import Keys, serve_keyed
 from tests.support.served import Serve, Served
+from tests.support.virtual import EPOCH
 
 YEARLY: dict[str, Any] = {"cron": "0 0 1 7 *", "job": {"kind": "echo"}}
 
@@ -34,6 +36,35 @@ async def test_unknown_name_that_resembles_a_known_one_names_it(
     found = await faults(service, method, path, body)
 
     assert found[pointer].endswith(f". Did you mean {meant!r}?")
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/jobs/wait", {"jobs": ["x"], "until": None, "wait": None, "view": None}),
+        ("/v1/leases", {"kinds": ["work"], "queues": None, "max": None, "wait": None, "lease": None, "worker": None}),
+        ("/v1/leases/{token}/extend", {"lease": None}),
+        ("/v1/leases/{token}/fail", {"error": {"type": None, "message": None}, "retryable": None, "delay": None}),
+        ("/v1/leases/{token}/fail", {"error": None, "output": None}),
+        ("/v1/leases/{token}/finish", {"result": None}),
+        ("/v1/operations", {"action": "run", "filter": {"kind": ["work"], "key": None}, "at_most": None, "rate": None}),
+        ("/v1/schedules/report/trigger", {"overlap": None}),
+        ("/v1/schedules/report/pause", {"reason": None}),
+        ("/v1/clock", {"advance": 1, "set": None, "within": None, "wait": None}),
+    ],
+)
+async def test_null_means_that_an_optional_field_is_not_given(serve: Serve, path: str, body: Any) -> None:
+    service = await serve(declared={"work": KindSettings(pull=True)}, virtual_from=EPOCH)
+    await service.put("/v1/schedules/report", YEARLY)
+    await service.submit(kind="work")
+    token = ""
+    if "{token}" in path:
+        (lease,) = (await service.post("/v1/leases", {"kinds": ["work"]})).json["leases"]
+        token = lease["token"]
+
+    answer = await service.post(path.format(token=token), body)
+
+    assert answer.status < 300, answer.body
 
 
 async def test_only_the_first_unknown_names_are_compared(service: Served) -> None:

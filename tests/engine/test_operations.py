@@ -433,6 +433,31 @@ async def test_damaged_operation_stops_no_other(clock: VirtualClock) -> None:
         assert ended.state is Phase.SUCCEEDED
 
 
+async def test_operation_that_is_stored_while_the_others_are_read_again_is_known(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Engine(clock=clock) as engine:
+        await engine.submit_many(10, delay=HOUR)
+        damaged = await start(engine, "cancel", rate=1)
+        name = ("operation", damaged.id)
+        documents, is_read = engine.store.documents, asyncio.Event()
+
+        async def answer_late(*arguments: Any, **others: Any) -> Any:
+            page = await documents(*arguments, **others)
+            if not page:
+                is_read.set()
+                await asyncio.sleep(1)
+            return page
+
+        monkeypatch.setattr(engine.node.engine.store, "documents", answer_late)
+        engine.store._documents[name] = engine.store._documents[name]._replace(text=b"{}")
+        await is_read.wait()
+
+        other = await run(engine, "cancel")
+
+        assert other.state is Phase.SUCCEEDED
+
+
 async def test_slices_get_smaller_while_commits_are_slow(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     async with Engine(clock=clock) as engine:
         await engine.submit_many(1_000, delay=HOUR)

@@ -13,12 +13,14 @@ import pytest
 
 from erelong.clock.instants import SECOND
 from erelong.engine.recurrences import duty
+from erelong.engine.recurrences.making import Making
 from erelong.errors import StorageFull, StoreUnavailable
 from erelong.model.job import Job
 from erelong.model.schedules import occurrences
 from erelong.model.schedules.occurrences import pass_downtime
 from erelong.model.schedules.schedule import Schedule
-from erelong.model.times.catchup import Catchup
+from erelong.model.times.catchup import AT_ONCE, Deciding
+from erelong.service import services
 from erelong.settings.kinds import KindSettings
 from erelong.settings.queues import QueueSettings
 from tests.support.kinds import FakeRunner, for_ever
@@ -190,7 +192,7 @@ async def test_catching_up_on_many_schedules_lets_other_tasks_run(host: Host, mo
             turns += 1
             await asyncio.sleep(0)
 
-    def note(*arguments: Any) -> Catchup:
+    def note(*arguments: Any) -> Deciding:
         seen.append(turns)
         return pass_downtime(*arguments)
 
@@ -202,6 +204,36 @@ async def test_catching_up_on_many_schedules_lets_other_tasks_run(host: Host, mo
         turning.cancel()
 
     assert len(set(seen)) == 5
+
+
+async def test_other_tasks_run_while_missed_occurrences_are_counted(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with host.serving() as service:
+        await put(service, cron=None, every=60)
+    host.clock.step(14 * 86_400)
+    turns, taken = 0, list[int]()
+
+    async def turn() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    def note(*arguments: Any) -> Deciding:
+        began = turns
+        caught_up = yield from pass_downtime(*arguments)
+        taken.append(turns - began)
+        return caught_up
+
+    monkeypatch.setattr(occurrences, "pass_downtime", note)
+    turning = asyncio.create_task(turn())
+    async with host.serving():
+        while not taken:  # noqa: ASYNC110 - the turns of the loop are counted
+            await asyncio.sleep(0)
+        turning.cancel()
+
+    assert taken[0] >= 10_000 / AT_ONCE
 
 
 async def test_paused_schedule_misses_nothing_in_a_downtime(host: Host) -> None:
@@ -438,6 +470,54 @@ async def test_skip_knows_the_live_job_after_a_restart(host: Host) -> None:
         assert [line["job"] is None for line in (await read(service))["recent"]] == [True, False]
 
 
+async def test_backfill_does_not_hide_the_live_job_after_a_restart(host: Host) -> None:
+    pull = {"work": KindSettings(pull=True)}
+    async with host.serving(declared=pull) as service:
+        await put(service, job={"kind": "work"})
+        await asyncio.sleep(6 * MINUTE)
+        await service.post(f"{PATH}/backfill", {"from": "2025-12-31T00:00:00Z", "to": "2025-12-31T06:00:00Z"})
+        await asyncio.sleep(MINUTE)
+        assert len(await made(service)) == 1 + 72
+
+    async with host.serving(declared=pull) as service:
+        await asyncio.sleep(4 * MINUTE)
+
+        assert await fates(service) == [("00:05", "made", None), ("00:10", "skipped", "overlap")]
+
+
+async def test_schedule_that_keeps_an_occurrence_rests_after_a_restart(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pull = {"work": KindSettings(pull=True)}
+    async with host.serving(declared=pull) as service:
+        await put(service, job={"kind": "work"}, overlap="queue_one")
+        await asyncio.sleep(11 * MINUTE)
+        service.store.broken["add"] = StorageFull("the disk is full")
+        await service.post("/v1/queues/default/purge")
+        await asyncio.sleep(5 * MINUTE)
+        service.store.broken.clear()
+        await asyncio.sleep(2)  # one commit makes the kept job, and keeps the next occurrence
+        assert ((await read(service))["queued"] or "")[11:16] == "00:15"
+
+    laps = 0
+
+    class Counted(Making):
+        async def make(self, *arguments: Any) -> Any:
+            nonlocal laps
+            laps += 1
+            assert laps < 10, "it does not rest"
+            return await super().make(*arguments)
+
+    monkeypatch.setattr(services, "Making", Counted)
+    async with host.serving(declared=pull) as service:
+        await asyncio.sleep(2)
+        await service.post("/v1/queues/default/purge")
+        await asyncio.sleep(1)
+
+        assert await made(service) == ["00:05", "00:10", "00:15"]
+        assert laps < 10
+
+
 async def test_replace_cancels_the_live_job_and_makes_the_new_one_when_it_has_ended(serve: Serve) -> None:
     stubborn = FakeRunner(for_ever)
     service = await serve(kinds={"stubborn": stubborn})
@@ -568,6 +648,27 @@ async def test_kind_that_refuses_the_params_misses_the_occurrence(host: Host) ->
         assert await fates(service) == [("00:05", "missed", "invalid")]
 
 
+async def test_kind_that_a_client_withdraws_or_changes_applies_to_the_next_occurrence(service: Served) -> None:
+    await service.put("/v1/kinds/work", {})
+    await put(service, job={"kind": "work"}, overlap="allow")
+    await asyncio.sleep(6 * MINUTE)
+    await service.delete("/v1/kinds/work")
+    await asyncio.sleep(5 * MINUTE)
+    await service.put("/v1/kinds/work", {"params_schema": {"type": "object", "required": ["width"]}})
+    await asyncio.sleep(5 * MINUTE)
+    await service.put("/v1/kinds/work", {"timeout": 7})
+    await asyncio.sleep(5 * MINUTE)
+
+    assert await fates(service) == [
+        ("00:05", "made", None),
+        ("00:10", "missed", "kind_gone"),
+        ("00:15", "missed", "invalid"),
+        ("00:20", "made", None),
+    ]
+    newest = (await service.get("/v1/jobs?schedule=report&limit=1")).json["jobs"][0]
+    assert newest["timeout"] == 7
+
+
 # failures
 
 
@@ -676,6 +777,39 @@ async def test_clock_that_jumps_a_year_and_back_does_not_silence_a_schedule(serv
     assert (await made(service))[-1] == "00:10"
 
 
+async def test_clock_that_was_ahead_at_the_start_misses_nothing_after_it_was_set_back(host: Host) -> None:
+    async with host.serving() as service:
+        await put(service)
+        await asyncio.sleep(1)
+    host.clock.step(365 * 86_400)
+
+    async with host.serving() as service:
+        await asyncio.sleep(2)
+        before = (await read(service))["counts"]
+        host.clock.step(-365 * 86_400)
+        await asyncio.sleep(11 * MINUTE)
+
+        assert await made(service) == ["00:00", "00:05", "00:10"]  # the first is that of the year ahead
+        assert before == {"made": 1, "skipped": 0, "missed": 10_000}
+        assert (await read(service))["counts"] == {"made": 3, "skipped": 0, "missed": 10_000}
+
+
+async def test_late_lap_after_a_clock_was_ahead_misses_nothing(service: Served) -> None:
+    await put(service)
+    await put(service, "other", cron="59 4 0 * * *")
+    await asyncio.sleep(1)
+    service.clock.step(365 * 86_400)
+    await asyncio.sleep(2)
+    service.clock.step(-365 * 86_400)
+    held = service.store.hold("add")
+    await asyncio.sleep(5 * MINUTE + 2)  # the lap of the other schedule lasts beyond 00:05
+    service.store.held.clear()
+    held.set()
+    await asyncio.sleep(1)
+
+    assert [line for line in await fates(service) if line[0] == "00:05"] == [("00:05", "made", None)]
+
+
 async def test_clock_that_was_ahead_before_a_restart_does_not_silence_a_schedule(host: Host) -> None:
     host.clock.step(365 * 86_400)
     async with host.serving() as service:
@@ -769,5 +903,6 @@ async def test_zone_that_has_gone_pauses_its_schedules(service: Served) -> None:
     schedule = await read(service)
     assert (schedule["paused"], schedule["reason"], schedule["next_at"]) == (True, "zone_gone", None)
     assert (await service.post(f"{PATH}/resume")).pointers == ["/zone"]
+    assert (await service.get(f"{PATH}/preview")).pointers == ["/zone"]
     service.node.services.recurrences.renew(before)
     assert (await service.post(f"{PATH}/resume")).status == 200

@@ -211,6 +211,14 @@ def test_more_matches_than_allowed_refuse_the_operation() -> None:
     assert operation.counted(2, NOW).state is Phase.RUNNING
 
 
+def test_operation_that_may_change_no_job_is_over_once_none_matches() -> None:
+    operation = Operation(id="o", request=make_request(at_most=0), cursor=9, created_at=NOW)
+
+    after = operation.begin(NOW).counted(0, NOW)
+
+    assert (after.state, after.finished_at) == (Phase.SUCCEEDED, NOW)
+
+
 def test_jobs_that_had_gone_are_skipped() -> None:
     operation = make_operation().begin(NOW).counted(10, NOW)
 

@@ -11,6 +11,8 @@ from typing import Any
 
 from erelong.clock.instants import SECOND, Instant, format_instant
 from erelong.clock.zones import Zones, load_zones
+from erelong.model.times import catchup
+from erelong.model.times.catchup import Catchup
 from erelong.model.times.cron import Cron, parse_cron
 from erelong.model.times.local_time import Fold, Gap
 from erelong.model.times.recurrence import Recurrence, WallClock
@@ -46,6 +48,17 @@ def at(text: str) -> Instant:
 
 def make_recurrence(cron: str | None = None, **timing: Any) -> Recurrence:
     return Timing(cron=cron, **timing).recur(zones())
+
+
+def catch_up(*arguments: Any, **others: Any) -> Catchup:
+    """Take all steps of the decision about missed occurrences."""
+    deciding = catchup.catch_up(*arguments, **others)
+    while True:
+        try:
+            next(deciding)
+        except StopIteration as end:
+            decision: Catchup = end.value
+            return decision
 
 
 def after(recurrence: Recurrence, start: str, count: int = 3) -> list[str]:

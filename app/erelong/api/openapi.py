@@ -332,14 +332,18 @@ def _problem_answer(problems: Sequence[type[Problem]]) -> Schema:
 
 
 class _Generator(GenerateJsonSchema):
-    """Leaves out titles derived from names, and null defaults, which mean that there is no default."""
+    """Leaves out titles derived from names, and null defaults, which mean that there is no default.
+
+    Any other default can be asked for with null.
+    """
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
 
     def default_schema(self, schema: Any) -> Schema:
         made = super().default_schema(schema)
-        return made if made.get("default") is not None else {k: v for k, v in made.items() if k != "default"}
+        default = made.pop("default", None)
+        return made if default is None else {"anyOf": [made, {"type": "null"}], "default": default}
 
 
 def _schemas(routes: Sequence[Route]) -> dict[str, Schema]:

@@ -15,9 +15,10 @@ from pydantic import (
     TypeAdapter,
     ValidationInfo,
     WithJsonSchema,
+    model_validator,
     with_config,
 )
-from pydantic_core import PydanticCustomError
+from pydantic_core import PydanticCustomError, PydanticUndefined
 from typing_extensions import TypedDict
 
 from erelong.clock.instants import Instant, parse_duration, parse_instant
@@ -108,6 +109,7 @@ Spread = Annotated[
     Field(le=MAX_SPREAD, description="due_at is execute_at and a share of these seconds, which follows from the id."),
     AfterValidator(lambda seconds: seconds or None),
 ]
+JobId = Annotated[str, AfterValidator(_id)]
 Params = Annotated[dict[str, Any], Field(description="Parameters by the kind's schema (`GET /v1/kinds`).")]
 FinalWord = Literal["succeeded", "failed", "cancelled", "expired"]
 StateWord = Literal["scheduled", "running", "succeeded", "failed", "cancelled", "expired"]
@@ -117,9 +119,21 @@ STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class Body(BaseModel):
-    """A strict body: no unknown fields, no type conversion."""
+    """A strict body: no unknown fields, no type conversion. null means that a field with a default is not set."""
 
     model_config = ConfigDict(**STRICT, frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, given: object) -> object:
+        if not isinstance(given, dict) or None not in given.values():
+            return given
+        return {name: value for name, value in given.items() if value is not None or not cls._has_default(name)}
+
+    @classmethod
+    def _has_default(cls, name: str) -> bool:
+        field = cls.model_fields.get(name)
+        return field is not None and field.default not in (None, PydanticUndefined)
 
 
 # hot: submit. Frequent bodies are dictionaries: a model would also hold every absent field.
@@ -297,9 +311,7 @@ class CancelIn(Body):
 class WaitIn(Body):
     """The jobs to wait for, and what ends the wait."""
 
-    jobs: list[Annotated[str, AfterValidator(_id)]] = Field(
-        min_length=1, max_length=1_000, description="Ids; equal ones count once."
-    )
+    jobs: list[JobId] = Field(min_length=1, max_length=1_000, description="Ids; equal ones count once.")
     until: Annotated[Until, Field(strict=False)] = Field(
         Until.ALL,
         description="`all`: all have ended. `first`: one has. `first_failure`: one has failed, was cancelled, has "

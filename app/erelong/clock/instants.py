@@ -21,7 +21,7 @@ Tick: TypeAlias = Callable[[], float]
 SECOND: Final = 1_000_000
 LONGEST_DURATION: Final = 36_525 * 86_400.0  # 100 years: a larger value is in milliseconds or a mistake
 DEEPEST_PAST: Final = 3_652 * 86_400 * SECOND  # 10 years
-LATEST_START: Final = 7_258_118_400 * SECOND  # the year 2200
+LATEST_VIRTUAL: Final = 7_258_118_400 * SECOND  # the year 2200, at which virtual clocks end
 FIRST_MILLISECONDS: Final = 10**11  # as seconds this is the year 5138, as milliseconds 1973
 
 _EPOCH: Final = datetime(1970, 1, 1)
@@ -75,7 +75,7 @@ def parse_instant(value: object, now: Instant, max_horizon: float) -> Instant:
 def parse_start(text: str) -> Instant:
     """Parse the instant at which a virtual clock starts, from 1970 to 2200. Raise ValueError, naming a valid form."""
     instant = _from_text(text)
-    if not 0 < instant < LATEST_START:
+    if not 0 < instant < LATEST_VIRTUAL:
         raise ValueError(f"{_shown(text)} is out of range: give an instant from 1970 to 2200")
     return instant
 

@@ -7,9 +7,9 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from erelong.clock import instants
-from erelong.clock.instants import SECOND, format_instant
+from erelong.clock.instants import LATEST_VIRTUAL, SECOND, format_instant
 from erelong.duties.waiters import NEVER_LEAVES
-from erelong.errors import ClockBackwards, ClockBusy, Problem
+from erelong.errors import ClockBackwards, ClockBusy, Fault, Invalid, Problem
 from erelong.service.clock_record import ClockRecord
 from erelong.service.standstill import Standstill
 from erelong.telemetry.log import get_logger
@@ -97,17 +97,20 @@ class Clock:
             if at < self._clock.now():
                 stands = f"the clock stands at {format_instant(self._clock.now())}"
                 raise ClockBackwards(f"{stands} and cannot go back to {format_instant(at)}; set a later time")
+            _refuse_late(at, "/set")
             return await self._leap(at, wait=wait, client=client)
 
     async def advance(self, seconds: float, *, wait: float, client: Client = NEVER_LEAVES) -> Move:
         """Move by so many seconds."""
         with self._alone():
-            return await self._leap(self._after(seconds), wait=wait, client=client)
+            _refuse_late(at := self._after(seconds), "/advance")
+            return await self._leap(at, wait=wait, client=client)
 
     async def run_until_idle(self, within: float, *, wait: float, client: Client = NEVER_LEAVES) -> Move:
         """Move until nothing is due within so many seconds from now."""
         with self._alone():
-            return await self._leap(self._after(within), wait=wait, client=client, ends_idle=True)
+            target = min(self._after(within), LATEST_VIRTUAL)
+            return await self._leap(target, wait=wait, client=client, ends_idle=True)
 
     async def freeze(self, is_frozen: bool, *, wait: float, client: Client = NEVER_LEAVES) -> Move:
         """Let the clock stand still, or flow at real speed."""
@@ -210,3 +213,10 @@ class Clock:
         for (_, state), jobs in self._engine.metrics.finished.values.items():
             ended[state] += int(jobs)
         return ended
+
+
+def _refuse_late(at: Instant, pointer: str) -> None:
+    """Refuse to move beyond the last instant of virtual clocks: later ones cannot be written after some more moves."""
+    if at > LATEST_VIRTUAL:
+        detail = f"ends at {format_instant(at)}; the virtual clock goes up to {format_instant(LATEST_VIRTUAL)}"
+        raise Invalid("the move is not valid", faults=[Fault(pointer, f"{detail}: move by less")])

@@ -135,9 +135,11 @@ class Reader:
         return taken
 
     async def wait(self, seconds: float) -> None:
-        """Wait for further events."""
+        """Wait for further events; with events still to check, let other tasks run first."""
         if self.place == self._ring.end:
             await self._ring.bell.sleep(self.woken, seconds)
+        else:
+            await asyncio.sleep(0)
 
     def _takes(self, event: Event) -> bool:
         if not self._selection.takes(event) or not event.is_for(self.caller):

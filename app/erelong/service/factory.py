@@ -153,6 +153,11 @@ class JobFactory:
         kind, settings = self._kinds[job.kind], self._lanes.settings(job.queue)
         return Template(job._replace(params=jobs.NOTHING), kind, settings)
 
+    def is_current(self, template: Template) -> bool:
+        """Return whether neither the kind nor the settings of the queue have changed since the template was made."""
+        job, kind, settings = template
+        return self._lanes.settings(job.queue) is settings and self._kinds.get(job.kind) is kind
+
     def from_template(self, template: Template, own: Own, now: Instant) -> Job | None:
         """Make a job from a template; return None if the template is outdated or the params are invalid."""
         job, kind, settings = template

@@ -13,12 +13,10 @@ from erelong.settings.queues import RetryPatch
 
 if TYPE_CHECKING:
     from erelong.clock.instants import Instant
-    from erelong.lanes.lanes import Lanes
     from erelong.model.extras import Extras
     from erelong.model.job import Job
     from erelong.model.schedules.schedule import Schedule
-    from erelong.service.factory import JobFactory, Submission
-    from erelong.settings.queues import QueueSettings
+    from erelong.service.factory import JobFactory, Submission, Template
 
 MAX_TEMPLATES: Final = 1_000
 MAX_TEXT: Final = 4_096  # bytes of a submission that is worth keeping
@@ -27,11 +25,10 @@ MAX_TEXT: Final = 4_096  # bytes of a submission that is worth keeping
 class ScheduleJobs:
     """Makes the job of an occurrence as if it were submitted then. Schedules with equal jobs share a template."""
 
-    def __init__(self, *, factory: JobFactory, lanes: Lanes) -> None:
+    def __init__(self, *, factory: JobFactory) -> None:
         self._factory = factory
-        self._lanes = lanes
         self._tokens = draw_tokens()
-        self._templates: dict[bytes, tuple[Job, QueueSettings]] = {}
+        self._templates: dict[bytes, tuple[Job, Template]] = {}
 
     def make(self, schedule: Schedule, occurrence: Instant, now: Instant, *, is_triggered: bool = False) -> Job:
         """Make a job. A triggered one is due at once, and marked, because it stands for no occurrence."""
@@ -51,14 +48,14 @@ class ScheduleJobs:
         self._factory.make(read_job(text), now)
 
     def _template(self, text: bytes, now: Instant) -> Job:
-        """Return a job made of this submission under the current settings of its queue."""
-        job, settings = self._templates.get(text, (None, None))
-        if job is None or settings is not self._lanes.settings(job.queue):
+        """Return a job made of this submission by its kind and under the settings of its queue as they are now."""
+        job, template = self._templates.get(text, (None, None))
+        if job is None or template is None or not self._factory.is_current(template):
             job = self._factory.make(read_job(text), now)
             if len(self._templates) >= MAX_TEMPLATES:
                 self._templates.clear()
             if len(text) <= MAX_TEXT:
-                self._templates[text] = job, self._lanes.settings(job.queue)
+                self._templates[text] = job, self._factory.template(job)
         return job
 
 

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import orjson
-
 from erelong.engine.recurrences.making import offset_of
 from erelong.errors import Fault, Invalid, ScheduleNotFound, StoreRefused, TooMany, VersionMismatch
 from erelong.model.caller import ANYBODY, Caller
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
     from erelong.engine.recurrences.duty import Found, Recurrences
     from erelong.model.job import Job
     from erelong.model.submission import IdempotencyRecord
-    from erelong.model.times.recurrence import Preview
+    from erelong.model.times.recurrence import Preview, Recurrence
     from erelong.service.schedule_jobs import ScheduleJobs
 
 SHOWN: Final = 5
@@ -92,10 +90,9 @@ class Schedules:
 
     async def preview(self, name: str, start: Instant | None, count: int, caller: Caller) -> tuple[list[Preview], int]:
         """Return the next occurrences, also of a paused schedule, and the offset of its jobs in microseconds."""
-        shown = await self.get(name, caller)
-        schedule = shown.schedule
+        schedule = known(name, await self._recurrences.book.find(name), caller)
         first = (self._now() if start is None else start) - 1
-        recurrence = self._recurrences.rules.recurrence(schedule.definition.timing)
+        recurrence = self._recurrence(schedule, "the schedule has no occurrences")
         previews: list[Preview] = []
         upcoming = islice(recurrence.preview(first), count)
         while part := [*islice(upcoming, AT_ONCE)]:
@@ -178,7 +175,7 @@ class Schedules:
         self._lifecycle.refuse_work()
 
         def step(schedule: Schedule, now: Instant) -> Schedule:
-            self._refuse_gone_zone(schedule)
+            self._recurrence(schedule, "the schedule cannot be resumed")
             return edits.resume(schedule, now)
 
         shown, is_changed = await self._edit(name, step, expected, caller)
@@ -237,11 +234,12 @@ class Schedules:
             raise Invalid("the schedule is not valid", faults=faults)
         return definition
 
-    def _refuse_gone_zone(self, schedule: Schedule) -> None:
+    def _recurrence(self, schedule: Schedule, what: str) -> Recurrence:
+        """Return the recurrence of a schedule, or raise `Invalid` if its zone has gone."""
         try:
-            self._recurrences.rules.recurrence(schedule.definition.timing)
+            return self._recurrences.rules.recurrence(schedule.definition.timing)
         except ValueError as error:
-            raise Invalid("the schedule cannot be resumed", faults=[Fault("/zone", str(error))]) from None
+            raise Invalid(what, faults=[Fault("/zone", str(error))]) from None
 
     # showing
 
@@ -287,11 +285,11 @@ def _expect(name: str, schedule: Schedule | None, expected: Expected) -> None:
 
 
 def _matches(schedule: Schedule, filters: Filters, caller: Caller) -> bool:
-    job = orjson.loads(schedule.definition.job)
-    queue = schedule.definition.queue
+    definition = schedule.definition
+    queue = definition.queue
     return (
         caller.may_use(queue)
         and (not filters.queues or queue in filters.queues)
-        and (not filters.kinds or job["kind"] in filters.kinds)
+        and (not filters.kinds or definition.kind in filters.kinds)
         and (filters.is_paused is None or filters.is_paused is schedule.is_paused)
     )

@@ -53,7 +53,7 @@ class Services:
         self.waits = Waits(engine=engine)
         self.events = Events(engine=engine)
         self.queues = Queues(engine=engine)
-        jobs = ScheduleJobs(factory=self.factory, lanes=engine.lanes)
+        jobs = ScheduleJobs(factory=self.factory)
         self.recurrences = _recurrences(engine, jobs)
         engine.enlist(self.recurrences, self.recurrences.aside)
         engine.zone_changes.followers.append(self.recurrences)

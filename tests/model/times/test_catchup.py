@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from erelong.clock.instants import SECOND
-from erelong.model.times.catchup import MAX_CATCHUP, MAX_COUNTED, MAX_MADE, Missed, MissedPolicy, catch_up, check_missed
-from tests.support.recurring import CountedCron, at, counted, make_recurrence
+from erelong.model.times.catchup import MAX_CATCHUP, MAX_COUNTED, MAX_MADE, Missed, MissedPolicy, check_missed
+from tests.support.recurring import CountedCron, at, catch_up, counted, make_recurrence
 
 ONCE, SKIP, ALL = MissedPolicy
 MIDNIGHT = at("2027-01-02T00:00:00Z")

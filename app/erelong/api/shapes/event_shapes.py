@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, Field
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
-from erelong.api.schemas import Body, Key, Labels, StateWord
+from erelong.api.schemas import Body, JobId, Key, Labels, StateWord
 from erelong.api.shapes.parts import COUNT, TEXT_OR_NULL, TIME, object_of, ref
 from erelong.model.events.event import STORED, EventType
 from erelong.model.events.selection import Selection
@@ -19,13 +18,6 @@ from erelong.settings.section import Name
 MAX_IDS: Final = 100
 
 
-def _id(text: str) -> str:
-    if text.startswith("~"):
-        raise PydanticCustomError("field", "{reason}", {"reason": "is the key of a job; send its id"})
-    return text
-
-
-Id = Annotated[str, Field(max_length=100), AfterValidator(_id)]
 EventWord = Literal[
     "job.submitted",
     "job.changed",
@@ -51,7 +43,9 @@ class EventsIn(Body):
     key: Key | None = Field(None, description="Jobs with this key.")
     schedule: Name | None = Field(None, description="Jobs of this schedule.")
     label: Labels = Field({}, description="`label.<name>=<value>`: jobs with all of these labels.")
-    job: list[Id] = Field([], max_length=MAX_IDS, description="These jobs; first comes the present state of each.")
+    job: list[Annotated[JobId, Field(max_length=100)]] = Field(
+        [], max_length=MAX_IDS, description="These jobs; first comes the present state of each."
+    )
     type: list[EventWord] = Field([], max_length=100, description="Events of any of these types.")
     since: Annotated[str, Field(max_length=100)] | None = Field(
         None, description="The id of the last event received. The header `Last-Event-ID` precedes it."

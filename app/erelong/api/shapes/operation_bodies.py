@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
-from erelong.api.schemas import Body, InstantIn, Key, Labels, OfQuery, PatchIn, Spread, StateWord, read_change
+from erelong.api.schemas import Body, InstantIn, JobId, Key, Labels, OfQuery, PatchIn, Spread, StateWord, read_change
 from erelong.clock.instants import SECOND, Instant, parse_duration
 from erelong.errors import Fault, Invalid
 from erelong.model.job import STATES, WORDS
@@ -58,8 +58,8 @@ class FilterIn(Body):
     kind: Words | None = Field(None, description="Any of these kinds.")
     schedule: Words | None = Field(None, description="Jobs of any of these schedules.")
     occurrence: InstantIn | None = Field(None, description="Jobs of this nominal time of their schedule.")
-    jobs: Annotated[list[Annotated[str, Field(max_length=40)]], Field(min_length=1, max_length=MAX_IDS)] | None = Field(
-        None, description="Any of these ids."
+    jobs: Annotated[list[Annotated[JobId, Field(max_length=40)]], Field(min_length=1, max_length=MAX_IDS)] | None = (
+        Field(None, description="Any of these ids.")
     )
     key: Key | None = Field(None, description="Jobs with this key.")
     cause: Annotated[str, Field(pattern=CAUSE)] | None = Field(

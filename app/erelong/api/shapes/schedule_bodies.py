@@ -26,6 +26,7 @@ from erelong.errors import Fault, Invalid
 from erelong.model.schedules.edits import job_text, patched_job, patched_timing
 from erelong.model.schedules.schedule import Definition, Overlap
 from erelong.model.times.catchup import MissedPolicy
+from erelong.model.times.cron import MAX_CRON
 from erelong.model.times.local_time import Fold, Gap
 from erelong.model.times.spread import MAX_SPREAD
 from erelong.model.times.timing import Timing
@@ -53,7 +54,7 @@ _INSTANT: Final = {
 }
 AnchorIn = Annotated[int, BeforeValidator(_anchor), WithJsonSchema(_INSTANT)]
 Spread = Annotated[Duration, Field(le=MAX_SPREAD, description="All jobs are due later by one fixed part of it.")]
-CronText = Annotated[str, Field(max_length=200, description="5 fields, or 6 with seconds first, or `@daily`.")]
+CronText = Annotated[str, Field(max_length=MAX_CRON, description="5 fields, or 6 with seconds first, or `@daily`.")]
 ZoneName = Annotated[str, Field(max_length=100, description="An IANA time zone; `UTC` if not given.")]
 
 
@@ -93,8 +94,8 @@ class ScheduleFields(TypedDict, total=False):
     zone: ZoneName | None
     gap: Annotated[Literal["shift", "skip"] | None, Field(description="For local times that do not exist.")]
     fold: Annotated[Literal["first", "second", "both"] | None, Field(description="For local times that occur twice.")]
-    starts_at: InstantIn | None
-    ends_at: InstantIn | None
+    starts_at: Annotated[InstantIn | None, Field(description="Occurrences are at or after this time.")]
+    ends_at: Annotated[InstantIn | None, Field(description="Occurrences are before this time.")]
     spread: Spread | None
     missed: Annotated[
         Literal["once", "skip", "all"] | None, Field(description="Which occurrences of a downtime are made late.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -57,15 +58,14 @@ class Book:
 
     async def load(self) -> None:
         """Read all operations. A damaged one is left alone."""
-        after, found = "", list[Operation]()
+        after, entries = "", dict[str, Entry]()
         while documents := await self._store.documents(SORT, after=after, limit=PAGE):
-            found += [operation for document in documents if (operation := _read(document)) is not None]
+            found = [operation for document in documents if (operation := _read(document)) is not None]
+            entries |= {operation.id: _entry_of(operation) for operation in found}
             after = documents[-1].name
         if after:
             self._last = max(self._last, int(after[:DIGITS], 16))
-        self._entries = {}
-        for operation in found:
-            self._note(operation)
+        self._entries = entries
 
     def make_id(self, now: Instant) -> str:
         """Return the id of a new operation, which is above those of all stored ones even if the clock was set back."""
@@ -78,8 +78,8 @@ class Book:
             raise TooMany(f"{waiting} operations wait; wait until some are over, or cancel them")
 
     def find_key(self, key: str) -> str:
-        """Return the id of the operation that a request with an `Idempotency-Key` has made."""
-        for id, entry in self._entries.items():
+        """Return the id of the latest operation that a request with an `Idempotency-Key` has made."""
+        for id, entry in reversed(self._entries.items()):  # a key may be used again after a day
             if entry.key == key:
                 return id
         raise OperationNotFound("the operation that this Idempotency-Key made is no longer kept; send a new one")
@@ -89,10 +89,16 @@ class Book:
         return None if document is None else _read(document)
 
     async def read_all(self, ids: Sequence[str]) -> list[Operation]:
-        """Return these operations, in this order."""
-        documents = {document.name: document for document in await self._store.named(SORT, ids)}
-        found = [_read(documents[id]) for id in ids if id in documents]
-        return [operation for operation in found if operation is not None]
+        """Return these operations, in this order, without the jobs that their filters list."""
+        found = []
+        for start in range(0, len(ids), PAGE):
+            part = ids[start : start + PAGE]
+            documents = {document.name: document for document in await self._store.named(SORT, part)}
+            for document in [documents[id] for id in part if id in documents]:
+                if (operation := _read(document)) is not None:
+                    found.append(operation.without_jobs())
+                await asyncio.sleep(0)
+        return found
 
     async def write(self, operation: Operation, now: Instant, record: IdempotencyRecord | None = None) -> bool:
         """Store the next version of an operation; return False if the record is of an earlier request.
@@ -102,12 +108,12 @@ class Book:
         receipt = await self._store.add([], now=now, record=record, beside=[as_document(operation, now)])
         if receipt.replayed:
             return False
-        self._note(operation)
+        self.written(operation)
         return True
 
     def written(self, operation: Operation) -> None:
-        """Note an operation that was stored beside jobs."""
-        self._note(operation)
+        """Note an operation that has been stored."""
+        self._entries[operation.id] = _entry_of(operation)
 
     async def forget_old(self, now: Instant) -> None:
         """Delete operations that have been over for a week, and all but the latest thousand."""
@@ -119,11 +125,10 @@ class Book:
         for id in old:
             self._entries.pop(id, None)
 
-    def _note(self, operation: Operation) -> None:
-        request = operation.request
-        self._entries[operation.id] = Entry(
-            operation.state, request.action, request.by, operation.key, operation.finished_at
-        )
+
+def _entry_of(operation: Operation) -> Entry:
+    request = operation.request
+    return Entry(operation.state, request.action, request.by, operation.key, operation.finished_at)
 
 
 def _read(document: Document) -> Operation | None:

@@ -131,7 +131,8 @@ class Operations:
     async def _take_step(self, id: str) -> None:
         operation = await self.book.read(id)
         if operation is None or operation.state.is_over:  # damaged, or written by a call that seemed to fail
-            await self.book.load()
+            async with self._editing:
+                await self.book.load()
             self._topic.wake((id,))
             return
         match operation.state:

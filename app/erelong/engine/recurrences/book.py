@@ -123,11 +123,16 @@ class Book:
 
     async def resolve(self, schedule: Schedule) -> Schedule:
         """Replace all tokens of jobs by ids; a live job without an id has been deleted."""
-        wanted = {job for job in (*schedule.live, *(line[2] for line in schedule.lines)) if _is_token(job)}
+        made_for = {line[2]: line[0] for line in schedule.lines}
+        wanted = {job for job in (*schedule.live, *made_for) if _is_token(job)}
         if not wanted:
             return schedule
         newest = await self._store.list(Query(labels=dict([label_of("schedule", schedule.name)]), limit=NEWEST))
-        after = schedule.with_ids({job.token: job.id for job in newest if job.token in wanted})
+        found = {job.token: job.id for job in newest if job.token in wanted}
+        for token in wanted.intersection(made_for).difference(found):  # a backfill has made many jobs since
+            jobs = await self._jobs_of(schedule.name, made_for[token])
+            found |= {job.token: job.id for job in jobs if job.token == token}
+        after = schedule.with_ids(found)
         return replace(after, live=tuple(job for job in after.live if not _is_token(job)))
 
     async def live(self, schedules: Iterable[Schedule]) -> tuple[list[Schedule], dict[str, list[Job]]]:
@@ -158,9 +163,13 @@ class Book:
 
     async def has_job(self, name: str, occurrence: Instant) -> bool:
         """Return whether the job of an occurrence is stored."""
-        labels = dict([label_of("occurrence", occurrence), label_of("schedule", name)])
-        jobs = await self._store.list(Query(labels=labels, limit=MAX_LIVE))
+        jobs = await self._jobs_of(name, occurrence)
         return any(is_of(read_extras(job.extras), name, occurrence) for job in jobs)
+
+    async def _jobs_of(self, name: str, occurrence: Instant) -> list[Job]:
+        """Return the jobs with this nominal time, among them triggered ones."""
+        labels = dict([label_of("occurrence", occurrence), label_of("schedule", name)])
+        return await self._store.list(Query(labels=labels, limit=MAX_LIVE))
 
     def _with_live_again(self, schedule: Schedule) -> Schedule:
         jobs = {*self.live_again.of(schedule.name)}.difference(schedule.live)

@@ -14,7 +14,8 @@ from erelong.clock.timer import Wake
 from erelong.duties.duty import SetAside, in_halves
 from erelong.engine.recurrences.book import MAX_KEPT
 from erelong.engine.recurrences.holds import Holds
-from erelong.engine.recurrences.making import Blind, Making
+from erelong.engine.recurrences.making import Making
+from erelong.engine.recurrences.outages import Outages
 from erelong.engine.recurrences.plan import Plan
 from erelong.engine.recurrences.watches import Watches
 from erelong.errors import Problem, StoreRefused
@@ -77,8 +78,7 @@ class Recurrences:
         self._unplanned: deque[str] = deque()
         self._watches = Watches(waiters=waiters, wake=self._timer)
         self._paused: dict[str, bool] | None = None  # every schedule, and whether it is paused; None: not loaded yet
-        self._blind: Blind | None = None
-        self._is_blind = False  # since the last attempt to store jobs failed
+        self._outages = Outages(now=now)
         self._holds = Holds()  # schedules in a lap or in an edit
         self._loading = asyncio.Lock()
         self._creating = 0
@@ -158,17 +158,15 @@ class Recurrences:
     def _has_work(self) -> bool:
         return self._paused is None or bool(self._unplanned or self._watches.woken)
 
-    def _note_jump(self, jump: float) -> None:
-        """After a step forward `missed` decides on the occurrences passed over; after one back, plan all schedules."""
-        if jump >= 1:
-            self._blind = Blind(self._now(), Reason.CLOCK_STEPPED)
-        elif jump <= -1:
-            self._plan_again()
-
     def _see(self) -> None:
-        """Let `missed` decide on the occurrences that were due while jobs could not be stored."""
-        if self._is_blind:
-            self._blind = Blind(self._now(), Reason.DOWN)
+        """Note what kept jobs from being made until now."""
+        self._note_jump(self._timer.take_jump())
+        self._outages.extend()
+
+    def _note_jump(self, jump: float) -> None:
+        self._outages.stepped(jump)
+        if jump <= -1:
+            self._plan_again()
 
     def renew(self, zones: Zones) -> None:
         """Compute all next times by other time-zone rules."""
@@ -185,11 +183,10 @@ class Recurrences:
             return
         async with self._loading:
             if self._paused is None:
-                now = self._now()
+                self._outages.started()
                 self._paused = dict(await self.book.names())
                 self.book.live_again.learn(self._paused)
                 self._unplanned.extend(self._paused)
-                self._blind = Blind(now, Reason.DOWN)
 
     def _is_due(self, name: str) -> bool:
         at = self._plan.next_of(name)
@@ -198,7 +195,6 @@ class Recurrences:
     def _take_due(self) -> dict[str, Instant | None]:
         if self._lifecycle.is_draining:
             return {}
-        self._note_jump(self._timer.take_jump())
         self._see()
         due: dict[str, Instant | None] = {}
         for name in self._watches.take(MAX_DUE):
@@ -249,13 +245,13 @@ class Recurrences:
 
     async def _make(self, due: Mapping[str, Instant | None]) -> None:
         try:
-            draft = await self.making.make(due, self._blind)
+            draft = await self.making.make(due, self._outages.latest)
         except BaseException as error:
-            self._is_blind = self._is_blind or (isinstance(error, Problem) and not isinstance(error, StoreRefused))
+            self._outages.failed(error)
             for name in due:
                 self._watches.remove(name)  # the next watch wakes it again
             raise
-        self._is_blind = False
+        self._outages.stored()
         self._unplanned.extend(due)
         for schedule in draft.schedules:
             self._watches.set(schedule)
@@ -364,7 +360,6 @@ class Recurrences:
             due = self._plan.next_of(name)
             if self._lifecycle.is_draining or due is None or due > self._now():
                 return schedules[0] if schedules else None
-            self._note_jump(self._timer.take_jump())
             self._see()
             await self._make({name: due})
 

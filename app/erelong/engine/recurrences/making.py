@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from erelong.clock.instants import SECOND, format_instant
 from erelong.duties.waiters import LEFT
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
     from erelong.engine.dispatcher import Dispatcher
     from erelong.engine.recurrences.book import Book
     from erelong.engine.recurrences.draft import JobMaker
+    from erelong.engine.recurrences.outages import Outage
     from erelong.engine.recurrences.rules import Rules
     from erelong.lanes.backlog import Backlog
     from erelong.lanes.lanes import Lanes
     from erelong.model.job import Job
     from erelong.model.submission import IdempotencyRecord, Receipt
-    from erelong.model.times.catchup import Missed
+    from erelong.model.times.catchup import Catchup, Deciding, Missed
     from erelong.stores.base import Store
     from erelong.telemetry.metrics import Metrics
 
@@ -45,13 +46,6 @@ class JobRoom(Protocol):
     async def take(self, new_jobs: Sequence[NewJob], client: Client) -> Mapping[str, int]: ...
 
     def release(self, room: Mapping[str, int]) -> None: ...
-
-
-class Blind(NamedTuple):
-    """A time during which no job could be made: it ends here, and `missed` decides on its occurrences."""
-
-    until: Instant
-    reason: Reason
 
 
 class Making:
@@ -84,22 +78,21 @@ class Making:
         self._metrics = metrics
         self._now = now
 
-    async def make(self, due: Mapping[str, Instant | None], blind: Blind | None) -> Draft:
+    async def make(self, due: Mapping[str, Instant | None], outage: Outage | None) -> Draft:
         """Deal with the due occurrence of each schedule, and with the one it keeps, if its live job has ended."""
         now = self._now()
-        schedules, live = await self._book.live(await self._book.read([*due]))
+        stored = await self._book.read([*due])
+        schedules, live = await self._book.live(stored)
         arrivals, limit = [], MAX_JOBS
         for schedule in schedules:
-            arrival = self._arrive(schedule, due[schedule.name], blind, now, max(1, limit))
+            arrival = await self._arrive(schedule, due[schedule.name], outage, now, max(1, limit))
             limit -= len(arrival.occurrences)
             arrivals.append(await self._without_stored(arrival))
-            if arrival.missed is not None:
-                await asyncio.sleep(0)  # counting takes long: let other tasks run
         full: set[str] = set()
         while True:
             draft = self._draft(arrivals, live, full, now)
             try:
-                await self._store_draft(draft, schedules, now)
+                await self._store_draft(draft, stored, schedules, now)
             except BacklogFull as problem:
                 full.add(problem.queue)
             else:
@@ -147,19 +140,19 @@ class Making:
         _, live = await self._book.live([schedule])
         return live.get(schedule.name, [])
 
-    def _arrive(
-        self, schedule: Schedule, due: Instant | None, blind: Blind | None, now: Instant, limit: int
+    async def _arrive(
+        self, schedule: Schedule, due: Instant | None, outage: Outage | None, now: Instant, limit: int
     ) -> Arrival:
         if due is None or due > now or schedule.is_paused:
             return Arrival(schedule, ())
         schedule = steps.set_back(schedule, due - 1)
-        if blind is None or due > blind.until or (blind.reason is Reason.CLOCK_STEPPED and due > now - SECOND):
+        if outage is None or due > outage.until or (outage.reason is Reason.CLOCK_STEPPED and due > now - SECOND):
             return Arrival(schedule, (due,), until=due)
         recurrence = self._rules.recurrence(schedule.definition.timing)
-        missed = steps.pass_downtime(schedule, recurrence, blind.until)
-        made = missed.made[:limit]
-        until = made[-1] if len(made) < len(missed.made) else blind.until
-        return Arrival(schedule, made, missed.missed, blind.reason, until)
+        caught_up = await _decide(steps.pass_downtime(schedule, recurrence, outage.until))
+        made = caught_up.made[:limit]
+        until = made[-1] if len(made) < len(caught_up.made) else outage.until
+        return Arrival(schedule, made, caught_up.missed, outage.reason, until)
 
     async def _without_stored(self, arrival: Arrival) -> Arrival:
         """Leave out the occurrences whose jobs are stored already, which the clock may have been set back over."""
@@ -180,8 +173,15 @@ class Making:
             draft.add(arrival, live.get(arrival.schedule.name, ()))
         return draft
 
-    async def _store_draft(self, draft: Draft, before: Sequence[Schedule], now: Instant) -> None:
-        changed = [after for after, schedule in zip(draft.schedules, before, strict=True) if after is not schedule]
+    async def _store_draft(
+        self, draft: Draft, stored: Iterable[Schedule], read: Iterable[Schedule], now: Instant
+    ) -> None:
+        """Store what has changed, including ids in place of tokens: they would be looked up again at each read."""
+        changed = [
+            after
+            for after, before, resolved in zip(draft.schedules, stored, read, strict=True)
+            if after is not resolved or after.live != before.live
+        ]
         if not changed:
             return
         room = await self._room.take([NewJob(job) for _, job in draft.jobs], LEFT) if draft.jobs else {}
@@ -224,6 +224,17 @@ class Making:
                 if new.state is State.RUNNING:
                     self._dispatcher.cancel(new.seq)
             live = [*(await self._store.get(unsaved)).values()] if unsaved else []
+
+
+async def _decide(deciding: Deciding) -> Catchup:
+    """Take the steps of a decision, and let other tasks run between them."""
+    while True:
+        try:
+            next(deciding)
+        except StopIteration as end:
+            caught_up: Catchup = end.value
+            return caught_up
+        await asyncio.sleep(0)
 
 
 def _log_missed(name: str, missed: Missed, reason: Reason) -> None:

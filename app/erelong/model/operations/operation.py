@@ -142,6 +142,8 @@ class Operation:
         at_most = self.request.at_most
         if at_most is not None and matches > at_most:
             return replace(after, errors=(JobError(None, TOO_MANY_MATCH),)).finish(Phase.REFUSED, now)
+        if at_most == 0:  # a job may match by the time of the first slice
+            return after.finish(Phase.SUCCEEDED, now)
         return replace(after, state=Phase.RUNNING)
 
     def advance(self, cursor: int, done: int, failures: Sequence[JobError] = ()) -> Operation:
@@ -153,6 +155,11 @@ class Operation:
     def ended_by(self, code: str) -> Operation:
         """Note why it is over."""
         return replace(self, errors=(*self.errors[: MAX_ERRORS - 1], JobError(None, code)))
+
+    def without_jobs(self) -> Operation:
+        """Return the operation without the jobs that its filter lists, which may be many."""
+        conditions = {name: value for name, value in self.request.filter.items() if name != "jobs"}
+        return replace(self, request=replace(self.request, filter=conditions))
 
     def stored(self) -> Operation:
         """Return the operation with the version that it has once it is stored."""

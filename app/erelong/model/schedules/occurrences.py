@@ -11,7 +11,7 @@ from erelong.model.times.catchup import catch_up
 
 if TYPE_CHECKING:
     from erelong.clock.instants import Instant
-    from erelong.model.times.catchup import Catchup, Missed
+    from erelong.model.times.catchup import Deciding, Missed
     from erelong.model.times.recurrence import Recurrence
 
 
@@ -25,8 +25,8 @@ def next_occurrence(schedule: Schedule, recurrence: Recurrence, now: Instant) ->
     return next(recurrence.after(min(schedule.cursor, now)), None)
 
 
-def pass_downtime(schedule: Schedule, recurrence: Recurrence, until: Instant) -> Catchup:
-    """Decide which of the occurrences up to an instant are made late, and which were missed."""
+def pass_downtime(schedule: Schedule, recurrence: Recurrence, until: Instant) -> Deciding:
+    """Decide in steps which of the occurrences up to an instant are made late, and which were missed."""
     definition = schedule.definition
     return catch_up(recurrence, definition.missed, definition.catchup, cursor=schedule.cursor, now=until)
 

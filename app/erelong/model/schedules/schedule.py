@@ -107,6 +107,12 @@ class Definition:
         queue: str = orjson.loads(self.job).get("queue") or DEFAULT_QUEUE
         return queue
 
+    @property
+    def kind(self) -> str:
+        """Return the kind of the jobs."""
+        kind: str = orjson.loads(self.job)["kind"]
+        return kind
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:

@@ -14,7 +14,7 @@ from erelong.model.faults import shown
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MAX_CRON: Final = 1000
+MAX_CRON: Final = 200
 
 NICKNAMES: Final = {
     "@HOURLY": "0 * * * *",

@@ -66,8 +66,11 @@ class Backfills:
         """Count the occurrences."""
         schedule = await self._read(name, first, end, caller)
         number = await self._count(schedule, first, end)
+        if not number:
+            return Count()
         definition = schedule.definition
-        return Count(matches=number, states=Counter(scheduled=number), queues=Counter({definition.queue: number}))
+        queues, kinds = Counter({definition.queue: number}), Counter({definition.kind: number})
+        return Count(matches=number, states=Counter(scheduled=number), queues=queues, kinds=kinds)
 
     async def _read(self, name: str, first: Instant, end: Instant, caller: Caller) -> Schedule:
         schedule = (await self._schedules.get(name, caller)).schedule
