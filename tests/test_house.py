@@ -33,6 +33,8 @@ BROAD = {
     # around the params and the function of a pull worker
     "client/worker/lease.py": 1,
     "client/worker/threads.py": 1,
+    # around the params and the function of a recorded job
+    "testing/recorder.py": 2,
     # around a thread's group of calls
     "stores/group_thread.py": 1,
     "stores/postgres/readers.py": 2,

@@ -35,6 +35,7 @@ RUN_BY = {
     "README.md": "test_programs",
     "docs/client.md": "test_client",
     "docs/executor.md": "test_client",
+    "docs/testing.md": "test_client",
     "docs/python-workers.md": "test_client",
     "docs/events.md": "test_events",
     "docs/kinds.md": "test_programs",

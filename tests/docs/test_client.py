@@ -59,6 +59,15 @@ def test_program_of_the_executor_page_runs(service: ServiceProcess, tmp_path: Pa
     assert run("docs/executor.md", tmp_path, service) == ["104", str(sum(range(4)) + sum(range(100)))]
 
 
+def test_test_of_the_testing_page_passes(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(write("docs/testing.md", tmp_path))]
+    ended = subprocess.run(
+        command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(SOURCE)}, capture_output=True, text=True
+    )
+
+    assert "1 passed" in ended.stdout, ended.stdout
+
+
 def test_worker_of_the_workers_page_runs_jobs_and_drains(service: ServiceProcess, tmp_path: Path) -> None:
     command = [sys.executable, str(write("docs/python-workers.md", tmp_path))]
     with Client(service.url) as client, subprocess.Popen(command, cwd=tmp_path, env=environment(service)) as worker:

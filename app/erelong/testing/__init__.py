@@ -1,13 +1,14 @@
-"""For the tests of an application: a real service in a process, on a clock that the test moves.
+"""For the tests of an application: a real service in a process, on a clock that the test moves, or a recorder.
 
 `pytest_plugins = ["erelong.testing"]` in a conftest.py gives tests the fixture `erelong_service`. Elsewhere, use
-`with Service() as service`. The service needs `erelong[server]`.
+`with Service() as service`. The service needs `erelong[server]`; a `Recorder` needs nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from erelong.testing.recorder import Recorder
 from erelong.testing.service import Move, Service
 
 try:
@@ -33,4 +34,4 @@ else:
         _erelong_session.clear()
 
 
-__all__ = ["Move", "Service"]
+__all__ = ["Move", "Recorder", "Service"]
