@@ -30,9 +30,12 @@ from erelong.settings.queues import QueueSettings
 from erelong.settings.sections import Config
 from erelong.stores.base import Ending, Saved, Store
 from erelong.stores.memory import MemoryStore
+from erelong.stores.postgres.store import PostgresStore
 from erelong.stores.sqlite.store import SqliteStore
 from tests.support.builders import ALL, NOW, count_both, make_failure, make_job, make_retry
 from tests.support.examples import examples
+from tests.support.lives import empty
+from tests.support.postgres import PostgresServer
 
 T = TypeVar("T")
 
@@ -251,25 +254,36 @@ def _empty(store: SqliteStore) -> None:
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("name", ["memory", "sqlite"])
-def test_each_end_that_is_stored_has_one_callback(name: str, tmp_path: Path) -> None:
-    sqlite = SqliteStore(path=tmp_path / "erelong.db", durability="normal")
+@pytest.mark.parametrize("name", ["memory", "sqlite", "postgres"])
+def test_each_end_that_is_stored_has_one_callback(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    store: SqliteStore | PostgresStore = SqliteStore(path=tmp_path / "erelong.db", durability="normal")
+    if name == "postgres":
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        server.empty()
+        store = PostgresStore(url=server.url, durability="normal")
 
     with asyncio.Runner() as runner:
-        runner.run(sqlite.open())
+        runner.run(store.open())
 
         async def run(steps: list[Step]) -> None:
             if name == "memory":
                 await check(MemoryStore(), steps)
                 return
-            await sqlite._writer.call(_empty, sqlite)
-            sqlite._cache.drop_all()
-            await check(sqlite, steps)
+            if isinstance(store, PostgresStore):
+                await store._lister.call(empty, store)
+            else:
+                await store._writer.call(_empty, store)
+                store._cache.drop_all()
+            await check(store, steps)
 
         @given(st.lists(STEPS, min_size=5, max_size=25))
-        @settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.nested_given])
+        @settings(
+            max_examples=examples(40 if name == "postgres" else 150),
+            deadline=None,
+            suppress_health_check=[HealthCheck.nested_given],
+        )
         def walk(steps: list[Step]) -> None:
             runner.run(run(steps))
 
         walk()
-        runner.run(sqlite.close())
+        runner.run(store.close())

@@ -24,7 +24,6 @@ from erelong.model.reports.callback import make_callback, make_on_finish
 from erelong.model.submission import RECORD_LIFE, IdempotencyRecord, NewJob
 from erelong.stores.base import Claim, Ending, Override, Pause, Saved, Store
 from erelong.stores.memory import MemoryStore
-from erelong.stores.postgres.draft import Numbers
 from erelong.stores.postgres.listing import walks as postgres_walks
 from erelong.stores.postgres.store import PostgresStore
 from erelong.stores.sqlite.claims import waiting_still
@@ -32,6 +31,7 @@ from erelong.stores.sqlite.listing import walks
 from erelong.stores.sqlite.store import SqliteStore
 from tests.support.builders import ALL, NOW, count_both, make_failure, make_job, make_retry
 from tests.support.examples import examples
+from tests.support.lives import empty
 from tests.support.postgres import PostgresServer
 
 # Few values of each, so that they collide.
@@ -398,7 +398,7 @@ async def _walk(sqlite: SqliteStore, steps: list[Step]) -> None:
 
 
 async def _walk_postgres(postgres: PostgresStore, steps: list[Step]) -> None:
-    await postgres._lister.call(_empty_postgres, postgres)
+    await postgres._lister.call(empty, postgres)
     await _walk_both(postgres, steps)
     running, counts = postgres._writes.running.copy(), {**postgres.counts()}
     await postgres._lister.call(postgres._writes.load)
@@ -440,15 +440,6 @@ def _empty(store: SqliteStore) -> None:
 def _load(store: SqliteStore) -> None:
     store._running.load(store._file.write)
     store._counters.load(store._file.write, last_seq=store._counters.last_seq)
-
-
-def _empty_postgres(store: PostgresStore) -> None:
-    tables = ("jobs", "labels", "counts", "tallies_0", "tallies_1", "claims_0", "claims_1")
-    for table in (*tables, "idempotency_records", "overrides", "documents"):
-        store._slow.connection.script(f"DELETE FROM {table}")
-    store._writes._numbers = Numbers(1, 1 << 40)
-    store._cache.drop_all()
-    store._writes.load()
 
 
 async def _answer(call: Callable[[Store], Awaitable[object]], store: Store) -> object:

@@ -1,7 +1,7 @@
 """In any race of submits under one key with starts and ends of its jobs, the newest event has a live job.
 
-`ERELONG_EXAMPLES=34` runs more than ten thousand races on virtual time, and as many with the threads of the SQLite
-store.
+`ERELONG_EXAMPLES=34` runs more than ten thousand races on virtual time, and as many with the threads of each
+durable store.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ from erelong.model.submission import AddStatus, NewJob, Receipt
 from erelong.settings.sections import WorkersSection
 from erelong.stores.base import Claim, Ending, Store, Verdicts
 from erelong.stores.memory import MemoryStore
+from erelong.stores.postgres.store import PostgresStore
 from erelong.stores.sqlite.store import SqliteStore
 from tests.support.builders import ALL, NOW, count_both, make_failure, make_job, make_new_job, make_retry
 from tests.support.dawdling import DawdlingStore
 from tests.support.engine import Engine, error_of, outcomes_of
 from tests.support.examples import TIMES, examples
 from tests.support.kinds import FakeRunner
+from tests.support.postgres import PostgresServer
 from tests.support.virtual import VirtualClock, VirtualLoop
 
 RETRY = make_retry(max_attempts=2, delay=0.002, jitter=0)
@@ -241,9 +243,8 @@ async def _check(store: Store, newest: Job) -> Job | None:
     return None if job.is_final else job
 
 
-async def _race_on_threads(folder: Path, rounds: int) -> None:
+async def _race_on_threads(store: SqliteStore | PostgresStore, rounds: int) -> None:
     chance = random.Random(rounds)
-    store = SqliteStore(path=folder / "erelong.db", durability="normal")
     await store.open()
     holder: Job | None = None
     statuses: Counter[str] = Counter()
@@ -266,6 +267,12 @@ async def _race_on_threads(folder: Path, rounds: int) -> None:
     assert all(statuses[f"{state}, then another"] > rounds / 50 for state in ("scheduled", "running")), statuses
 
 
-def test_newest_event_has_a_live_job_in_every_race_of_store_threads(tmp_path: Path) -> None:
+def test_newest_event_has_a_live_job_in_every_race_of_sqlite_threads(tmp_path: Path) -> None:
     with asyncio.Runner() as runner:
-        runner.run(_race_on_threads(tmp_path, ROUNDS))
+        runner.run(_race_on_threads(SqliteStore(path=tmp_path / "erelong.db", durability="normal"), ROUNDS))
+
+
+def test_newest_event_has_a_live_job_in_every_race_of_postgres_threads(postgres_server: PostgresServer) -> None:
+    postgres_server.empty()
+    with asyncio.Runner() as runner:
+        runner.run(_race_on_threads(PostgresStore(url=postgres_server.url, durability="normal"), ROUNDS))

@@ -16,19 +16,10 @@ from erelong.stores.postgres import terms
 from erelong.stores.postgres.connection import SCHEMA_NAME
 from erelong.stores.postgres.store import PostgresStore
 from tests.support.builders import ALL, NOW, count_both, make_job, put, put_one
+from tests.support.lives import lose_connections
 from tests.support.postgres import PostgresServer
 
 pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(30)]
-
-
-def _kill(store: PostgresStore) -> None:
-    """Lose all connections of a node at once, as when its process is killed."""
-    store._term._stop.set()
-    if store._term._thread is not None:
-        store._term._thread.join()
-    for part in (store._term, store._session):
-        if part._connection is not None:
-            part._connection.drop()
 
 
 def _freeze(store: PostgresStore) -> None:
@@ -236,7 +227,7 @@ async def test_next_node_continues_after_one_that_resigned(server: PostgresServe
 async def test_lock_of_a_killed_node_hastens_the_take_over(server: PostgresServer) -> None:
     first, _ = await _open_second(server)
     job = await put_one(first)
-    await asyncio.to_thread(_kill, first)
+    await asyncio.to_thread(lose_connections, first)
 
     second, seconds = await _open_second(server)
 

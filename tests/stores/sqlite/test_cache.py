@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-
-import pytest
-
-from erelong.model.conflict import OnConflict
-from erelong.model.job import SECOND, State
-from erelong.model.outcome import End, Outcome
-from erelong.model.submission import Receipt
-from erelong.stores.base import Ending
 from erelong.stores.cache import MAX_AT_ONCE, MAX_BYTES, MAX_JOBS, JobCache
-from erelong.stores.sqlite.store import SqliteStore
-from tests.support.builders import NOW, make_ended, make_job, make_new_job, purge, put, put_one
+from tests.support.builders import NOW, make_job
 
 
 def test_cached_job_is_found_in_its_last_version() -> None:
@@ -76,71 +66,3 @@ def test_cache_is_bounded_and_has_the_latest_writes() -> None:
     kept = [seq for seq in range(5 * MAX_JOBS) if cache.find([seq]) is not None]
     assert MAX_JOBS <= len(kept) <= 2 * MAX_JOBS
     assert kept[-MAX_JOBS:] == list(range(4 * MAX_JOBS, 5 * MAX_JOBS))
-
-
-@pytest.mark.real_loop
-async def test_cached_job_is_never_older_than_an_abandoned_write(sqlite: SqliteStore) -> None:
-    job = await put_one(sqlite)
-
-    saving = asyncio.ensure_future(sqlite.save([job.start(NOW)]))
-    await asyncio.sleep(0)
-    saving.cancel()
-    await asyncio.gather(saving, return_exceptions=True)
-    await sqlite.save([])  # comes after it in the one writer
-
-    assert (await sqlite.get([job.seq]))[job.seq].state is State.RUNNING
-
-
-@pytest.mark.real_loop
-async def test_cached_job_is_never_older_than_an_abandoned_write_that_overtook_its_own(sqlite: SqliteStore) -> None:
-    first = make_new_job(key="k")
-    second = make_new_job(key="k", priority=9, on_conflict=OnConflict.REPLACE)
-
-    adds = [asyncio.ensure_future(sqlite.add([new_job], now=NOW)) for new_job in (first, second)]
-    await asyncio.sleep(0)
-    adds[1].cancel()
-    (receipt, _) = await asyncio.gather(*adds, return_exceptions=True)
-    assert isinstance(receipt, Receipt)
-    await sqlite.save([])  # comes after both in the one writer
-
-    (job,) = [entry.job for entry in receipt.entries if entry is not None]
-    assert (await sqlite.get([job.seq]))[job.seq].priority == 9
-
-
-@pytest.mark.real_loop
-async def test_cached_job_is_never_older_than_an_abandoned_write_that_overtook_its_end(sqlite: SqliteStore) -> None:
-    job = await put_one(sqlite)
-    ((running,), _, _) = await sqlite.claim([job.seq], now=NOW)
-    ending = Ending(running, Outcome(End.CANCELLED), NOW)
-
-    writes = [
-        asyncio.ensure_future(sqlite.finish([ending])),
-        asyncio.ensure_future(sqlite.save([ending.after.revive(NOW)])),
-    ]
-    await asyncio.sleep(0)
-    writes[1].cancel()
-    await asyncio.gather(*writes, return_exceptions=True)
-    await sqlite.save([])  # comes after both in the one writer
-
-    assert (await sqlite.get([job.seq]))[job.seq].state is State.SCHEDULED
-
-
-@pytest.mark.real_loop
-async def test_job_changed_while_running_is_read_as_it_ended_among_many(sqlite: SqliteStore) -> None:
-    jobs = [await put_one(sqlite), *await put(sqlite, *(make_job() for _ in range(MAX_AT_ONCE)))]
-    claim = await sqlite.claim([job.seq for job in jobs], now=NOW)
-    changed = claim.jobs[0].cancel(NOW)
-    await sqlite.save([changed])
-
-    await sqlite.finish([Ending(job, Outcome(End.SUCCEEDED), NOW) for job in [changed, *claim.jobs[1:]]])
-
-    assert [(await sqlite.get([job.seq]))[job.seq].state for job in jobs] == [State.SUCCEEDED] * len(jobs)
-
-
-@pytest.mark.real_loop
-async def test_purged_job_is_gone_at_once(sqlite: SqliteStore) -> None:
-    (job,) = await put(sqlite, make_ended(State.SUCCEEDED))
-
-    await purge(sqlite, job.queue, job.state, before=NOW + 10 * SECOND, limit=10)
-
-    assert await sqlite.get([job.seq]) == {}

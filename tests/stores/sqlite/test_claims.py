@@ -70,42 +70,6 @@ async def start(store: SqliteStore, *jobs: Job, now: int = NOW) -> list[Job]:
 # across processes
 
 
-async def test_claims_outlive_the_process(tmp_path: Path) -> None:
-    async with opened(tmp_path) as store:
-        first, second, _ = await put(store, *[make_job() for _ in range(3)])
-        (one,) = await start(store, first)
-        (other,) = await start(store, second, now=NOW + 5)
-
-        assert await ran_in(crash(tmp_path)) == [other, one]
-
-
-async def test_job_with_an_ended_attempt_is_not_loaded_as_running(tmp_path: Path) -> None:
-    async with opened(tmp_path) as store:
-        jobs = await start(store, *await put(store, *[make_job() for _ in range(4)]))
-        await store.finish([Ending(jobs[0], WELL, NOW), Ending(jobs[1], make_failure(), NOW)])
-        await store.save([jobs[2].cancel(NOW)])
-
-        assert await ran_in(crash(tmp_path)) == [jobs[3], jobs[2].cancel(NOW)]
-
-
-async def test_job_claimed_again_is_loaded_in_its_last_attempt(tmp_path: Path) -> None:
-    async with opened(tmp_path) as store:
-        (job,) = await start(store, await put_one(store))
-        await store.finish([Ending(job, make_failure(), NOW)])
-        (again,) = await start(store, job, now=NOW + 10)
-
-        assert again.attempt == 2
-        assert await ran_in(crash(tmp_path)) == [again]
-
-
-async def test_start_after_a_start_finds_the_same(tmp_path: Path) -> None:
-    async with opened(tmp_path) as store:
-        jobs = await start(store, await put_one(store))
-        crashed = crash(tmp_path)
-
-    assert [await ran_in(crashed) for _ in range(3)] == [jobs] * 3
-
-
 async def test_claims_are_loaded_from_a_long_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claim_file, "_LONG", 64)
     async with opened(tmp_path) as store:

@@ -23,51 +23,13 @@ from erelong.errors import (
 )
 from erelong.model.job import State
 from erelong.model.submission import IdempotencyRecord, NewJob, Receipt
-from erelong.stores.base import Override, Pause
 from erelong.stores.sqlite.files.lock import FileLock
 from erelong.stores.sqlite.store import SqliteStore
-from tests.support.builders import ALL, NOW, count_both, make_ended, make_job, make_new_job, make_running, put, put_one
+from tests.support.builders import ALL, NOW, count_both, make_job, make_new_job, put_one
 
 pytestmark = pytest.mark.real_loop
 
 RECORD = IdempotencyRecord("caller", "key", b"digest")
-
-
-async def test_reopened_store_has_kept_everything(tmp_path: Path) -> None:
-    async with opened(tmp_path) as store:
-        await put(store, make_running(), make_ended(State.FAILED, labels={"a": "b"}), make_job(key="k", delay=5))
-        await store.add([make_new_job()], now=NOW, record=RECORD)
-        await store.override("q", Override(b"{}", Pause(NOW)))
-        jobs, counts = await store.list(ALL), dict(store.counts())
-
-    async with opened(tmp_path) as store:
-        assert await store.list(ALL) == jobs
-        assert dict(store.counts()) == counts
-        assert await store.overrides() == {"q": Override(b"{}", Pause(NOW))}
-        assert (await store.add([make_new_job()], now=NOW, record=RECORD)).replayed
-        assert (await put_one(store)).seq == jobs[0].seq + 1
-
-
-async def test_reopened_store_does_not_confuse_a_new_job_with_that_of_a_record(tmp_path: Path) -> None:
-    async with opened(tmp_path) as store:
-        await store.add([make_new_job()], now=NOW, record=RECORD)
-        await store.delete((await store.get([1]))[1])
-
-    async with opened(tmp_path) as store:
-        await put_one(store)
-
-        assert await store.add([make_new_job()], now=NOW, record=RECORD) == Receipt([None], replayed=True)
-
-
-async def test_groups_are_the_same_after_reopening(tmp_path: Path) -> None:
-    async with opened(tmp_path) as store:
-        first, _, gone = await put(store, make_job(), make_job(kind="k"), make_job(queue="q"))
-        await store.delete(first)
-        await store.delete(gone)
-        before = dict(store.counts())
-
-    async with opened(tmp_path) as store:
-        assert dict(store.counts()) == before == {("default", "k", State.SCHEDULED): 1}
 
 
 async def test_store_makes_the_folders_of_its_path(tmp_path: Path) -> None:
@@ -231,15 +193,6 @@ async def test_refused_call_does_not_cost_its_group_a_second_commit(sqlite: Sqli
     assert len(others) == 1
 
 
-async def test_abandoned_call_is_still_done(sqlite: SqliteStore) -> None:
-    async with held_writer(sqlite):
-        adding = asyncio.ensure_future(put_one(sqlite))
-        await asyncio.sleep(0)
-        adding.cancel()
-
-    assert (await put_one(sqlite)).seq == 2
-
-
 async def test_closed_store_finishes_pending_calls_and_refuses_new_ones(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         async with held_writer(store):
@@ -278,15 +231,6 @@ async def test_undone_claim_does_not_count(sqlite: SqliteStore) -> None:
 
     counted, stored = await count_both(sqlite)
     assert counted == stored
-
-
-async def test_counts_may_be_iterated_while_groups_are_added(sqlite: SqliteStore) -> None:
-    await put_one(sqlite)
-    groups = iter(sqlite.counts())
-
-    await put_one(sqlite, queue="new")
-
-    assert next(groups) == ("default", "echo", State.SCHEDULED)
 
 
 @pytest.mark.parametrize("is_whole", [False, True])
