@@ -12,10 +12,12 @@ import pytest
 from tests.support import SOURCE
 
 USER = """
-from collections.abc import AsyncIterator
-from concurrent.futures import Future
+from dataclasses import dataclass
 
-from erelong import AsyncClient, Attempt, Client, Draft, Job, kind
+from erelong import AsyncClient, Attempt, Client, Draft, Executor, JobFailed, Worker, kind
+from erelong.testing import Recorder
+
+worker = Worker(concurrency=3)
 
 
 @kind("remind")
@@ -28,6 +30,17 @@ async def resize(attempt: Attempt, path: str, width: int = 800) -> list[int]:
     return [width]
 
 
+@dataclass
+class Size:
+    width: int
+
+
+@worker.kind("measure", timeout="2m", retry={"max_attempts": 3})
+def measure(attempt: Attempt, path: str) -> Size:
+    attempt.check()
+    return Size(attempt.number)
+
+
 def use(client: Client) -> None:
     reveal_type(client.submit(remind.job(user=7, text="hi"), delay="2h"))
     reveal_type(client.submit(remind.job(7, "hi")).result(timeout=60))
@@ -38,15 +51,35 @@ def use(client: Client) -> None:
     reveal_type(client.get("x").state)
     reveal_type(client.get("x").due_at)
     drafts = [Draft("echo"), Draft("echo", delay=3)]
-    remind.job(user="7", text="hi")  # line 28
-    resize.job(None, "a.png", 3)  # line 29
-    client.submit("echo", dealy="2h")  # line 30
+    remind.job(user="7", text="hi")  # wrong
+    resize.job(None, "a.png", 3)  # wrong
+    client.submit("echo", dealy="2h")  # wrong
 
 
 async def use_async(client: AsyncClient) -> None:
     reveal_type(await (await client.submit(remind.job(7, "hi"))).result())
     async for job in client.list(state="failed"):
         reveal_type(job)
+
+
+def use_more(client: Client) -> None:
+    with client.defaults(queue="mail") as mail:
+        reveal_type(mail.submit(measure.job("a.png")).result())
+    with Executor(client) as pool:
+        reveal_type(pool.submit(measure, "a.png"))
+        reveal_type(pool.options(delay="2h").submit(measure, path="a.png").result(timeout=3))
+        reveal_type(list(pool.map(resize, ["a.png"])))
+        pool.submit(measure, 3)  # wrong
+        pool.submit(print, 3)  # wrong
+    recorder = Recorder(measure, remind)
+    reveal_type(recorder.run_due(advance="2h")[0].state)
+    try:
+        client.operations.retry(state="failed", at_most=10, spread="10m").wait()
+    except JobFailed as error:
+        reveal_type(error.output)
+    client.operations.retry(state="failed")  # wrong
+    client.submit("echo", retry={"attempts": 3})  # wrong
+    client.kind(measure).put(timeout="2m")
 """
 
 
@@ -77,5 +110,12 @@ def test_users_get_typed_results(tmp_path: Path) -> None:
         "datetime.datetime | None",
         "str",
         "erelong.client.aio.jobs.AsyncJob[Any]",
+        "user.Size",
+        "erelong.client.executor.future.JobFuture[user.Size]",
+        "user.Size",
+        "list[list[int]]",
+        "str",
+        "str | None",
     ]
-    assert {line.split(":")[1] for line in errors} == {"28", "29", "30"}, errors
+    wrong = [str(number) for number, line in enumerate(USER.splitlines(), 1) if line.endswith("# wrong")]
+    assert sorted({line.split(":")[1] for line in errors}) == wrong, errors

@@ -95,6 +95,38 @@ def test_client_and_commands_work(environment: Path, url: str) -> None:
     assert "complete -o filenames" in completion.stdout
 
 
+def test_everything_but_what_needs_an_extra_works_without_other_packages(environment: Path, url: str) -> None:
+    script = """
+import sys
+from erelong import Client, Executor, kind
+from erelong.testing import Recorder
+from erelong.webhooks import InvalidSignature, verify
+
+@kind("echo")
+def echo(n: int) -> dict[str, int]:
+    return {"n": n}
+
+with Client() as client, Executor(client) as pool:
+    print(sorted(result["n"] for result in pool.map(echo, range(3))))
+    print(client.kind("mine").put().declared, next(client.list()).kind, client.stats()["now"][:2])
+recorder = Recorder(echo)
+recorder.client.submit(echo.job(7), delay="2h")
+print(recorder.run_due(advance="2h")[0].result())
+try:
+    verify({}, b"", "whsec_" + "a" * 32)
+except InvalidSignature as error:
+    print(error)
+print([name for name in ("aiohttp", "pydantic", "orjson", "pytest") if name in sys.modules])
+"""
+    ended = run(environment / "python", "-c", script, ERELONG_URL=url)
+
+    assert ended.stderr == ""
+    assert ended.stdout.splitlines()[:2] == ["[0, 1, 2]", "api echo 20"]
+    assert ended.stdout.splitlines()[2] == "{'n': 7}"
+    assert "webhook-id is missing" in ended.stdout.splitlines()[3]
+    assert ended.stdout.splitlines()[4] == "[]"
+
+
 def test_pages_of_the_service_are_in_the_wheel(url: str) -> None:
     for path in ("/docs", "/openapi.json", "/readyz"):
         with urllib.request.urlopen(url + path) as response:

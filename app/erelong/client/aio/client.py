@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import partial
-from typing import Any, Final, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
 
 from erelong.client import doubts
 from erelong.client.aio.jobs import AsyncJob, Waited
@@ -22,7 +22,6 @@ from erelong.client.calls import queues as queue_calls
 from erelong.client.calls.jobs import NEW_KEY, WAIT
 from erelong.client.drafts import Changes, Draft, Filters, Options, merged, write_fields
 from erelong.client.errors import Changed, NoAnswer, NotFound, Refused
-from erelong.client.kinds import Kind
 from erelong.client.profile import find_profile
 from erelong.client.records import Event, JobRecord, KindRecord, QueueRecord
 from erelong.client.requests import Answer, Cut, Request, with_query
@@ -30,6 +29,9 @@ from erelong.client.retries import Tries, read_json
 from erelong.client.streams import SILENCE, EventReader
 from erelong.client.tracing import with_trace
 from erelong.client.watch import Watch
+
+if TYPE_CHECKING:
+    from erelong.client.kinds import Kind
 
 R = TypeVar("R")
 Which = JobRecord | Ticket | str

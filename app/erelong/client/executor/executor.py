@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 
 from erelong.client.calls.jobs import MAX_WAITED
 from erelong.client.executor.follower import Follower
-from erelong.client.executor.future import JobFuture, has_begun
+from erelong.client.executor.future import JobFuture, cancel_all, has_begun
 from erelong.client.executor.submitting import Submitter
 from erelong.client.sync.client import Client
 
@@ -107,8 +107,8 @@ class Executor(Submitter):
             while self._submits and (wait or cancel_futures):
                 self._changed.wait()
             self._close_if_over()
-        for future in self._follower.unsettled() if cancel_futures else ():
-            future.cancel()
+        if cancel_futures:
+            cancel_all(self._follower.unsettled())
         if wait and self._thread is not None:
             self._thread.join()
 

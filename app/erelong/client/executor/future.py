@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -13,10 +13,13 @@ from erelong.client.records import JobRecord
 from erelong.client.results import result_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from erelong.client.sync.client import Client
 
 R = TypeVar("R")
 
+AT_ONCE: Final = 16  # cancels
 CHANCES: Final = 3  # tries to cancel a waiting job that somebody edits meanwhile
 
 
@@ -119,3 +122,10 @@ class JobFuture(Future[R]):
 def has_begun(job: JobRecord) -> bool:
     """Return whether a job has ever been started."""
     return job.state == "running" or job.attempt > 0 or bool(job.raw.get("attempts"))
+
+
+def cancel_all(futures: Sequence[JobFuture[Any]]) -> None:
+    """Cancel the jobs that have not begun, some at a time: the service stores changes that arrive together at once."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for _ in pool.map(JobFuture.cancel, futures):
+            pass

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from erelong.client.drafts import Draft
 from erelong.client.errors import ErelongError
+from erelong.client.executor.future import JobFuture, cancel_all
 from erelong.client.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from erelong.client.errors import Refused
-    from erelong.client.executor.future import JobFuture
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -95,14 +95,12 @@ class Results:
                 if self._buffer is not None:
                     self.fill()
         finally:
-            with suppress(ErelongError):  # the jobs run on, and the reason why nobody wants them matters more
-                for future in self._started:
-                    if isinstance(future, futures.Future):
-                        future.cancel()
+            with suppress(ErelongError, RuntimeError):  # the jobs run on; why nobody wants them matters more
+                cancel_all([future for future in self._started if isinstance(future, JobFuture)])
 
     def _next(self, deadline: float | None) -> Any:
         future = self._started[0]
-        if not isinstance(future, futures.Future):
+        if not isinstance(future, JobFuture):
             self._started.popleft()
             raise future
         result = future.result(None if deadline is None else deadline - time.monotonic())

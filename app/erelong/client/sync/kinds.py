@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from erelong.client.calls import kinds as calls
 from erelong.client.records import KindRecord
-from erelong.client.schemas import declaration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,7 +40,11 @@ class ServiceKind:
         The schema, the timeout and the retry policy of a function are the defaults. Raise Conflict if the kind is built
         in, or declared in the settings of the service.
         """
-        body = {} if isinstance(self._kind, str) else declaration(self._kind)
+        body: dict[str, Any] = {}
+        if not isinstance(self._kind, str):
+            from erelong.client.schemas import declaration  # commands, which name their kinds, start without it
+
+            body = declaration(self._kind)
         given = {"params_schema": params_schema, "timeout": timeout, "retry": retry}
         body |= {name: value for name, value in given.items() if value is not None}
         return KindRecord(self._client.send(calls.put(self.name, body)))
