@@ -287,19 +287,36 @@ async def test_change_that_somebody_overtakes_is_given_up(
     assert (await scene.client.get(scene.waiting)).priority == 7
 
 
+BLOCKING: dict[str, Callable[[Client, str], Any]] = {
+    "get": lambda client, id: client.get(id).id,
+    "list": lambda client, _: [*client.list()],
+    "submit": lambda client, _: client.submit("echo", delay=60),
+    "submit_many": lambda client, _: [*client.submit_many([Draft("echo", delay=60)] * 3)],
+    "cancel": lambda client, id: client.cancel(id),
+    "delete": lambda client, id: client.delete(id),
+    "pause": lambda client, _: client.queue("q").pause(),
+    "events": lambda client, id: next(client.events(job=id)),
+}
+
+
 @pytest.mark.parametrize("cut", Cut)
-async def test_submit_that_blocks_never_doubles(service: Served, proxy: CuttingProxy, cut: Cut) -> None:
-    proxy.cuts.extend([cut, cut])
+@pytest.mark.parametrize("name", BLOCKING)
+async def test_calls_that_block_are_repeated_over_cuts(
+    service: Served, proxy: CuttingProxy, monkeypatch: pytest.MonkeyPatch, name: str, cut: Cut
+) -> None:
+    monkeypatch.setattr("erelong.client.sync.transport.time.sleep", lambda _: None)
+    id = (await service.submit(delay=60, queue="q"))["id"]
 
-    def submit() -> str:
+    def call() -> None:
         with Client(proxy.url) as client:
-            client.me()  # the connection is kept, so the submit finds it broken
-            job = client.submit("echo", {"n": 1}, delay=60)
-            return client.get(job).id
+            client.me()  # the connection is kept, so the call finds it broken
+            proxy.cuts.extend([cut, cut])
+            BLOCKING[name](client, id)
 
-    id = await asyncio.to_thread(submit)
+    await asyncio.to_thread(call)
 
-    assert [job["id"] for job in (await service.get("/v1/jobs")).json["jobs"]] == [id]
+    jobs = (await service.get("/v1/jobs")).json["jobs"]
+    assert len(jobs) == {"submit": 2, "submit_many": 4, "delete": 0}.get(name, 1)
 
 
 async def test_no_connection_is_tried_until_the_deadline(free_port: int) -> None:

@@ -124,22 +124,38 @@ class Transport:
             connection.close()
 
     def _connect(self, deadline: float) -> http.client.HTTPConnection:
-        timeout = max(deadline - time.monotonic(), 0.001)
-        connection: http.client.HTTPConnection
-        if self._is_secure:
-            self._tls = self._tls or ssl.create_default_context()
-            connection = http.client.HTTPSConnection(self._host, self._port, timeout=timeout, context=self._tls)
-        else:
-            connection = http.client.HTTPConnection(self._host, self._port, timeout=timeout)
+        connection = http.client.HTTPConnection(self._host, self._port)
         try:
-            connection.connect()
+            sock = self._open(deadline)
         except ssl.SSLCertVerificationError as error:
             raise Cut(f"{self._url} is not trusted: {error.verify_message}", is_sent=False, is_lasting=True) from error
         except OSError as error:
             raise Cut(f"no connection to {self._url}: {error.strerror or error}", is_sent=False) from error
-        connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.sock = _TimedSocket(connection.sock, deadline)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        timed: Any = _TimedSocket(sock, deadline)
+        connection.sock = timed
         return connection
+
+    def _open(self, deadline: float) -> socket.socket:
+        """Return a socket that is connected to the first address that answers. Each gets a share of the time left."""
+        addresses = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+        for place, (family, kind, protocol, _, address) in enumerate(addresses, start=1):
+            sock = socket.socket(family, kind, protocol)
+            try:
+                sock.settimeout(max((deadline - time.monotonic()) / (len(addresses) - place + 1), 0.001))
+                sock.connect(address)
+                return self._secured(sock)
+            except OSError:
+                sock.close()
+                if place == len(addresses):
+                    raise
+        raise OSError("it has no address")
+
+    def _secured(self, sock: socket.socket) -> socket.socket:
+        if not self._is_secure:
+            return sock
+        self._tls = self._tls or ssl.create_default_context()
+        return self._tls.wrap_socket(sock, server_hostname=self._host)
 
     def _give_back(self, connection: http.client.HTTPConnection) -> None:
         with self._lock:

@@ -1,0 +1,126 @@
+"""How clients connect: addresses that do not answer, and services behind TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from erelong import AsyncClient, Client, NoAnswer
+
+CERTIFICATE = Path(__file__).parents[1] / "handlers" / "http" / "self_signed.pem"
+
+
+@pytest.fixture
+def silent() -> Iterator[tuple[str, int]]:
+    """An address that answers no connection: the queue of its listener is full."""
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        yield listener.getsockname()
+
+
+@pytest.fixture
+def resolve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Makes every name lead to addresses."""
+
+    def resolve(*addresses: tuple[str, int]) -> None:
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", address) for address in addresses]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+
+    return resolve
+
+
+def test_address_that_does_not_answer_leaves_time_for_the_next(
+    real_service: str, silent: tuple[str, int], resolve: Callable[..., None]
+) -> None:
+    parts = urlsplit(real_service)
+    resolve(silent, (parts.hostname, parts.port))
+
+    with Client("http://localhost", timeout=1) as client:
+        assert client.me()["anonymous"]
+
+
+def test_many_addresses_that_do_not_answer_take_no_longer_than_the_timeout(
+    silent: tuple[str, int], resolve: Callable[..., None]
+) -> None:
+    resolve(*[silent] * 5)
+    began = time.monotonic()
+
+    with (
+        Client("http://localhost", timeout=0.5, retries=False) as client,
+        pytest.raises(NoAnswer, match="no connection to"),
+    ):
+        client.me()
+
+    assert time.monotonic() - began < 2
+
+
+class Hello(BaseHTTPRequestHandler):
+    """Answers every request."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "17")
+        self.end_headers()
+        self.wfile.write(b'{"name": "hello"}')
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def secured() -> Iterator[str]:
+    """The address of a service with a certificate that nobody has signed."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(CERTIFICATE)
+    server = HTTPServer(("127.0.0.1", 0), Hello)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    server.handle_error = lambda *_: None  # type: ignore[method-assign]  # of clients that do not trust it
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"https://localhost:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_service_behind_tls_is_used_if_it_is_trusted(secured: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
+
+    with Client(secured) as client:
+        assert [client.me()["name"], client.me()["name"]] == ["hello", "hello"]
+
+
+def test_certificate_that_is_not_trusted_is_not_tried_again(secured: str) -> None:
+    began = time.monotonic()
+
+    with Client(secured) as client, pytest.raises(NoAnswer, match="is not trusted: self-signed") as caught:
+        client.me()
+
+    assert not caught.value.maybe_done
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.real_loop
+async def test_certificate_that_is_not_trusted_is_not_tried_again_by_asyncio(secured: str) -> None:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+
+    async with AsyncClient(secured) as client:
+        with pytest.raises(NoAnswer, match="self-signed"):
+            await client.me()
+
+    assert loop.time() - began < 5
