@@ -1,12 +1,16 @@
-"""Services on an emptied PostgreSQL database."""
+"""Services on an emptied PostgreSQL database, with or without a proxy before it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.support.postgres import PostgresServer
+from tests.support.postgres_proxy import Proxy
 from tests.support.process import ServiceProcess
 
 MakeNode = Callable[..., ServiceProcess]
@@ -28,3 +32,13 @@ def make_node(make_service: Callable[..., ServiceProcess], server: PostgresServe
         return make_service(config=config + kinds, **given)
 
     return make
+
+
+@pytest.fixture
+def proxy(server: PostgresServer) -> Iterator[Proxy]:
+    """Return a proxy before the server."""
+    home = Path(tempfile.mkdtemp(prefix="erelong-proxy-"))  # the path of a socket must be short
+    proxy = Proxy(home=home, server=server.home)
+    yield proxy
+    proxy.close()
+    shutil.rmtree(home)

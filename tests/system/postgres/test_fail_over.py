@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import signal
-import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 
-from tests.support.postgres import PostgresServer
 from tests.support.postgres_proxy import Proxy
 from tests.support.process import ServiceProcess
 from tests.system.book import Run, install, read_book
@@ -29,16 +25,6 @@ TTL = 2.0
 WARM_UP = 0.5
 KINDS = '[kinds.note]\npython = "functions:note"\n'
 SETTLED = 1.0  # seconds after which a leader that was stopped has learnt that it no longer leads
-
-
-@pytest.fixture
-def proxy(server: PostgresServer) -> Iterator[Proxy]:
-    """Return a proxy before the server."""
-    home = Path(tempfile.mkdtemp(prefix="erelong-proxy-"))  # the path of a socket must be short
-    proxy = Proxy(home=home, server=server.home)
-    yield proxy
-    proxy.close()
-    shutil.rmtree(home)
 
 
 @asynccontextmanager
