@@ -79,7 +79,7 @@ class Node:
         self.leadership = None if shared is None else self._make_leadership(shared)
         self.health = Health(services=self.services, watchdog=watchdog, shared=shared)
         path = config.store.path if config.store.kind == "sqlite" else None
-        self.gauges = Gauges(services=self.services, metrics=self.metrics, path=path)
+        self.gauges = Gauges(services=self.services, metrics=self.metrics, path=path, shared=shared)
         sampling = Sampling(engine=self.engine, path=path)
         self.engine.watch(sampling)
         self.statistics = Statistics(services=self.services, health=self.health, sampling=sampling)

@@ -10,11 +10,13 @@ import pytest
 from erelong.errors import StoreUnavailable
 from erelong.model.submission import NewJob
 from erelong.monitoring import gauges as readings
+from erelong.monitoring.gauges import Gauges
 from erelong.settings.sections import Config, StoreSection
 from erelong.stores.registry import make_store
 from erelong.telemetry.metrics import Metrics
 from tests.support.builders import make_job
 from tests.support.engine import Engine
+from tests.support.following import Following
 from tests.support.kinds import FakeRunner, lasting
 from tests.support.virtual import VirtualClock
 
@@ -113,3 +115,20 @@ async def test_commit_times_batch_sizes_and_store_sizes_are_shown(tmp_path: Path
     assert "erelong_store_commit_seconds_count 1.0" in page
     assert "erelong_store_commit_calls_sum 8.0" in page
     assert metrics.commits.under_way == 0
+
+
+async def test_gauges_of_a_shared_store_say_who_leads(clock: VirtualClock) -> None:
+    store = Following()
+    metrics = Metrics()
+    async with Engine(clock=clock) as engine:
+        gauges = Gauges(services=engine.node.services, metrics=metrics, path=None, shared=store)
+        store.snapshot_age = 720.0
+
+        await gauges.refresh()
+        assert (metrics.leads.values, metrics.snapshot_age.values) == ({(): False}, {(): 720.0})
+
+        store.begin()
+        await store.lead()
+        await gauges.refresh()
+        assert metrics.leads.values == {(): True}
+        assert engine.node.metrics.leads.values == {}  # of the store that is not shared

@@ -16,6 +16,7 @@ class Following(ServedStore):
 
     clock = RemoteClock()
     may_lead = True
+    snapshot_age = 0.0
 
     def __init__(self) -> None:
         super().__init__()

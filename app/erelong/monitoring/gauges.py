@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from erelong.service.services import Services
+    from erelong.stores.base import SharedStore
     from erelong.telemetry.metrics import Labels, Metrics
 
 MAX_QUEUES = 500  # queues with a series of their own: clients choose names, and the page must stay small
@@ -26,10 +27,13 @@ STORE_TIMEOUT = 1.0
 class Gauges:
     """Sets the gauges of `metrics`, from memory and, for ages of jobs, from the store."""
 
-    def __init__(self, *, services: Services, metrics: Metrics, path: Path | None) -> None:
+    def __init__(
+        self, *, services: Services, metrics: Metrics, path: Path | None, shared: SharedStore | None = None
+    ) -> None:
         self._services = services
         self._metrics = metrics
         self._path = path
+        self._shared = shared
 
     async def refresh(self) -> None:
         """Update every gauge. Leave out the ages if the store does not answer in time."""
@@ -51,6 +55,9 @@ class Gauges:
         metrics.jobs.values = self._jobs()
         metrics.due.values = self._due()
         metrics.store_size.values = self._sizes()
+        if self._shared is not None:
+            metrics.leads.values = {(): self._shared.standby() is None}
+            metrics.snapshot_age.values = {(): self._shared.snapshot_age}
         metrics.log_lost.values = {(reason,): lines for reason, lines in log.lost().items()}
 
     def _jobs(self) -> dict[Labels, float]:

@@ -319,6 +319,11 @@ class SharedStore(Store, Protocol):
         """Whether no other node leads, as far as this one knows."""
         ...
 
+    @property
+    def snapshot_age(self) -> float:
+        """For how many seconds another session has kept the database from removing dead rows."""
+        ...
+
     def standby(self) -> str | None:
         """Return why this node does not lead, or None if it does."""
         ...

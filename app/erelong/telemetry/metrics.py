@@ -182,6 +182,10 @@ class Metrics(Collector):
         self.commit_calls = HistogramMetric("erelong_store_commit_calls", "Writes in one commit.", "", GROUP_BOUNDS)
         self.store_size = GaugeMetric("erelong_store_bytes", "Sizes of the database and its write-ahead log.", "file")
         self.requests = CounterMetric("erelong_http_requests", "Requests answered.", "method", "route", "status")
+        self.leads = GaugeMetric("erelong_node_leads", "Whether this node leads, 0 or 1; only on a shared store.")
+        self.snapshot_age = GaugeMetric(
+            "erelong_store_snapshot_age_seconds", "Age of the oldest snapshot that keeps dead rows in PostgreSQL."
+        )
         self.connections = GaugeMetric("erelong_http_connections", "Clients connected.")
         self.waiting = GaugeMetric(
             "erelong_http_waiting",

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
+import psycopg
+
+from erelong.errors import Exit
 from erelong.stores.group_thread import Call, in_runs, run_as_one
-from erelong.stores.postgres import reading
+from erelong.stores.postgres import reading, snapshots
 from erelong.stores.postgres.connection import Connection, connect
 from erelong.stores.postgres.failures import FailureKind, as_problem, described, diagnose
 from erelong.stores.postgres.listing import pages, walks
+from erelong.stores.postgres.snapshots import Snapshots
 from erelong.telemetry.log import get_logger
 
 if TYPE_CHECKING:
@@ -55,7 +60,7 @@ class Reading:
         for calls in in_runs([call for call in group if not call.future.done()]):
             self._run(calls)
 
-    def rest(self) -> None:
+    def rest(self) -> float | None:
         return None
 
     def _run(self, calls: Sequence[Call]) -> None:
@@ -111,7 +116,22 @@ class QuickReads(Reading):
 
 
 class SlowReads(Reading):
-    """Reads that may take long."""
+    """Reads that may take long, and a look for old snapshots from time to time."""
+
+    def __init__(self, *, url: str, role: str, by_number: bool, patience: float) -> None:
+        super().__init__(url=url, role=role, by_number=by_number, patience=patience)
+        self.snapshots = Snapshots()
+        self._check_at = 0.0
+
+    def rest(self) -> float:
+        now = time.monotonic()
+        if now >= self._check_at:
+            self._check_at = now + snapshots.CHECK_INTERVAL
+            try:
+                self.snapshots.note(self.connection.rows(snapshots.HOLDERS), now)
+            except (psycopg.Error, Exit):  # a read will report it
+                self.close()
+        return self._check_at - now
 
     def list(self, query: Query) -> Jobs:
         return pages.select_jobs(self.connection, query)

@@ -112,6 +112,10 @@ class PostgresStore:
         return self._term.is_vacant
 
     @property
+    def snapshot_age(self) -> float:
+        return self._slow.snapshots.age
+
+    @property
     def may_lead(self) -> bool:
         return self._term.may_lead
 
@@ -195,7 +199,7 @@ class PostgresStore:
         for thread in (self._writer, self._reader, self._lister):
             if (problem := thread.status()) is not None:
                 return problem
-        return self._writes.status()
+        return self._writes.status() or self._slow.snapshots.status()
 
     async def end(self) -> Exit:
         writes, term = asyncio.ensure_future(self._writes.end()), asyncio.ensure_future(self._term.ended())
