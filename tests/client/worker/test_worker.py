@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from erelong import AsyncClient, Attempt, Cancelled, GiveUp, RetryAfter, Worker
 from tests.client.worker.conftest import Run
@@ -16,6 +18,17 @@ from tests.support.served import Served
 
 class Shape(Enum):
     ROUND = "round"
+
+
+@dataclass
+class Point:
+    x: int
+    shapes: list[Shape] = field(default_factory=list)
+
+
+class Path(BaseModel):
+    name: str
+    points: list[Point] = []
 
 
 # outcomes
@@ -64,6 +77,25 @@ async def test_exception_fails_the_attempt(
     if isinstance(error, ValueError):
         assert job.attempts[0]["output"].endswith("raise error\nValueError: no\n")
         assert "threads.py" not in job.attempts[0]["output"]
+
+
+async def test_results_are_dataclasses_and_models_on_both_sides(client: AsyncClient, run: Run) -> None:
+    worker = Worker()
+
+    @worker.kind("a")
+    def measure(corner: Point, path: Path) -> Point:
+        return Point(corner.x + 1, [Shape.ROUND, *corner.shapes])
+
+    @worker.kind("b")
+    async def draw(path: Path) -> list[Path]:
+        return [path, Path(name="b", points=[Point(2)])]
+
+    await run(worker)
+    point = await client.submit(measure.job(Point(1), path=Path(name="a")))
+    paths = await client.submit(draw.job(Path(name="a", points=[Point(1)])))
+
+    assert await point.result() == Point(2, [Shape.ROUND])
+    assert await paths.result() == [Path(name="a", points=[Point(1)]), Path(name="b", points=[Point(2)])]
 
 
 async def test_function_can_ask_for_a_later_retry(client: AsyncClient, run: Run) -> None:
