@@ -68,6 +68,17 @@ class Host:
             yield service
 
 
+class FaultyView:
+    """A store, apart from some methods."""
+
+    def __init__(self, store: Any, **methods: Any) -> None:
+        self._store = store
+        self._methods = methods
+
+    def __getattr__(self, name: str) -> Any:
+        return self._methods.get(name) or getattr(self._store, name)
+
+
 @pytest.fixture
 async def host(clock: VirtualClock) -> Host:
     return Host(clock)
@@ -310,6 +321,51 @@ async def test_job_that_is_retried_is_live_again(service: Served) -> None:
 
     assert await fates(service) == [("00:05", "made", None), ("00:10", "skipped", "overlap")]
     assert (await read(service))["live"] == [live]
+
+
+async def test_retried_job_is_live_after_a_restart(host: Host) -> None:
+    pull = {"work": KindSettings(pull=True)}
+    async with host.serving(declared=pull) as service:
+        await put(service, job={"kind": "work"})
+        await asyncio.sleep(6 * MINUTE)
+        (early,) = (await read(service))["live"]
+        await service.post(f"/v1/jobs/{early}/cancel")
+        await asyncio.sleep(5 * MINUTE)
+        (late,) = (await read(service))["live"]
+        await service.post(f"/v1/jobs/{late}/cancel")
+        await service.post(f"/v1/jobs/{early}/retry")
+        await asyncio.sleep(1)
+
+    async with host.serving(declared=pull) as service:
+        await asyncio.sleep(5 * MINUTE)
+
+        assert (await read(service))["live"] == [early]
+        assert (await fates(service))[-1] == ("00:15", "skipped", "overlap")
+
+
+async def test_job_that_is_retried_while_the_live_ones_are_read_is_not_forgotten(
+    service: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing = {"kind": "echo", "params": {"fail": "boom", "sleep": 600}, "retry": {"max_attempts": 1}, "timeout": 3_600}
+    await put(service, job=failing)
+    await asyncio.sleep(6 * MINUTE)
+    (job,) = (await read(service))["live"]
+    await service.post(f"/v1/jobs/{job}/cancel")
+    await asyncio.sleep(5 * MINUTE)
+    (last,) = (await read(service))["live"]
+    book = service.node.services.recurrences.book
+    get = book._store.get
+
+    async def answer_late(seqs: Any) -> Any:
+        jobs = await get(seqs)
+        monkeypatch.undo()
+        await service.post(f"/v1/jobs/{job}/retry")
+        return jobs
+
+    monkeypatch.setattr(book, "_store", FaultyView(book._store, get=answer_late))
+    await read(service)
+
+    assert {*(await read(service))["live"]} == {job, last}
 
 
 async def test_retried_job_of_a_deleted_schedule_is_not_remembered(service: Served) -> None:

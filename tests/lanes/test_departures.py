@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from erelong.duties.signal import Signal
 from erelong.lanes.departures import MAX_ABSENCES, MAX_LIVE_AGAIN, Departures, LiveAgain
 from erelong.model.job import State
 
@@ -36,7 +37,7 @@ def test_revived_jobs_are_kept_for_schedules_that_exist() -> None:
     for schedule in ("gone", "report"):
         live_again.note(schedule, "1")
 
-    live_again.learn({"report": False})
+    live_again.learn({"report": False}, Signal())
     live_again.note("gone", "2")
     live_again.note("report", "2")
 
@@ -48,12 +49,25 @@ def test_revived_jobs_are_forgotten_when_they_end_and_with_their_schedule() -> N
     for job in ("1", "2"):
         live_again.note("report", job)
 
-    live_again.keep("report", {"2", "3"})
+    live_again.remove("report", ["1"])
     kept = live_again.of("report")
     live_again.forget("report")
 
     assert kept == {"2"}
     assert not live_again
+
+
+def test_schedule_with_a_revived_job_is_noted_once_and_wakes_its_duty() -> None:
+    live_again, wake = LiveAgain(), Signal()
+    live_again.learn({"report": False}, wake)
+
+    for job in ("1", "2"):
+        live_again.note("report", job)
+    live_again.note("gone", "3")
+
+    assert wake.is_set
+    assert live_again.take_noted() == {"report"}
+    assert live_again.take_noted() == set()
 
 
 def test_number_of_revived_jobs_of_a_schedule_is_bounded() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from erelong.model.matching.cause import cause_of, outline
-from erelong.model.outcome import Error
+from erelong.model.outcome import MAX_MESSAGE, Error
 
 
 def cause(message: str, *, kind: str = "http", type: str = "exception") -> str | None:
@@ -24,10 +26,23 @@ def cause(message: str, *, kind: str = "http", type: str = "exception") -> str |
         ("took 1.5 s  of 2.0 s", "took _ s of _ s"),
         ("", ""),
         ("authentication failed", "authentication failed"),
+        ("no-such-host and unknown_name", "no-such-host and unknown_name"),
+        ("no host a-very-long-name-7, no a-b", "no host _, no a-b"),
     ],
 )
 def test_outline_leaves_out_numbers_ids_and_quoted_text(message: str, expected: str) -> None:
     assert outline(message) == expected
+
+
+@pytest.mark.parametrize("part", ["a-", "_-", "'", "1.", "xxxxxxxx-"])
+def test_longest_message_takes_little_time(part: str) -> None:
+    message = (part * MAX_MESSAGE)[:MAX_MESSAGE]
+    began_at = time.process_time()
+
+    for _ in range(100):
+        outline(message)
+
+    assert time.process_time() - began_at < 1
 
 
 def test_messages_that_differ_in_details_have_one_cause() -> None:

@@ -1,4 +1,4 @@
-"""Reads headers and queries (versions, preferences, idempotency keys, cursors) and writes cursors."""
+"""Reads headers, queries and new names (versions, preferences, idempotency keys, cursors), and writes cursors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from pydantic import BaseModel, ValidationError
 from erelong.errors import BadCursor, BadHeader, Fault, Invalid
 from erelong.model.faults import MAX_HINTS, hint
 from erelong.model.submission import IdempotencyRecord
+from erelong.settings.names import NAME, NAME_CHARACTERS
 from erelong.web.problems import MAX_FAULTS, faults_of
+from erelong.web.router import name_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,6 +34,7 @@ MAX_PARAMETERS = 400  # of a query
 IDEMPOTENCY_KEY = istr("Idempotency-Key")
 
 _TAG = re.compile(r'\s*(?:W/)?"([0-9]{1,18})"\s*')
+_NAME = re.compile(NAME)
 _IDEMPOTENCY_KEY = re.compile(r"[\x20-\x7e]{1,255}")
 _WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?([0-9]{1,9})\"?\s*(?:$|[,;])", re.IGNORECASE)
 
@@ -84,6 +87,15 @@ def idempotency_record(request: web.Request, body: Any, caller: Caller) -> Idemp
         raise BadHeader("Idempotency-Key: send one key of 1 to 255 printable ASCII characters")
     text = request.path.encode() + b"\0" + orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
     return IdempotencyRecord(caller=caller.name, key=key, digest=sha256(text).digest())
+
+
+def new_name(request: web.Request, what: str) -> str:
+    """Return the name in the path of something that the request may create, such as a queue."""
+    name = name_in(request)
+    if not _NAME.fullmatch(name):
+        fault = Fault("", f"{name!r} is not a valid {what} name; use {NAME_CHARACTERS}")
+        raise Invalid(f"the {what} name is not valid", faults=[fault])
+    return name
 
 
 def read_query(request: web.Request, model: type[M], *, context: dict[str, Any] | None = None) -> M:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
@@ -16,7 +15,6 @@ from erelong.api.shapes.queue_bodies import ListQueuesIn, PauseQueueIn
 from erelong.api.shapes.queue_views import queue_view
 from erelong.errors import Fault, Invalid
 from erelong.service.queues import Place, QueueOrder
-from erelong.settings.names import NAME, NAME_CHARACTERS
 from erelong.settings.queues import QueueSettings
 from erelong.web.auth import caller_of
 from erelong.web.problems import invalid
@@ -29,8 +27,6 @@ if TYPE_CHECKING:
     from erelong.service.services import Services
     from erelong.settings.sections import Config
     from erelong.web.body import Bodies
-
-_NAME = re.compile(NAME)
 
 
 class QueueRoutes:
@@ -60,7 +56,7 @@ class QueueRoutes:
         return json_reply(self._view(await self._services.queues.get(name_in(request))))
 
     async def put(self, request: web.Request) -> Reply:
-        name, is_dry = _new_name(request), is_dry_run(request)
+        name, is_dry = conditions.new_name(request, "queue"), is_dry_run(request)
         body = await self._bodies.json(request)
         try:
             settings = QueueSettings.model_validate(_without_nulls(body))
@@ -79,11 +75,14 @@ class QueueRoutes:
         return Reply(status=204)
 
     async def pause(self, request: web.Request) -> Reply:
-        name, body = _new_name(request), read_body(PauseQueueIn, await self._bodies.json_if_any(request))
+        name, body = (
+            conditions.new_name(request, "queue"),
+            read_body(PauseQueueIn, await self._bodies.json_if_any(request)),
+        )
         return json_reply(self._view(await self._services.queues.pause(name, body.reason, caller_of(request))))
 
     async def resume(self, request: web.Request) -> Reply:
-        name = _new_name(request)
+        name = conditions.new_name(request, "queue")
         read_body(EmptyIn, await self._bodies.json_if_any(request))
         return json_reply(self._view(await self._services.queues.resume(name, caller_of(request))))
 
@@ -105,11 +104,3 @@ def _without_nulls(body: Any) -> Any:
         for name, value in body.items()
         if value is not None or name not in fields or fields[name].default is None
     }
-
-
-def _new_name(request: web.Request) -> str:
-    name = name_in(request)
-    if not _NAME.fullmatch(name):
-        fault = Fault("", f"{name!r} is not a valid queue name; use {NAME_CHARACTERS}")
-        raise Invalid("the queue name is not valid", faults=[fault])
-    return name

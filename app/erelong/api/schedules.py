@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -30,11 +29,9 @@ from erelong.api.shapes.schedule_bodies import (
     refusal,
 )
 from erelong.api.shapes.schedule_views import preview_view, schedule_view
-from erelong.errors import Fault, Invalid
 from erelong.model.schedules.schedule import Definition, Overlap
 from erelong.service.factory import callback_queue_of
 from erelong.service.schedules import AT_ONCE, Expected, Filters
-from erelong.settings.names import NAME, NAME_CHARACTERS
 from erelong.web.auth import caller_of, refuse_foreign
 from erelong.web.body import JSON, MERGE_PATCH
 from erelong.web.problems import invalid
@@ -50,8 +47,6 @@ if TYPE_CHECKING:
     from erelong.settings.sections import Config
     from erelong.web.body import Bodies
 
-_NAME = re.compile(NAME)
-
 
 class ScheduleRoutes:
     """The handlers of `/v1/schedules`."""
@@ -64,7 +59,7 @@ class ScheduleRoutes:
         self._now = now
 
     async def put(self, request: web.Request) -> Reply:
-        name, caller = _new_name(request), caller_of(request)
+        name, caller = conditions.new_name(request, "schedule"), caller_of(request)
         is_dry = is_dry_run(request)
         try:
             definition = read_definition(await self._bodies.json(request), self._now(), self._max_horizon)
@@ -194,11 +189,3 @@ def _expected(request: web.Request) -> Expected:
         is_new,
         must_exist="If-Match" in request.headers,
     )
-
-
-def _new_name(request: web.Request) -> str:
-    name = name_in(request)
-    if not _NAME.fullmatch(name):
-        fault = Fault("", f"{name!r} is not a valid name of a schedule; use {NAME_CHARACTERS}")
-        raise Invalid("the name is not valid", faults=[fault])
-    return name

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Protocol
+
+
+class Settable(Protocol):
+    """A signal, or a timer that can be woken like one."""
+
+    def set(self) -> None: ...
 
 
 class Signal:

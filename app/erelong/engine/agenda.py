@@ -8,7 +8,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import itemgetter, le
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from erelong.duties.signal import Settable
 
 _PIECES = 16  # per overfull slot: fewer move each entry more often, more make slots too small
 _LEAST_SLOT = 2
@@ -16,12 +19,6 @@ NEVER = 2**63 - 1
 NO_EDGE = (NEVER, NEVER)  # no entry lies beyond it
 
 _due, _seq = itemgetter(0), itemgetter(1)
-
-
-class Settable(Protocol):
-    """A signal, or a timer that can be woken like one."""
-
-    def set(self) -> None: ...
 
 
 class Agenda:

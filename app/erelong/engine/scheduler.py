@@ -14,7 +14,8 @@ from erelong.telemetry.log import get_logger
 if TYPE_CHECKING:
     from erelong.clock.instants import Instant, Now
     from erelong.clock.timer import Timer
-    from erelong.engine.agenda import Agenda, Settable
+    from erelong.duties.signal import Settable
+    from erelong.engine.agenda import Agenda
     from erelong.engine.window.handover import Handover
     from erelong.telemetry.metrics import Metrics
     from erelong.telemetry.notes import Notes

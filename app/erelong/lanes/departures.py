@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Collection, Container
 
+    from erelong.duties.signal import Settable
     from erelong.model.job import State
 
 MAX_ABSENCES: Final = 4
@@ -42,8 +43,10 @@ class LiveAgain:
     """The revived jobs of schedules, which no longer list them. Of a schedule that does not exist none is kept."""
 
     def __init__(self) -> None:
+        self.noted: set[str] = set()  # schedules that have not stored theirs yet
         self._jobs: dict[str, set[str]] = {}
         self._schedules: Container[str] | None = None  # None: not known yet
+        self._wake: Settable | None = None
 
     def __bool__(self) -> bool:
         return bool(self._jobs)
@@ -54,20 +57,31 @@ class LiveAgain:
             jobs = self._jobs.setdefault(schedule, set())
             if len(jobs) < MAX_LIVE_AGAIN:
                 jobs.add(job)
+                self.noted.add(schedule)
+                if self._wake is not None:
+                    self._wake.set()
 
     def of(self, schedule: str) -> Collection[str]:
         return self._jobs.get(schedule, ())
 
-    def keep(self, schedule: str, live: Container[str]) -> None:
-        """Forget the jobs of a schedule that are not among these."""
-        jobs = {job for job in self._jobs.pop(schedule, ()) if job in live}
-        if jobs:
-            self._jobs[schedule] = jobs
+    def remove(self, schedule: str, ended: Collection[str]) -> None:
+        """Forget jobs of a schedule that have ended again. Others may have been revived meanwhile."""
+        jobs = self._jobs.get(schedule)
+        if jobs is not None:
+            jobs.difference_update(ended)
+            if not jobs:
+                del self._jobs[schedule]
 
-    def learn(self, schedules: Container[str]) -> None:
-        """Know from here on which schedules exist."""
-        self._schedules = schedules
+    def learn(self, schedules: Container[str], wake: Settable) -> None:
+        """Know from here on which schedules exist, and set `wake` when one is noted."""
+        self._schedules, self._wake = schedules, wake
         self._jobs = {schedule: jobs for schedule, jobs in self._jobs.items() if schedule in schedules}
+        self.noted &= self._jobs.keys()
+
+    def take_noted(self) -> set[str]:
+        """Return the schedules that have not stored their revived jobs, each once."""
+        noted, self.noted = self.noted, set()
+        return noted
 
     def forget(self, schedule: str) -> None:
         """Forget the jobs of a deleted schedule."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
+from erelong.api import conditions
 from erelong.api.jobs import read_body
 from erelong.api.shapes.kind_shapes import KindIn, kind_view
-from erelong.errors import Fault, Forbidden, Invalid
+from erelong.errors import Forbidden
 from erelong.settings.kinds import KindSettings
-from erelong.settings.names import NAME, NAME_CHARACTERS
 from erelong.web.auth import caller_of
 from erelong.web.response import json_reply
 from erelong.web.router import name_in
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from erelong.web.response import Reply
 
 WRAPPING = 1  # level of the body around the schema
-_NAME = re.compile(NAME)
 
 
 class KindRoutes:
@@ -41,11 +39,9 @@ class KindRoutes:
         return json_reply(kind_view(await self._services.kinds.get(name_in(request), caller_of(request))))
 
     async def put(self, request: web.Request) -> Reply:
-        name, caller = name_in(request), caller_of(request)
+        caller = caller_of(request)
         _refuse_limited(caller)
-        if not _NAME.fullmatch(name):
-            fault = Fault("", f"{name!r} is not a valid kind name; use {NAME_CHARACTERS}")
-            raise Invalid("the kind name is not valid", faults=[fault])
+        name = conditions.new_name(request, "kind")
         body = read_body(KindIn, await self._bodies.json(request, wrapped=WRAPPING))
         settings = KindSettings(pull=True, params_schema=body.params_schema, timeout=body.timeout, retry=body.retry)
         state, is_new = await self._services.kinds.put(name, settings, caller)

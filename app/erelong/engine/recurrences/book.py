@@ -137,7 +137,7 @@ class Book:
 
     async def live(self, schedules: Iterable[Schedule]) -> tuple[list[Schedule], dict[str, list[Job]]]:
         """Return the schedules with only their live jobs, and these jobs by schedule."""
-        listed = [self._with_live_again(schedule) for schedule in schedules] if self.live_again else schedules
+        listed = map(self.with_live_again, schedules)
         resolved = [
             await self.resolve(schedule) if any(map(_is_token, schedule.live)) else schedule for schedule in listed
         ]
@@ -148,8 +148,16 @@ class Book:
             replace(schedule, live=tuple(id for id in schedule.live if id in live)) if schedule.live else schedule
             for schedule in resolved
         ]
-        self._forget_ended(resolved, live)
+        for schedule in resolved if self.live_again else ():
+            self.live_again.remove(schedule.name, [id for id in schedule.live if id not in live])
         return kept, {schedule.name: [live[id] for id in schedule.live] for schedule in kept if schedule.live}
+
+    def with_live_again(self, schedule: Schedule) -> Schedule:
+        """Return the schedule with its revived jobs among the live ones."""
+        jobs = {*self.live_again.of(schedule.name)}.difference(schedule.live)
+        if not jobs or schedule.definition.overlap is Overlap.ALLOW:
+            return schedule
+        return replace(schedule, live=(*schedule.live, *sorted(jobs)))
 
     async def find_live(self, name: str) -> list[Job]:
         """Return the live jobs of a schedule, the newest first, also where the schedule does not keep their ids."""
@@ -170,16 +178,6 @@ class Book:
         """Return the jobs with this nominal time, among them triggered ones."""
         labels = dict([label_of("occurrence", occurrence), label_of("schedule", name)])
         return await self._store.list(Query(labels=labels, limit=MAX_LIVE))
-
-    def _with_live_again(self, schedule: Schedule) -> Schedule:
-        jobs = {*self.live_again.of(schedule.name)}.difference(schedule.live)
-        if not jobs or schedule.definition.overlap is Overlap.ALLOW:
-            return schedule
-        return replace(schedule, live=(*schedule.live, *sorted(jobs)))
-
-    def _forget_ended(self, schedules: Iterable[Schedule], live: Mapping[str, Job]) -> None:
-        for schedule in schedules if self.live_again else ():
-            self.live_again.keep(schedule.name, live)
 
     def _forget(self, schedules: Sequence[Schedule | Damaged]) -> None:
         for schedule in schedules if self._kept else ():

@@ -142,6 +142,7 @@ class Recurrences:
     async def lap(self) -> None:
         """Make the jobs that are due; without any, plan some schedules."""
         await self._load()
+        self._unplanned.extend(self.book.live_again.take_noted())
         due = self._take_due()
         try:
             if due:
@@ -156,7 +157,7 @@ class Recurrences:
         self._timer.close()
 
     def _has_work(self) -> bool:
-        return self._paused is None or bool(self._unplanned or self._watches.woken)
+        return self._paused is None or bool(self._unplanned or self._watches.woken or self.book.live_again.noted)
 
     def _see(self) -> None:
         """Note what kept jobs from being made until now."""
@@ -185,7 +186,7 @@ class Recurrences:
             if self._paused is None:
                 self._outages.started()
                 self._paused = dict(await self.book.names())
-                self.book.live_again.learn(self._paused)
+                self.book.live_again.learn(self._paused, self._timer)
                 self._unplanned.extend(self._paused)
 
     def _is_due(self, name: str) -> bool:
@@ -273,7 +274,7 @@ class Recurrences:
             self._release(names)
 
     async def _plan_all(self, names: Sequence[str]) -> list[Schedule]:
-        """Compute the next times of schedules, and store what a clock or zone rules make necessary."""
+        """Compute the next times of schedules, and store what a clock, zone rules or revived jobs make necessary."""
         now = self._now()
         schedules = await self.book.read(names)
         changed = [after for schedule in schedules if (after := self._adapted(schedule, now)) is not schedule]
@@ -288,8 +289,8 @@ class Recurrences:
         return schedules
 
     def _adapted(self, schedule: Schedule, now: Instant) -> Schedule:
-        """Bring back a cursor that lies ahead; pause a schedule whose zone has gone."""
-        schedule = steps.set_back(schedule, now)
+        """Bring back a cursor that lies ahead, list revived jobs, and pause a schedule whose zone has gone."""
+        schedule = self.book.with_live_again(steps.set_back(schedule, now))
         if schedule.is_paused:
             return schedule
         try:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from erelong.clock.instants import Instant
-    from erelong.engine.agenda import Settable
+    from erelong.duties.signal import Settable
 
 _SPARE: Final = 1_000
 

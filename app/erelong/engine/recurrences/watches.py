@@ -12,8 +12,8 @@ from erelong.model.ids import parse_id
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from erelong.duties.signal import Settable
     from erelong.duties.waiters import Waiters
-    from erelong.engine.agenda import Settable
     from erelong.model.schedules.schedule import Schedule
 
 

@@ -9,7 +9,8 @@ from typing import Any, Final
 import orjson
 
 _QUOTED: Final = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|`[^`\n]*`|«[^»\n]*»")
-_ID: Final = re.compile(r"\b(?=[0-9a-zA-Z_-]*[0-9])[0-9a-zA-Z_-]{8,}\b")
+_RUN: Final = re.compile(r"[0-9a-zA-Z_-]{8,}")  # an id if it has a digit; one pattern for both would be quadratic
+_DIGIT: Final = re.compile(r"[0-9]")
 _NUMBER: Final = re.compile(r"\d+(?:[.,:]\d+)*")
 _LENGTH: Final = 12
 
@@ -29,6 +30,9 @@ def cause_of(kind: str, error: bytes | None) -> str | None:
 def outline(message: str) -> str:
     """Return the first line of a message without quoted text, ids and numbers."""
     line = message.strip().partition("\n")[0]
-    for pattern in (_QUOTED, _ID, _NUMBER):
-        line = pattern.sub("_", line)
-    return " ".join(line.split())
+    line = _RUN.sub(_without_id, _QUOTED.sub("_", line))
+    return " ".join(_NUMBER.sub("_", line).split())
+
+
+def _without_id(run: re.Match[str]) -> str:
+    return "_" if _DIGIT.search(run[0]) else run[0]
