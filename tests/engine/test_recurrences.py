@@ -805,6 +805,32 @@ async def test_damaged_schedule_stops_only_itself(host: Host) -> None:
         assert "bad" in service.node.health.checks()["recurrences"]
 
 
+async def test_damaged_job_does_not_stop_its_schedule(service: Served) -> None:
+    await put(service)
+    await asyncio.sleep(6 * MINUTE)
+    (job,) = (await service.get("/v1/jobs?schedule=report")).json["jobs"]
+    service.store.refuse("get", int(job["id"][:10], 16))
+
+    await asyncio.sleep(5 * MINUTE)
+
+    assert (await service.get(PATH)).status == 200
+    assert await made(service) == ["00:05", "00:10"]
+
+
+async def test_job_that_cannot_be_replaced_changes_no_other_schedule(service: Served) -> None:
+    for name in ("bad", "good"):
+        await put(service, name, job=LONG, overlap="replace" if name == "bad" else "skip")
+    await asyncio.sleep(6 * MINUTE)
+    (live,) = (await read(service, "bad"))["live"]
+    service.store.refuse("save", int(live[:10], 16))
+
+    await asyncio.sleep(8 * MINUTE)
+
+    assert (await read(service, "good"))["counts"] == {"made": 1, "skipped": 1, "missed": 0}
+    bad = await read(service, "bad")
+    assert (bad["queued"], bad["counts"]) == ("2026-01-01T00:10:00.000Z", {"made": 1, "skipped": 0, "missed": 0})
+
+
 # steps of the clock
 
 

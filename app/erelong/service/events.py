@@ -9,9 +9,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from erelong.engine.events.ring import Place
-from erelong.errors import StoreRefused, TooMany
+from erelong.errors import TooMany
 from erelong.model.events.event import Event, EventType, light
 from erelong.model.ids import parse_id
+from erelong.stores.base import get_readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,7 +107,7 @@ class Reader:
     async def read_present(self) -> list[Event]:
         """Return the present state of each selected job. Later events have higher versions."""
         seqs = {id: parts[0] for id in self._selection.ids if (parts := parse_id(id)) is not None}
-        jobs = await self._read([*seqs.values()])
+        jobs = await get_readable(self._store, [*seqs.values()])
         return [self._present(id, jobs.get(seqs.get(id, 0))) for id in self._selection.ids]
 
     def take_reset(self) -> Reset | None:
@@ -148,12 +149,6 @@ class Reader:
             return True
         seen = self._seen.get(event.job.id, 0)
         return event.job.version > seen or (event.type is EventType.DELETED and seen < GONE)
-
-    async def _read(self, seqs: list[int]) -> dict[int, Job]:
-        try:
-            return await self._store.get(seqs) if seqs else {}
-        except StoreRefused:  # the only one is unreadable
-            return {}
 
     def _present(self, id: str, job: Job | None) -> Event:
         if job is None or job.id != id or not self.caller.may_use(job.queue):

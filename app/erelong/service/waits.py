@@ -7,10 +7,10 @@ from contextlib import contextmanager, suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, assert_never
 
-from erelong.errors import StoreRefused
 from erelong.model.history import NO_ATTEMPTS
 from erelong.model.ids import parse_id
 from erelong.model.job import NOTHING, Job, State
+from erelong.stores.base import get_readable
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
@@ -66,7 +66,7 @@ class Waits:
 
     async def read_full(self, jobs: Sequence[Job]) -> dict[int, Job]:
         """Return jobs with their params, results and attempts, by `seq`; leave out those that have changed since."""
-        full = await _get(self._store, [job.seq for job in jobs])
+        full = await get_readable(self._store, [job.seq for job in jobs])
         return {job.seq: full[job.seq] for job in jobs if job.seq in full and full[job.seq].version == job.version}
 
 
@@ -136,7 +136,7 @@ class Watch:
         news = News([], [])
         for start in range(0, len(ids), SLICE):
             part = ids[start : start + SLICE]
-            jobs = await _get(self._store, [seq for id in part if (seq := self.pending[id]) is not None])
+            jobs = await get_readable(self._store, [seq for id in part if (seq := self.pending[id]) is not None])
             for id in part:
                 self._sort_out(id, jobs.get(self.pending[id] or 0), news)
         news.ended.sort(key=end_of)
@@ -153,14 +153,6 @@ class Watch:
             return
         self._has_ended = True
         del self.pending[id]
-
-
-async def _get(store: Store, seqs: Sequence[int]) -> dict[int, Job]:
-    """Return stored jobs; leave out an unreadable one, also if it is the only one."""
-    try:
-        return await store.get(seqs) if seqs else {}
-    except StoreRefused:
-        return {}
 
 
 def end_of(job: Job) -> tuple[Instant, int]:

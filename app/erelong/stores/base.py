@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
+from erelong.errors import StoreRefused
 from erelong.model.document import Document
 from erelong.model.job import Job, State, spec_of
 from erelong.model.spec import JobSpec
@@ -335,3 +336,11 @@ class SharedStore(Store, Protocol):
     async def resign(self) -> None:
         """Store what has been submitted, and let another node lead. The store can still be read."""
         ...
+
+
+async def get_readable(store: Store, seqs: Sequence[int]) -> dict[int, Job]:
+    """Return jobs by number, without unknown and unreadable ones, also if only one is requested."""
+    try:
+        return await store.get(seqs) if seqs else {}
+    except StoreRefused:
+        return {}

@@ -14,6 +14,7 @@ from erelong.model.job import State
 from erelong.model.query import Query
 from erelong.model.schedules.schedule import SORT, Damaged, Overlap, Schedule, as_document, read_schedule
 from erelong.model.submission import NewJob
+from erelong.stores.base import get_readable
 from erelong.telemetry.log import get_logger
 
 if TYPE_CHECKING:
@@ -136,13 +137,13 @@ class Book:
         return replace(after, live=tuple(job for job in after.live if not _is_token(job)))
 
     async def live(self, schedules: Iterable[Schedule]) -> tuple[list[Schedule], dict[str, list[Job]]]:
-        """Return the schedules with only their live jobs, and these jobs by schedule."""
+        """Return the schedules with only their live jobs, and these jobs by schedule. An unreadable job is not live."""
         listed = map(self.with_live_again, schedules)
         resolved = [
             await self.resolve(schedule) if any(map(_is_token, schedule.live)) else schedule for schedule in listed
         ]
         seqs = [seq for schedule in resolved for seq in map(_seq_of, schedule.live)]
-        jobs = await self._store.get(seqs) if seqs else {}
+        jobs = await get_readable(self._store, seqs)
         live = {job.id: job for job in jobs.values() if not job.is_final}
         kept = [
             replace(schedule, live=tuple(id for id in schedule.live if id in live)) if schedule.live else schedule

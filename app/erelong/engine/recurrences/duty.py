@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -11,13 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 from erelong.clock.instants import SECOND
 from erelong.clock.timer import Wake
-from erelong.duties.duty import SetAside, in_halves
+from erelong.duties.duty import in_halves
 from erelong.engine.recurrences.book import MAX_KEPT
 from erelong.engine.recurrences.holds import Holds
 from erelong.engine.recurrences.making import Making
 from erelong.engine.recurrences.outages import Outages
-from erelong.engine.recurrences.plan import Plan
-from erelong.engine.recurrences.watches import Watches
+from erelong.engine.recurrences.roster import Roster
 from erelong.errors import Problem, StoreRefused
 from erelong.model.schedules import occurrences as steps
 from erelong.model.schedules.edits import pause
@@ -70,14 +68,11 @@ class Recurrences:
         now: Now,
     ) -> None:
         self.book, self.rules, self.making = book, rules, making
-        self.aside: SetAside[str] = SetAside(name=self.name, metrics=metrics)
+        self._roster = Roster(name=self.name, waiters=waiters, wake=timer, metrics=metrics)
+        self.aside = self._roster.aside
         self._lifecycle = lifecycle
         self._now = now
         self._timer = timer
-        self._plan = Plan(earlier=self._timer)
-        self._unplanned: deque[str] = deque()
-        self._watches = Watches(waiters=waiters, wake=self._timer)
-        self._paused: dict[str, bool] | None = None  # every schedule, and whether it is paused; None: not loaded yet
         self._outages = Outages(now=now)
         self._holds = Holds()  # schedules in a lap or in an edit
         self._loading = asyncio.Lock()
@@ -86,31 +81,31 @@ class Recurrences:
 
     def next_at(self) -> Instant | None:
         """Return the next instant at which a schedule is due; None without one."""
-        return self._plan.earliest
+        return self._roster.plan.earliest
 
     def is_settled(self) -> bool:
         """Return whether no lap or edit is under way, and none is needed at this instant."""
-        earliest = self._plan.earliest
+        earliest = self._roster.plan.earliest
         is_due = earliest is not None and earliest <= self._now()
         return not (is_due or self._has_work() or self._holds)
 
     @property
     def states(self) -> tuple[int, int]:
         """How many schedules are active and how many are paused."""
-        paused = sum((self._paused or {}).values())
-        return len(self._paused or ()) - paused, paused
+        paused = sum((self._roster.paused or {}).values())
+        return self._roster.count - paused, paused
 
     @property
     def count(self) -> int:
         """How many schedules there are, with those being created."""
-        return len(self._paused or ()) + self._creating
+        return self._roster.count + self._creating
 
     # the duty
 
     async def ready(self) -> None:
         """Wait until a schedule is due, has to be planned, or may make the job that it keeps."""
         while self._lifecycle.is_draining or not self._has_work():
-            due = self._plan.earliest
+            due = self._roster.plan.earliest
             is_ahead = due is not None and due != self._read_for
             until = due - AHEAD if due is not None and is_ahead else due
             wake = await self._timer.wait(None if self._lifecycle.is_draining else until)
@@ -124,8 +119,8 @@ class Recurrences:
 
     def _herd(self) -> list[str]:
         """Return the schedules that are due next, if they are many."""
-        due = self._plan.earliest
-        names = [] if due is None else self._plan.due_by(due, MAX_KEPT)
+        due = self._roster.plan.earliest
+        names = [] if due is None else self._roster.plan.due_by(due, MAX_KEPT)
         return names if len(names) >= HERD else []
 
     async def _read_ahead(self, names: Sequence[str]) -> None:
@@ -142,7 +137,7 @@ class Recurrences:
     async def lap(self) -> None:
         """Make the jobs that are due; without any, plan some schedules."""
         await self._load()
-        self._unplanned.extend(self.book.live_again.take_noted())
+        self._roster.unplanned.extend(self.book.live_again.take_noted())
         due = self._take_due()
         try:
             if due:
@@ -151,13 +146,13 @@ class Recurrences:
             self._release(due)
         if not due:
             await self._plan_some()
-        await asyncio.sleep(REST if self._unplanned and not due else 0)
+        await asyncio.sleep(REST if self._roster.unplanned and not due else 0)
 
     def close(self) -> None:
         self._timer.close()
 
     def _has_work(self) -> bool:
-        return self._paused is None or bool(self._unplanned or self._watches.woken or self.book.live_again.noted)
+        return self._roster.has_work or bool(self.book.live_again.noted)
 
     def _see(self) -> None:
         """Note what kept jobs from being made until now."""
@@ -167,50 +162,42 @@ class Recurrences:
     def _note_jump(self, jump: float) -> None:
         self._outages.stepped(jump)
         if jump <= -1:
-            self._plan_again()
+            self._roster.plan_again()
 
     def renew(self, zones: Zones) -> None:
         """Compute all next times by other time-zone rules."""
         self.rules.renew(zones)
-        self._plan_again()
-
-    def _plan_again(self) -> None:
-        self._unplanned = deque(self._paused or ())
-        self._timer.set()
+        self._roster.plan_again()
 
     async def _load(self) -> None:
         """Read the names of all schedules, once."""
-        if self._paused is not None:
+        if self._roster.paused is not None:
             return
         async with self._loading:
-            if self._paused is None:
+            if self._roster.paused is None:
                 self._outages.started()
-                self._paused = dict(await self.book.names())
-                self.book.live_again.learn(self._paused, self._timer)
-                self._unplanned.extend(self._paused)
-
-    def _is_due(self, name: str) -> bool:
-        at = self._plan.next_of(name)
-        return name in self._watches.woken or (at is not None and at <= self._now())
+                paused = dict(await self.book.names())
+                self._roster.load(paused)
+                self.book.live_again.learn(paused, self._timer)
 
     def _take_due(self) -> dict[str, Instant | None]:
         if self._lifecycle.is_draining:
             return {}
         self._see()
         due: dict[str, Instant | None] = {}
-        for name in self._watches.take(MAX_DUE):
+        for name in self._roster.watches.take(MAX_DUE):
             if self._holds.try_hold(name):
                 due[name] = None
             else:
-                self._watches.remove(name)  # the next watch wakes it again
-        for name, at in self._plan.pop(self._now(), MAX_DUE - len(due)):
+                self._roster.watches.remove(name)  # the next watch wakes it again
+        for name, at in self._roster.plan.pop(self._now(), MAX_DUE - len(due)):
             if name in due or self._holds.try_hold(name):
                 due[name] = at
         return due
 
     def _release(self, names: Iterable[str]) -> None:
         for name in self._holds.release(names):
-            self._plan_later(name)
+            self._roster.plan_later(name)
 
     async def _make_all(self, due: Mapping[str, Instant | None]) -> None:
         """Make the jobs of many schedules; one that fails alone is set aside.
@@ -226,23 +213,16 @@ class Recurrences:
         try:
             results = await asyncio.gather(*(in_halves(part, make) for part in parts), return_exceptions=True)
         except BaseException:
-            self._unplanned.extend(names)
+            self._roster.unplanned.extend(names)
             raise
         for part, result in zip(parts, results, strict=True):
             if isinstance(result, BaseException):
-                self._unplanned.extend(part)
+                self._roster.unplanned.extend(part)
             else:
-                self._set_aside(part, result)
+                self._roster.set_aside(part, result)
         for result in results:
             if isinstance(result, BaseException):
                 raise result
-
-    def _set_aside(self, names: Iterable[str], failed: Sequence[tuple[str, Exception]]) -> None:
-        """Repeat those that failed alone after a pause."""
-        self.aside.remove({*names}.difference(name for name, _ in failed))
-        for name, error in failed:
-            pause = self.aside.add(name, error)
-            asyncio.get_running_loop().call_later(pause, self._plan_later, name)
 
     async def _make(self, due: Mapping[str, Instant | None]) -> None:
         try:
@@ -250,25 +230,21 @@ class Recurrences:
         except BaseException as error:
             self._outages.failed(error)
             for name in due:
-                self._watches.remove(name)  # the next watch wakes it again
+                self._roster.watches.remove(name)  # the next watch wakes it again
             raise
         self._outages.stored()
-        self._unplanned.extend(due)
+        self._roster.unplanned.extend(due)
         for schedule in draft.schedules:
-            self._watches.set(schedule)
-
-    def _plan_later(self, name: str) -> None:
-        self._unplanned.append(name)
-        self._timer.set()
+            self._roster.watches.set(schedule)
 
     async def _plan_some(self) -> None:
-        taken = dict.fromkeys(self._unplanned.popleft() for _ in range(min(SLICE, len(self._unplanned))))
-        names = [*filter(self._holds.try_hold, taken)]
+        names = [*filter(self._holds.try_hold, self._roster.take_unplanned(SLICE))]
         try:
             failed = await in_halves(names, self._plan_all)
-            self._set_aside([name for name in names if not self._is_due(name)], failed)  # the lap decides on the others
+            now = self._now()  # the lap decides on those that are due
+            self._roster.set_aside([name for name in names if not self._roster.is_due(name, now)], failed)
         except BaseException:
-            self._unplanned.extend(names)
+            self._roster.unplanned.extend(names)
             raise
         finally:
             self._release(names)
@@ -282,10 +258,9 @@ class Recurrences:
             await self.book.write(changed, now=now)
             schedules = await self.book.read(names)
         for name in {*names}.difference(schedule.name for schedule in schedules):
-            self._forget(name)
+            self._roster.forget(name)
         for schedule in schedules:
             self._plan_one(schedule, now)
-            self._watches.set(schedule)
         return schedules
 
     def _adapted(self, schedule: Schedule, now: Instant) -> Schedule:
@@ -301,12 +276,10 @@ class Recurrences:
         return schedule
 
     def _plan_one(self, schedule: Schedule, now: Instant) -> None:
-        assert self._paused is not None
-        self._paused[schedule.name] = schedule.is_paused
         at = None
         if not schedule.is_paused:
             at = steps.next_occurrence(schedule, self.rules.recurrence(schedule.definition.timing), now)
-        self._plan.set(schedule.name, at)
+        self._roster.set(schedule, at)
 
     # edits
 
@@ -326,7 +299,7 @@ class Recurrences:
             try:
                 await self._write(before, after, now)
             except BaseException:
-                self._plan_later(name)  # it may be stored nevertheless
+                self._roster.plan_later(name)  # it may be stored nevertheless
                 raise
             return before, after
 
@@ -337,7 +310,7 @@ class Recurrences:
         async with self._holding(name):
             schedule = check(await self._settle(name))
             triggered = await self.making.trigger(schedule, overlap, record)
-            self._watches.set(schedule)
+            self._roster.watches.set(schedule)
             return triggered
 
     @asynccontextmanager
@@ -358,7 +331,7 @@ class Recurrences:
                 if isinstance(found := await self.book.find(name), Damaged):
                     return found
                 raise
-            due = self._plan.next_of(name)
+            due = self._roster.plan.next_of(name)
             if self._lifecycle.is_draining or due is None or due > self._now():
                 return schedules[0] if schedules else None
             self._see()
@@ -375,7 +348,7 @@ class Recurrences:
         if after is None:
             assert before is not None
             await self.book.delete(before, now)
-            self._forget(before.name)
+            self._roster.forget(before.name)
         else:
             self._creating += before is None
             try:
@@ -383,14 +356,6 @@ class Recurrences:
             finally:
                 self._creating -= before is None
             self._plan_one(after, now)
-            self._watches.set(after)
             self.aside.remove([after.name])
         if isinstance(before, Schedule):
             self.making.count(before.counts, (after or steps.drop_kept(before, Reason.EDITED)).counts)
-
-    def _forget(self, name: str) -> None:
-        self.aside.remove([name])
-        if self._paused is not None:
-            self._paused.pop(name, None)
-        self._plan.set(name, None)
-        self._watches.remove(name)

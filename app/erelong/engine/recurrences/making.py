@@ -143,9 +143,9 @@ class Making:
     async def _arrive(
         self, schedule: Schedule, due: Instant | None, outage: Outage | None, now: Instant, limit: int
     ) -> Arrival:
-        if due is None or due > now or schedule.is_paused:
+        is_done = due is not None and due <= schedule.cursor  # in a commit after which something else failed
+        if due is None or due > now or is_done or schedule.is_paused:
             return Arrival(schedule, ())
-        schedule = steps.set_back(schedule, due - 1)
         if outage is None or due > outage.until or (outage.reason is Reason.CLOCK_STEPPED and due > now - SECOND):
             return Arrival(schedule, (due,), until=due)
         recurrence = self._rules.recurrence(schedule.definition.timing)
