@@ -23,7 +23,7 @@ SECONDS = 20.0
 SPAN = 7 * 86_400
 PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 NUMBERS = """new Promise(resolve => {
-  const look = () => document.querySelector('.tiles b')?.textContent !== '–' && document.querySelector('.due .bar')
+  const look = () => document.querySelector('.tiles dd')?.textContent !== '–' && document.querySelector('.due .bar')
     ? resolve(performance.now()) : setTimeout(look, 5);
   look();
 })"""

@@ -22,6 +22,7 @@ SCREENS = {
     "job": "#/jobs?state=failed",
     "waiting-job": "#/jobs?key=order-7-reminder",
     "failed": "#/failed",
+    "operations": "#/operations",
     "schedules": "#/schedules",
     "schedule": "#/schedules/daily-report",
     "new-schedule": "#/schedules/+",

@@ -89,7 +89,7 @@ async def test_jobs_are_found_selected_and_cancelled_with_the_keyboard_alone(dem
     await browser.ask("Network.enable")
     await browser.ask("Network.emulateNetworkConditions", **SLOW)  # all keys are typed before there are rows
     await type_key(browser, "g", "j", "/", *"queue:images", "Enter", "j", "x", "j", "x", "c")
-    await browser.until("document.querySelector('dialog[open]')")
+    await browser.until("document.querySelector('dialog[open]')?.innerText.includes('Reason')")
     asked = await browser.value(text_of("dialog"))
     await type_key(browser, "Enter")
     await browser.until("document.getElementById('said').textContent.startsWith('Cancelled 2 of 2')")

@@ -115,7 +115,7 @@ async def test_operation_is_refused_if_more_jobs_match_than_were_confirmed(demo:
     await visit(browser, f"{demo.url}/#/failed")
     await browser.until(f"{ROWS} === 4")
     await click(browser, ".rows button", "Retry…")
-    await browser.until("document.querySelector('dialog[open]')")
+    await browser.until("document.querySelector('dialog[open]')?.innerText.includes('Retry 41 jobs?')")
     job = {"kind": "echo", "queue": "webhooks", "retry": {"max_attempts": 1}}
     job |= {"params": {"fail": "HTTP 503: upstream connect error after 9 ms"}}
     for _ in range(2):

@@ -43,12 +43,12 @@ async def test_wrong_key_is_refused_and_a_right_one_opens_the_page(demo: Demo, k
     await browser.until(CARD)
     await fill(browser, "#key", "erl_wrong")
     await click(browser, "dialog button", "Sign in")
-    await browser.until("document.querySelector('dialog .fault:not([hidden])')")
+    await browser.until("document.querySelector('dialog .fault:not(:empty)')")
     said = await browser.value(text_of("dialog .fault"))
 
     await fill(browser, "#key", keys.texts["root"])
     await click(browser, "dialog button", "Sign in")
-    await browser.until("document.querySelector('.tiles b')?.textContent.includes('7,')")
+    await browser.until("document.querySelector('.tiles dd')?.textContent.includes('7,')")
 
     assert "not a key of the service" in said
     assert await browser.value("document.cookie + JSON.stringify(localStorage)") == "{}"
@@ -79,11 +79,11 @@ async def test_key_of_one_queue_sees_that_alone(demo: Demo, keys: Keys, browser:
     await browser.until("document.querySelector('.attention li')")
     attention = await browser.value(text_of(".attention"))
     await visit(browser, f"{demo.url}/#/queues/webhooks")
-    await browser.until("document.querySelector('.panel > .fault:not([hidden])')")
+    await browser.until("document.querySelector('.panel > .fault:not(:empty)')")
 
     assert rows == ["mail"]
     assert "1 issue needs attention" in attention
-    assert "no queue" in await browser.value(text_of(".panel > .fault:not([hidden])"))
+    assert "no queue" in await browser.value(text_of(".panel > .fault:not(:empty)"))
 
 
 async def test_key_without_read_says_what_is_missing(demo: Demo, keys: Keys, browser: Browser) -> None:

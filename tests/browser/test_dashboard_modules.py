@@ -86,7 +86,10 @@ async def test_search_becomes_the_parameters_of_the_list(page: Browser) -> None:
 
     assert found == again == [*SEARCHES.values()]
     assert due.startswith("2026-12-01T12:05:2")
-    assert [fault.split(";")[0].split(" takes")[0] for fault in wrong] == ["no filter quue:", "due:"]
+    assert [fault.split(";")[0].split(" takes")[0].split(" only")[0] for fault in wrong] == [
+        "There is no filter quue:",
+        "due:",
+    ]
     assert id == "0000000002cadeb473dcc18e00"
 
 

@@ -24,6 +24,15 @@ async def stats(service: Served, query: str = "") -> dict[str, Any]:
     return found
 
 
+async def test_brief_statistics_have_only_the_checks_that_fail(service: Served) -> None:
+    full = await stats(service)
+    brief = await stats(service, "?view=brief")
+
+    assert set(full) - set(brief) == {"host", "notes"}
+    assert brief["checks"] == {}
+    assert {**brief, "checks": full["checks"]} == {name: value for name, value in full.items() if name in brief}
+
+
 async def test_quiet_service_has_nothing_to_show(service: Served) -> None:
     found = await stats(service)
 

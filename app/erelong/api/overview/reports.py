@@ -49,7 +49,10 @@ class OverviewRoutes:
         self._max_horizon = config.jobs.max_horizon
         self._gate = gate
         self._statistics = statistics
-        self._rendered: WeakKeyDictionary[Stats, Rendered] = WeakKeyDictionary()
+        self._rendered: dict[str, WeakKeyDictionary[Stats, Rendered]] = {
+            "full": WeakKeyDictionary(),
+            "brief": WeakKeyDictionary(),
+        }
 
     async def me(self, request: web.Request) -> Reply:
         caller = caller_of(request)
@@ -58,9 +61,10 @@ class OverviewRoutes:
     async def stats(self, request: web.Request) -> Reply:
         query = conditions.read_query(request, StatsIn)
         stats = await self._statistics.read(query.span, frozenset(query.queue), caller_of(request))
-        rendered = self._rendered.get(stats)
+        known = self._rendered[query.view]
+        rendered = known.get(stats)
         if rendered is None:
-            rendered = self._rendered[stats] = _render(stats)
+            rendered = known[stats] = _render(stats, is_brief=query.view == "brief")
         headers = {"Content-Type": JSON, "ETag": rendered.tag}
         if conditions.has_tag(request, rendered.tag):
             return Reply(status=304, headers=headers)
@@ -90,6 +94,6 @@ def _queues_of(asked: list[str], caller: Caller) -> frozenset[str] | None:
     return None if (asked or caller.queues) and not queues else queues
 
 
-def _render(stats: Stats) -> Rendered:
-    body = orjson.dumps(stats_view(stats))
+def _render(stats: Stats, *, is_brief: bool) -> Rendered:
+    body = orjson.dumps(stats_view(stats, is_brief=is_brief))
     return Rendered(body, f'"{blake2b(body, digest_size=9).hexdigest()}"')

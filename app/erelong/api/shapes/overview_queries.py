@@ -21,6 +21,10 @@ class StatsIn(Body):
     queue: list[Name] = Field(
         [], max_length=100, description="The sums of these queues, without host, checks and series."
     )
+    view: Literal["full", "brief"] = Field(
+        "full",
+        description="`brief`: without host and notes, and of the checks only those that fail. For frequent polls.",
+    )
 
 
 class DueFilters(Body):

@@ -44,8 +44,9 @@ def me_view(caller: Caller, rate: Rate | None) -> dict[str, Any]:
     }
 
 
-def stats_view(stats: Stats) -> dict[str, Any]:
+def stats_view(stats: Stats, *, is_brief: bool) -> dict[str, Any]:
     """Return the statistics; those of some queues have neither host nor checks."""
+    checks = stats.checks
     shared: dict[str, Any] = {
         "now": format_instant(stats.now),
         "started_at": format_instant(stats.started_at),
@@ -58,12 +59,15 @@ def stats_view(stats: Stats) -> dict[str, Any]:
         "late": stats.late._asdict(),
         "abandoned": stats.abandoned,
         "workers": {"running": stats.running, "of": stats.workers},
-        "notes": [_note_view(note) for note in stats.notes],
     }
-    if stats.checks is not None:
-        shared["checks"] = stats.checks
-    if stats.host is not None:
-        shared["host"] = stats.host._asdict()
+    if checks is not None and is_brief:
+        checks = {name: state for name, state in checks.items() if not state.startswith("ok")}
+    if checks is not None:
+        shared["checks"] = checks
+    if not is_brief:
+        shared["notes"] = [_note_view(note) for note in stats.notes]
+        if stats.host is not None:
+            shared["host"] = stats.host._asdict()
     if stats.series is not None:
         shared["series"] = {**stats.series, "from": format_instant(stats.series["from"])}
     return shared
@@ -162,7 +166,7 @@ _STATS: Final = object_of(
         "notes": array_of(_NOTE) | {"description": "Notable events, the oldest first."},
         "series": _SERIES,
     },
-    optional=("checks", "host", "series"),
+    optional=("checks", "host", "notes", "series"),
 )
 _DUE: Final = object_of(
     {

@@ -1,186 +1,184 @@
-/** Charts: bars over time, lines, and bars of a row of numbers. They state their numbers in words too. */
+/** Charts: bars over time, lines, and small bars in rows. They say their numbers in words too. */
 
-import { button, draw, fill, make, say } from "./dom.js";
-import { number, timeOf } from "./text.js";
+import { action, fill, h, svg } from "./dom.js";
+import { dateOf, number, timeOf } from "./text.js";
 
-const TOP = 8;
+const TOP = 16;
 const AXIS = 18;
+const HIGH = 140;
+const LOW = 104;
+const HOUR = 3600;
+const DAY = 86400;
+const STEPS = [60, 120, 300, 600, 900, 1800, HOUR, 2 * HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, DAY, 2 * DAY, 5 * DAY];
 
 /**
- * A chart of bars over time, read with the pointer or with the arrow keys.
- * @param {{label: string, height?: number, unit: string, open?: (index: number) => void}} options
- * @returns {{node: HTMLElement, show: (data: {from: number, step: number, counts: number[], caption: string}) => void}}
+ * Make a chart of bars over time, read with the pointer or with the arrow keys.
+ * @param {{label: string, unit: string, open: (from: number, to: number) => void}} options
+ * @returns its `node`, and `show({from, step, counts, limit, caption})`; `limit` is drawn as a line
  */
-export function bars({ label, height = 132, unit, open }) {
+export function bars({ label, unit, open }) {
   let data = null;
-  let cursor = -1;
-  const readout = make("p", { class: "readout", "aria-live": "polite" });
-  const caption = make("figcaption", {});
-  const plot = make("div", { class: "plot", tabindex: "0", role: "group", "aria-label": `${label}: arrow keys read the bars` });
-  const table = make("div", { class: "numbers", hidden: true });
-  const node = make("figure", { class: "chart" }, plot, make("div", { class: "below" }, caption, readout, switchOf(table, () => data && fill(table, numbers(data, unit)))), table);
-  const render = () => data && drawBars(plot, data, height, cursor);
-  const point = (index) => {
-    cursor = Math.max(-1, Math.min(data.counts.length - 1, index));
-    say(readout, cursor < 0 ? "" : `${spanText(data, cursor)}: ${number(data.counts[cursor])} ${unit}`);
+  let chosen = -1;
+  const attributes = { tabindex: "0", role: "group", "aria-label": `${label}: arrow keys read the bars` };
+  const plot = h("div.plot.opens", attributes);
+  const readout = h("p.readout", { "aria-live": "polite" });
+  const caption = h("figcaption");
+  const table = h("div.numbers", { hidden: true });
+  const node = h("figure.chart", plot, h("div.below", caption, readout, tableSwitch(table)), table);
+  const render = () => data && plot.clientWidth && drawBars(plot, data, chosen);
+  const choose = (index) => {
+    chosen = Math.max(-1, Math.min(data.counts.length - 1, index));
+    fill(readout, chosen >= 0 && `${spanOf(data, chosen)}: ${number(data.counts[chosen])} ${unit}`);
     render();
   };
-  const find = (event) => Math.floor(((event.clientX - plot.getBoundingClientRect().left) / plot.clientWidth) * data.counts.length);
-  const keys = { ArrowRight: () => cursor + 1, ArrowLeft: () => Math.max(0, cursor - 1), Home: () => 0, End: () => Infinity, Escape: () => -1 };
-  plot.addEventListener("pointermove", (event) => data && point(find(event)));
-  plot.addEventListener("pointerleave", () => data && point(-1));
-  plot.addEventListener("click", (event) => data && open && open(find(event)));
-  plot.addEventListener("keydown", (event) => {
-    if (!data) return;
-    if (event.key === "Enter" && cursor >= 0 && open) open(cursor);
-    else if (keys[event.key]) point(keys[event.key]());
-    else return;
-    event.preventDefault();
-  });
-  new ResizeObserver(render).observe(plot);
-  if (open) plot.classList.add("opens");
-  return {
-    node,
-    show(shown) {
-      data = shown;
-      say(caption, data.caption);
-      render();
-      if (!table.hidden) fill(table, numbers(data, unit));
-    },
+  const openBar = (index) => open(data.from + index * data.step * 1000, data.from + (index + 1) * data.step * 1000);
+  const indexAt = ({ clientX }) =>
+    Math.floor(((clientX - plot.getBoundingClientRect().left) / plot.clientWidth) * data.counts.length);
+  const keys = {
+    ArrowRight: () => choose(chosen + 1), ArrowLeft: () => choose(Math.max(0, chosen - 1)), Home: () => choose(0),
+    End: () => choose(Infinity), Escape: () => choose(-1), Enter: () => chosen >= 0 && openBar(chosen),
   };
+  plot.onpointermove = (event) => data && choose(indexAt(event));
+  plot.onpointerleave = () => data && choose(-1);
+  plot.onclick = (event) => data && openBar(indexAt(event));
+  plot.onkeydown = (event) => {
+    if (!data || !keys[event.key]) return;
+    event.preventDefault();
+    keys[event.key]();
+  };
+  new ResizeObserver(render).observe(plot);
+  return { node, show: (shown) => {
+    data = shown;
+    fill(caption, data.caption);
+    fill(table, numbersOf(data, unit));
+    render();
+  } };
 }
 
 /**
- * Lines over time. A null is a gap.
- * @param {{label: string, format: (value: number) => string, isLog?: boolean, height?: number}} options
- * @returns {{node: HTMLElement, show: (data: {from: number, step: number, lines: {name: string, values: (number | null)[]}[], marks: {at: number, text: string}[]}) => void}}
+ * Make a chart of lines over time. A null is a gap.
+ * @returns its `node`, and `show({from, step, lines: [[name, values]], marks: [[instant, text]]})`
  */
-export function lines({ label, format, isLog = false, height = 96 }) {
+export function lines({ label, format, isLog }) {
   let data = null;
-  const plot = make("div", { class: "plot", role: "img", "aria-label": label });
-  const caption = make("figcaption", {});
-  const node = make("figure", { class: "chart" }, plot, make("div", { class: "below" }, caption));
-  const render = () => data && drawLines(plot, data, height, { format, isLog });
+  const plot = h("div.plot", { role: "img", "aria-label": label });
+  const caption = h("figcaption");
+  const render = () => data && plot.clientWidth && drawLines(plot, data, format, isLog);
   new ResizeObserver(render).observe(plot);
-  return {
-    node,
-    show(shown) {
-      data = shown;
-      fill(caption, data.lines.map(({ name, values }, index) => [
-        make("span", { class: `key key${index}` }, name), ` ${format(latest(values))} `,
-      ]));
-      plot.setAttribute("aria-label", `${label}: ${data.lines.map(({ name, values }) => `${name} ${format(latest(values))}`).join(", ")}`);
-      render();
-    },
-  };
+  return { node: h("figure.chart", plot, h("div.below", caption)), show: (shown) => {
+    data = shown;
+    const latest = data.lines.map(([name, values]) => [name, format(values.findLast((value) => value !== null))]);
+    fill(caption, latest.map(([name, text], index) => [h(`span.key.key${index}`, name), ` ${text} `]));
+    plot.setAttribute("aria-label", `${label}: ${latest.map((pair) => pair.join(" ")).join(", ")}`);
+    render();
+  } };
 }
 
-/** Small bars of a row of numbers. */
+/** Make small bars of a few numbers. */
 export function spark(values, label) {
   const highest = Math.max(...values, 1);
-  const width = 4;
-  return draw("svg", { class: "spark", viewBox: `0 0 ${values.length * width} 20`, role: "img", "aria-label": label },
-    values.map((value, index) => draw("rect", { x: index * width, width: width - 1, ...heightOf(value / highest, 20) })));
+  const rect = (value, index) => value && svg("rect", { x: index * 4, width: 3, ...upTo(value / highest, 20) });
+  const attributes = { viewBox: `0 0 ${values.length * 4} 20`, role: "img", "aria-label": label };
+  return svg("svg.spark", attributes, values.map(rect));
 }
 
-/** A bar that shows a share. */
-export const share = (value, of) =>
-  draw("svg", { class: `share${of && value >= of ? " full" : ""}`, viewBox: "0 0 60 6", preserveAspectRatio: "none", "aria-hidden": "true" },
-    draw("rect", { class: "all", width: 60, height: 6, rx: 1 }),
-    draw("rect", { width: of ? Math.min(60, (60 * value) / of) : 0, height: 6, rx: 1 }));
+/** Make a bar that shows one or more shares of something. @param {[number, string?][]} parts with their classes */
+export function shares(parts, of, kind = "") {
+  let x = 0;
+  return svg(`svg.share.${kind}`, { viewBox: "0 0 60 6", preserveAspectRatio: "none", "aria-hidden": "true" },
+    svg("rect.all", { width: 60, height: 6 }), parts.map(([value, name = ""]) => {
+      const width = of ? Math.min(60 - x, (60 * value) / of) : 0;
+      x += width;
+      return svg(`rect.${name}`, { x: x - width, width, height: 6 });
+    }));
+}
 
-const latest = (values) => values.findLast((value) => value !== null) ?? null;
+/** Make a bar that shows a share. */
+export const share = (value, of) => shares([[value]], of, of && value >= of ? "full" : "");
 
-const heightOf = (part, full) => {
-  const height = part > 0 ? Math.max(1, part * full) : 0;
+const upTo = (part, full) => {
+  const height = Math.max(1, part * full);
   return { y: full - height, height };
 };
 
-function switchOf(table, show) {
-  const control = button("Show table", () => {
+function tableSwitch(table) {
+  const control = action("Show table", () => {
     table.hidden = !table.hidden;
-    say(control, table.hidden ? "Show table" : "Hide table");
-    if (!table.hidden) show();
-  }, { sort: "link" });
+    fill(control, table.hidden ? "Show table" : "Hide table");
+  });
   return control;
 }
 
-function spanText({ from, step }, index) {
-  const at = from + index * step * 1000;
-  const day = step >= 86400 ? "always" : "auto";
-  return `${timeOf(at, { seconds: step < 60, day })}–${timeOf(at + step * 1000, { seconds: step < 60, day: step >= 86400 ? "always" : "never" })}`;
+function spanOf({ from, step }, index) {
+  const seconds = step < 60;
+  const [first, last] = step >= DAY ? ["always", "always"] : ["auto", "never"];
+  const start = from + index * step * 1000;
+  return `${timeOf(start, { seconds, day: first })}–${timeOf(start + step * 1000, { seconds, day: last })}`;
 }
 
-function numbers(data, unit) {
-  const rows = data.counts.map((count, index) => [index, count]).filter(([, count]) => count);
-  return make("table", {},
-    make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Time"), make("th", { scope: "col", class: "right" }, unit))),
-    make("tbody", {}, rows.length ? rows.map(([index, count]) => make("tr", {}, make("th", { scope: "row" }, spanText(data, index)), make("td", { class: "right" }, number(count))))
-      : make("tr", {}, make("td", { colspan: 2, class: "soft" }, "All are zero."))));
+function numbersOf(data, unit) {
+  const row = (count, index) =>
+    count && h("tr", h("th", { scope: "row" }, spanOf(data, index)), h("td.right", number(count)));
+  return h("table", h("thead", h("tr", h("th", { scope: "col" }, "Time"), h("th", { scope: "col" }, unit))),
+    h("tbody", data.counts.map(row)));
 }
 
-function drawBars(plot, { from, step, counts }, height, cursor) {
+function drawBars(plot, { from, step, counts, limit }, chosen) {
   const width = plot.clientWidth;
-  if (!width) return;
+  const full = HIGH - TOP - AXIS;
   const highest = Math.max(...counts, 1);
-  const full = height - TOP - AXIS;
   const one = width / counts.length;
-  const gap = one > 5 ? 1.5 : one > 3 ? 1 : 0;
-  const grown = counts.map((count, index) => {
-    const { y, height: tall } = heightOf(count / highest, full);
-    return tall ? draw("rect", { class: index === cursor ? "bar now" : "bar", x: index * one + gap / 2, y: TOP + y, width: Math.max(1, one - gap), height: tall, rx: one > 8 ? 1.5 : 0 }) : null;
-  });
-  fill(plot, frame(width, height,
-    cursor >= 0 ? draw("rect", { class: "cursor", x: cursor * one, y: 0, width: one, height: height - AXIS }) : null,
-    grown, scale(width, full, number(highest)), axis(width, height, from, step * counts.length)));
+  const gap = Math.min(1.5, one / 4);
+  const bar = (count, index) => {
+    const { y, height } = upTo(count / highest, full);
+    const place = { x: index * one + gap / 2, y: TOP + y, width: one - gap, height };
+    return count && svg(`rect.bar.${index === chosen ? "now" : ""}`, place);
+  };
+  const cursor = chosen >= 0 && svg("rect.cursor", { x: chosen * one, y: 0, width: one, height: HIGH - AXIS });
+  const level = TOP + full * (1 - limit / highest);
+  const mark = limit < highest && [
+    across("line.mark", width, level), svg("text.tick", { x: 2, y: level - 3 }, "rate limit")];
+  draw(plot, HIGH, number(highest), from, step * counts.length, cursor, counts.map(bar), mark);
 }
 
-function drawLines(plot, { from, step, lines: shown, marks = [] }, height, { format, isLog }) {
+function drawLines(plot, { from, step, lines: shown, marks }, format, isLog) {
   const width = plot.clientWidth;
-  if (!width) return;
-  const size = shown[0].values.length;
-  const values = shown.flatMap((line) => line.values).filter((value) => value !== null && (!isLog || value > 0));
+  const full = LOW - TOP - AXIS;
+  const span = shown[0][1].length * step;
+  const values = shown.flatMap(([, line]) => line).filter((value) => value !== null && (!isLog || value > 0));
   const highest = Math.max(...values, isLog ? 0.001 : 1);
   const lowest = isLog ? Math.min(...values, highest / 10) : 0;
-  const full = height - TOP - AXIS;
-  const part = (value) => (isLog ? Math.log(Math.max(value, lowest) / lowest) / Math.log(highest / lowest) : value / highest);
-  const x = (index) => (index / (size - 1 || 1)) * width;
+  const part = (value) =>
+    (isLog ? Math.log(Math.max(value, lowest) / lowest) / Math.log(highest / lowest) : value / highest);
   const path = (line) => line.map((value, index) => {
     if (value === null) return "";
-    const isStart = index === 0 || line[index - 1] === null;
-    return `${isStart ? "M" : "L"}${x(index).toFixed(1)} ${(TOP + full - part(value) * full).toFixed(1)}${isStart ? "h.1" : ""}`;
+    const move = index && line[index - 1] !== null ? "L" : "M";
+    return `${move}${((index * step * width) / span).toFixed(1)} ${(TOP + full * (1 - part(value))).toFixed(1)}h.1`;
   }).join("");
-  fill(plot, frame(width, height,
-    marks.filter(({ at }) => at >= from && at <= from + size * step * 1000).map(({ at, text }) => mark(((at - from) / (size * step * 1000)) * width, text, full)),
-    shown.map(({ values: line }, index) => draw("path", { class: `line line${index}`, d: path(line) })),
-    scale(width, full, format(highest)),
-    axis(width, height, from, step * size)));
+  const mark = ([instant, text]) => {
+    const x = ((instant - from) / (span * 1000)) * width;
+    return x >= 0 && [
+      svg("line.mark", { x1: x, x2: x, y1: TOP, y2: TOP + full }), svg("text.tick", { x: x + 3, y: TOP + 11 }, text)];
+  };
+  draw(plot, LOW, format(highest), from, span, marks.map(mark),
+    shown.map(([, line], index) => svg(`path.line.line${index}`, { d: path(line) })));
 }
 
-const frame = (width, height, ...parts) => draw("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" }, parts);
+const across = (spec, width, y) => svg(spec, { x1: 0, x2: width, y1: y, y2: y });
 
-const scale = (width, full, text) => [
-  draw("line", { class: "grid", x1: 0, x2: width, y1: TOP + 0.5, y2: TOP + 0.5 }),
-  draw("line", { class: "base", x1: 0, x2: width, y1: TOP + full + 0.5, y2: TOP + full + 0.5 }),
-  draw("text", { class: "tick", x: width - 2, y: TOP + 11, "text-anchor": "end" }, text),
-];
-
-const mark = (x, text, full) => [
-  draw("line", { class: "mark", x1: x, x2: x, y1: TOP, y2: TOP + full }),
-  draw("text", { class: "tick", x: x + 3, y: TOP + 11 }, text),
-];
-
-/** Draw times at round distances below a chart. */
-function axis(width, height, from, seconds) {
-  const most = Math.max(2, Math.floor(width / 90));
-  const step = [60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 432000, 604800].find((size) => seconds / size <= most) || 2592000;
-  const zone = step >= 3600 ? new Date(from).getTimezoneOffset() * 60e3 : 0;
-  const first = Math.ceil((from - zone) / (step * 1000)) * step * 1000 + zone;
+/** Draw a chart with its scale, and with times at round distances below. */
+function draw(plot, height, highest, from, seconds, ...parts) {
+  const width = plot.clientWidth;
+  const step = STEPS.find((size) => seconds / size <= Math.max(2, width / 90)) || 7 * DAY;
+  const offset = step >= HOUR ? new Date(from).getTimezoneOffset() * 60 : 0;
+  const start = from / 1000;
   const ticks = [];
-  for (let at = first; at < from + seconds * 1000; at += step * 1000) {
-    const x = ((at - from) / (seconds * 1000)) * width;
-    const text = step >= 86400 ? timeOf(at, { day: "always" }).split(",").slice(0, 2).join(",").replace(/, \d\d:\d\d$/, "") : timeOf(at, { seconds: false, day: "never" });
-    if (x > 14 && x < width - 20) ticks.push(draw("text", { class: "tick", x, y: height - 4, "text-anchor": "middle" }, text));
+  for (let at = Math.ceil((start - offset) / step) * step + offset; at < start + seconds; at += step) {
+    const x = ((at - start) / seconds) * width;
+    const text = step >= DAY ? dateOf(at * 1000) : timeOf(at * 1000, { seconds: false, day: "never" });
+    if (x > 14 && x < width - 20) ticks.push(svg("text.tick", { x, y: height - 4, "text-anchor": "middle" }, text));
   }
-  return ticks;
+  fill(plot, svg("svg", { width, height, "aria-hidden": "true" }, parts,
+    across("line.grid", width, TOP), across("line.base", width, height - AXIS),
+    svg("text.tick", { x: width, y: TOP - 5, "text-anchor": "end" }, highest), ticks));
 }

@@ -1,159 +1,203 @@
 /** Dialogs, what is said about an action, and operations on many jobs with their progress. */
 
-import { call, get, pathOf } from "./api.js";
-import { button, choice, draw, facts, field, fill, make, say } from "./dom.js";
-import { every } from "./live.js";
-import { count, now, number, stateWord } from "./text.js";
+import { share } from "./chart.js";
+import { action, button, choice, facts, field, fields, fill, h } from "./dom.js";
+import { call, can, every, get, post } from "./service.js";
+import { count, duration, number, stateWord } from "./text.js";
 
 const MANY = 1_000;
-const DONE = { retry: "Retried", cancel: "Cancelled", run: "Made due", delete: "Deleted", patch: "Changed" };
-const VERBS = { retry: "Retry", cancel: "Cancel", run: "Run now", delete: "Delete", patch: "Reschedule" };
-const OVER = new Set(["succeeded", "cancelled", "refused", "failed"]);
+const SPREADS = [["", "none"], ["60", "1 min"], ["600", "10 min"], ["3600", "1 h"], ["86400", "24 h"]];
+const ACTIONS = {
+  run: ["Run now", "Made due"], retry: ["Retry", "Retried"], patch: ["Reschedule", "Rescheduled"],
+  cancel: ["Cancel", "Cancelled"], delete: ["Delete", "Deleted"], backfill: ["Make", "Made"],
+};
 
-/** Say the result of an action of the user, in a corner and to screen readers. */
-export function announce(text, { isBad = false, action = null } = {}) {
-  say(document.getElementById("said"), text);
-  const note = make("div", { class: `note${isBad ? " bad" : ""}` }, make("span", {}, text), action, button("×", () => note.remove(), { sort: "link", "aria-label": "Dismiss" }));
+const CONFIRM = ["confirm", "Number", "", "Type the number of jobs to confirm.", { inputmode: "numeric" }];
+
+/** A field for a reason: an entry of `fields`. */
+export const REASON = ["reason", "Reason", "", "Optional; everybody sees it.", { maxlength: 500 }];
+
+/** Say the result of an action, in a corner and to screen readers. */
+export function announce(text, more, kind = "") {
+  const note = h(`div.note.${kind}`, h("span", text), more, dismiss(() => note.remove()));
   document.getElementById("tasks").append(note);
-  setTimeout(() => note.remove(), isBad ? 15_000 : 6_000);
+  fill(document.getElementById("said"), text);
+  setTimeout(() => note.remove(), kind ? 15_000 : 6_000);
 }
 
-/** Say why an action failed. */
-export const complain = (problem) => announce(`${problem.title || "Failed"}: ${problem.detail || problem.message}`, { isBad: true });
+export const complain = (problem) => announce(textOf(problem), null, "bad");
+
+/** Do what the user asked for, and say that it is done or why not. */
+export async function attempt(work, said, more) {
+  try {
+    const result = await work;
+    announce(said, more?.(result));
+  } catch (problem) {
+    complain(problem);
+  }
+}
 
 /**
- * Open a dialog; `act(dialog)` is called by its button and closes it unless it raises, which is shown inside.
- * @param {{title: string, body: any, verb: string, isBad?: boolean, act: (dialog: HTMLDialogElement) => Promise<any>, wide?: boolean}} options
+ * Ask in a dialog. Its button calls `act` with what was typed and closes it, unless `act` raises: that is shown inside.
+ * @param {{title: string, verb: string, about?: any, entries?: any[], isBad?: boolean, isWide?: boolean, said?: string,
+ *   act: (given: Object<string, string>, parts: any) => any, begin?: (parts: any) => void}} options `entries` as of
+ *   `fields`; `begin` may change the parts of the dialog; `said` is announced at the end
  * @returns {Promise<any>} what `act` returned, or null
  */
-export function ask({ title, body, verb, isBad = false, act, wide = false, lock = null }) {
+export function ask({ title, verb, about, entries = [], isBad = false, isWide = false, said, act, begin }) {
   const opener = document.activeElement;
-  const fault = make("p", { class: "fault", role: "alert", hidden: true });
-  const go = make("button", { type: "submit", class: isBad ? "bad" : "main" }, verb);
-  const back = button("Go back", () => dialog.close());
+  const { nodes, read } = fields(entries);
+  const parts = {
+    heading: h("h2", title), content: h("div.content", about && h("div", about), nodes),
+    fault: h("div.fault", { role: "alert" }), go: h(isBad ? "button.bad" : "button.main", { type: "submit" }, verb),
+  };
+  const { heading, content, fault, go } = parts;
   let result = null;
-  const form = make("form", { method: "dialog", onsubmit: submit }, make("h2", {}, title), make("div", { class: "content" }, body), fault, make("div", { class: "actions" }, go, back));
-  const dialog = make("dialog", { class: wide ? "wide" : null, "aria-label": title }, form);
-  if (lock) lock((isLocked) => (go.disabled = isLocked), (text) => say(go, text));
-
-  async function submit(event) {
+  const onsubmit = async (event) => {
     event.preventDefault();
     go.disabled = true;
     try {
-      result = (await act(dialog)) ?? true;
+      result = (await act(read(), parts)) ?? true;
       dialog.close();
+      if (said) announce(said);
     } catch (problem) {
-      fill(fault, problem.title ? `${problem.title}: ` : "", problem.detail || problem.message, problem.request_id ? make("small", {}, ` ${problem.code} · ${problem.request_id}`) : "").hidden = false;
-      place(form, problem.errors || []);
+      showProblem(content, fault, problem);
     }
     go.disabled = false;
-  }
-
-  return new Promise((resolve) => {
-    dialog.addEventListener("close", () => {
-      dialog.remove();
-      if (opener && opener.isConnected) opener.focus();
-      resolve(result);
-    });
-    document.body.append(dialog);
-    dialog.showModal();
-  });
+  };
+  const back = button("Go back", () => dialog.close());
+  const form = h("form", { onsubmit }, heading, content, fault, h("div.actions", go, back));
+  const dialog = h(`dialog.${isWide ? "wide" : ""}`, { "aria-label": title }, form);
+  document.body.append(dialog);
+  dialog.showModal();
+  begin?.(parts);
+  return new Promise((resolve) => dialog.addEventListener("close", () => {
+    dialog.remove();
+    if (opener?.isConnected) opener.focus();
+    resolve(result);
+  }));
 }
 
-/** Put the details of a 422 below the fields that they are about; return those without a field. */
-export function place(form, errors) {
-  const fields = [...form.querySelectorAll("[data-pointer]")];
-  fields.forEach((shown) => (shown.querySelector(".fault").hidden = true));
+/** Show what is wrong with a form, or that nothing is: details of a 422 below their fields, the rest in one place. */
+export function showProblem(form, place, problem, isQuiet = false) {
+  const places = [...form.querySelectorAll("[data-pointer]")];
+  for (const one of places) fill(one.querySelector(".fault"));
+  if (!problem) return fill(place);
+  const errors = problem.pointer ? [{ pointer: problem.pointer, detail: problem.message }] : problem.errors || [];
   const left = [];
-  let isFirst = true;
+  let first = null;
   for (const { pointer, detail } of errors) {
-    const found = fields.filter((shown) => pointer === shown.dataset.pointer || pointer.startsWith(`${shown.dataset.pointer}/`)).pop();
-    if (!found) {
-      left.push({ pointer, detail });
-      continue;
-    }
-    fill(found.querySelector(".fault"), detail).hidden = false;
-    if (isFirst) found.querySelector("input, select, textarea")?.focus();
-    isFirst = false;
+    const found = places.findLast(({ dataset }) => `${pointer}/`.startsWith(`${dataset.pointer}/`));
+    if (found) fill(found.querySelector(".fault"), detail);
+    else left.push(`${pointer}: ${detail}`);
+    first ||= found;
   }
-  return left;
+  if (!isQuiet) first?.querySelector("input, select, textarea")?.focus();
+  const id = problem.request_id && h("small", ` ${problem.code} · ${problem.request_id}`);
+  return fill(place, errors.length ? left.join("; ") : [textOf(problem), problem.node, id]);
 }
 
-/**
- * Ask about an action on all jobs of a filter, start it and show its progress.
- * @param {{action: string, filter: any, what: string, set?: any, shift?: string}} options `what` describes the jobs
- */
-export async function bulk({ action, filter, what, more = {} }) {
-  const found = (await call("POST", "operations?dry_run=true", { body: { action, filter, ...more }, patience: 60_000 })).json;
-  const total = found.more ? `more than ${number(found.matches)}` : number(found.matches);
-  if (!found.matches) return announce(`No job to ${VERBS[action].toLowerCase()}: none of ${what} can be.`);
-  const confirm = make("input", { inputmode: "numeric", autocomplete: "off" });
-  const reason = make("input", { maxlength: 500 });
-  const spread = choice([["", "none"], ["60", "1 min"], ["600", "10 min"], ["3600", "1 h"], ["86400", "24 h"]], "");
-  const isMany = found.matches >= MANY;
-  const body = [
-    make("p", {}, what, "."),
-    facts(Object.entries(found.by).map(([name, counts]) => [name, breakdown(name, counts)])),
-    action === "retry" || action === "run" ? [make("p", { class: "soft" }, "They start at once, within the limits of their queues."), field("Spread over", spread)] : "",
-    action === "cancel" ? field("Reason", reason, { about: "Kept with each job." }) : "",
-    action === "delete" ? make("p", { class: "soft" }, "Deleted jobs are gone. Waiting ones never run.") : "",
-    isMany ? field("Number", confirm, { about: `Type ${found.matches} to confirm.` }) : "",
-  ];
-  const operation = await ask({
-    title: `${VERBS[action]} ${total} ${found.matches === 1 ? "job" : "jobs"}?`,
-    body,
-    verb: `${VERBS[action]} ${total} ${found.matches === 1 ? "job" : "jobs"}`,
-    isBad: action === "cancel" || action === "delete",
-    act: async () => {
-      if (isMany && confirm.value.replaceAll(/[,.\s]/g, "") !== String(found.matches)) throw new Error(`type ${found.matches} to confirm`);
-      const body = { action, filter, at_most: found.more ? null : found.matches, ...more };
-      if (action === "cancel" && reason.value) body.reason = reason.value;
-      if (["retry", "run"].includes(action) && spread.value) body.spread = Number(spread.value);
-      return (await call("POST", "operations", { body, headers: { "Idempotency-Key": crypto.randomUUID?.() || String(Math.random()) } })).json;
-    },
-  });
-  if (operation) await progress(operation);
+/** Ask about an action on all jobs of a filter, start it and show its progress. Return the operation, or null. */
+export async function bulk(name, filter, what, more = {}) {
+  const [verb] = ACTIONS[name];
+  const { nodes: [confirm, reason], read } = fields([CONFIRM, REASON]);
+  const spread = choice(SPREADS, "");
+  let found = null;
+  const begin = async ({ heading, content, go, fault }) => {
+    go.disabled = true;
+    try {
+      const body = { action: name, filter, ...more };
+      found = await post("operations", body, { query: { dry_run: "true" }, patience: 60 });
+      const jobs = `${found.more ? "more than " : ""}${count(found.matches, "job")}`;
+      fill(heading, `${verb} ${jobs}?`);
+      fill(go, `${verb} ${jobs}`);
+      fill(content, h("p", `${what}.`), await consequences(name, found, field("Spread over", spread)),
+        name === "cancel" && reason, found.matches >= MANY && confirm);
+      go.disabled = found.matches === 0;
+      (content.querySelector("input") || go).focus();
+    } catch (problem) {
+      showProblem(content, fault, problem);
+    }
+  };
+  const act = () => {
+    const given = read();
+    if (found.matches >= MANY && given.confirm?.replaceAll(/\D/g, "") !== String(found.matches)) {
+      throw new Error(`Type ${found.matches} to confirm.`);
+    }
+    const body = { action: name, filter, at_most: found.more ? null : found.matches, ...more };
+    if (given.reason) body.reason = given.reason;
+    if (spread.value) body.spread = Number(spread.value);
+    return post("operations", body, { headers: { "Idempotency-Key": `ui-${Date.now()}-${Math.random()}` } });
+  };
+  const isBad = name === "cancel" || name === "delete";
+  const operation = await ask({ title: `${verb} jobs?`, verb, isBad, about: "Counting jobs…", begin, act });
+  if (operation) progress(operation);
   return operation;
 }
 
 /** Show the progress of an operation until it is over, over all screens. */
 export function progress(operation) {
   const end = new AbortController();
-  const text = make("span", {});
-  const bar = draw("rect", { height: 6, rx: 1 });
-  const stop = button("Stop", () => call("POST", pathOf("operations", operation.id, "cancel"), { body: {} }).catch(complain), { sort: "link" });
-  const note = make("div", { class: "note task", role: "group", "aria-label": "Progress" }, text,
-    draw("svg", { class: "share", viewBox: "0 0 60 6", preserveAspectRatio: "none", "aria-hidden": "true" }, draw("rect", { class: "all", width: 60, height: 6, rx: 1 }), bar), stop);
-  document.getElementById("tasks").append(note);
+  const note = h("div.note", { role: "group", "aria-label": "Progress" });
+  const close = dismiss(() => note.remove());
   const show = (found) => {
-    say(text, told(found));
-    bar.setAttribute("width", found.matches ? (60 * (found.done + found.skipped + found.failed)) / found.matches : 0);
-    if (!OVER.has(found.state)) return;
+    fill(note, h("span", toldOf(found)), share(found.done + found.skipped + found.failed, found.matches),
+      stopButton(found, action) || close);
+    if (!found.finished_at) return;
     end.abort();
-    stop.replaceWith(button("×", () => note.remove(), { sort: "link", "aria-label": "Dismiss" }));
-    say(document.getElementById("said"), told(found));
+    fill(document.getElementById("said"), toldOf(found));
     setTimeout(() => note.remove(), 20_000);
   };
+  document.getElementById("tasks").append(note);
   show(operation);
-  return every(0.5, async () => show(await get(pathOf("operations", operation.id))), end.signal, () => {});
+  every(0.5, async () => show(await get(["operations", operation.id])), () => {}, end);
 }
 
-function told({ action, state, done, matches, skipped, failed, code, reason }) {
-  const ends = [skipped && `${number(skipped)} changed meanwhile`, failed && `${number(failed)} failed`].filter(Boolean);
-  const tail = ends.length ? ` · ${ends.join(" · ")}` : "";
+/** Make a button that stops an operation, if it is not over and the key may. */
+export const stopButton = ({ id, action: name, finished_at: end }, make = button) =>
+  !end && can(name === "cancel" || name === "delete" ? "cancel" : "submit") &&
+  make("Stop", () => attempt(call("POST", ["operations", id, "cancel"], { body: {} }), "Stopping."));
+
+/** Return what an operation has done, in words. */
+export function toldOf({ action: name, state, done, matches, skipped, failed, errors }) {
+  const [verb, past] = ACTIONS[name];
   if (state === "refused") return "Nothing was changed: more jobs match than when you confirmed. Try again.";
-  if (matches === null || matches === undefined) return `${VERBS[action] || action}: counting jobs…`;
-  const text = `${DONE[action] || action} ${number(done)} of ${number(matches)}${tail}`;
-  if (state === "cancelled") return `Stopped. ${text}`;
-  return state === "failed" ? `Failed${code || reason ? ` (${code || reason})` : ""}. ${text}` : text;
+  if (matches === null) return `${verb}: counting jobs…`;
+  const tail = [skipped && `${number(skipped)} changed meanwhile`, failed && `${number(failed)} refused`];
+  const text = [`${past} ${number(done)} of ${number(matches)}`, ...tail.filter(Boolean)].join(" · ");
+  const code = errors?.[0]?.code;
+  return { cancelled: `Stopped. ${text}`, failed: `Failed${code ? ` (${code})` : ""}. ${text}` }[state] || text;
 }
 
-function breakdown(name, counts) {
+const dismiss = (onclick) => action("×", onclick, { "aria-label": "Dismiss" });
+
+function textOf({ code, job, title, detail, message }) {
+  if (code === "wrong_state" && job) return `This job is already ${stateWord(job.state)}.`;
+  return title && detail ? `${title}: ${detail}` : message;
+}
+
+function breakdown(counts) {
   const sorted = Object.entries(counts).sort(([, a], [, b]) => b - a);
-  const shown = sorted.slice(0, 5).map(([word, jobs]) => `${name === "state" ? stateWord(word) : word} ${number(jobs)}`);
-  return shown.join(", ") + (sorted.length > 5 ? `, and ${count(sorted.length - 5, "more")}`.replace("mores", "more") : "");
+  const shown = sorted.slice(0, 5).map(([word, jobs]) => `${stateWord(word)} ${number(jobs)}`);
+  return shown.join(", ") + (sorted.length > 5 ? `, and ${sorted.length - 5} more` : "");
 }
 
-/** Return an instant a little ahead of the clock of the service, as a bound for jobs that exist already. */
-export const untilNow = () => new Date(now() + 1).toISOString();
+async function consequences(name, { matches, by }, spread) {
+  return [
+    matches === 0 && h("p", `None of them can be ${ACTIONS[name][1].toLowerCase()}.`),
+    facts(Object.entries(by).map(([word, counts]) => [word, breakdown(counts)])),
+    (name === "run" || name === "retry") && [
+      h("p.soft", `They start at once, within the limits of their queues${await limitsOf(by.queue)}.`), spread],
+    name === "delete" && h("p.soft", "Deleted jobs are gone. Waiting ones never run."),
+  ];
+}
 
+/** Return how long the rates of a few queues need for so many jobs. */
+async function limitsOf(queues) {
+  const names = Object.keys(queues).slice(0, 3);
+  const found = await Promise.all(names.map((name) => get(["queues", name]).catch(() => null)));
+  const limited = found.filter((queue) => queue?.settings.rate);
+  const texts = limited.map(({ name, settings: { rate: { per_second: rate } } }) =>
+    `${name}: ${rate}/s, so about ${duration(queues[name] / rate)}`);
+  return texts.length ? ` (${texts.join("; ")})` : "";
+}

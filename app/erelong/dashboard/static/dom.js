@@ -1,126 +1,251 @@
-/** Elements, made of text alone and updated in place. */
+/** Elements made of text alone, changed in place; times, states, fields, and the parts that screens are made of. */
+
+import { every, live } from "./service.js";
+import { asOf, duration, isSet, now, relative, timeOf, zoneName } from "./text.js";
 
 const SVG = "http://www.w3.org/2000/svg";
-const PROPERTIES = new Set(["value", "checked", "disabled", "hidden", "open", "indeterminate", "selected"]);
+const PROPERTIES = ["value", "checked", "indeterminate", "selected"];
+const HANDLERS = ["onclick", "onchange", "oninput", "onsubmit"];
+const OLD = 10; // seconds
+const CIRCLE = "M8 2.2a5.8 5.8 0 1 0 0 11.6a5.8 5.8 0 0 0 0-11.6";
 const ICONS = {
-  scheduled: "M8 2.2a5.8 5.8 0 1 0 0 11.6a5.8 5.8 0 0 0 0-11.6M8 4.8v3.4l2.2 1.4",
+  scheduled: `${CIRCLE}M8 4.8v3.4l2.2 1.4`,
   running: "M5 3.2v9.6l7.6-4.8z",
   succeeded: "M3 8.6l3.4 3.4l6.6-7.6",
   failed: "M4 4l8 8M12 4l-8 8",
-  cancelled: "M8 2.2a5.8 5.8 0 1 0 0 11.6a5.8 5.8 0 0 0 0-11.6M3.9 12.1l8.2-8.2",
+  cancelled: `${CIRCLE}M3.9 12.1l8.2-8.2`,
   expired: "M4.5 2.5h7M4.5 13.5h7M5.2 2.5c0 3.6 5.6 7.4 5.6 11M10.8 2.5c0 3.6-5.6 7.4-5.6 11",
   paused: "M5.5 3.5v9M10.5 3.5v9",
   warning: "M8 2.4l6.2 11.2h-12.4zM8 6.4v3.4M8 11.6v.2",
-  more: "M3 8h.1M8 8h.1M13 8h.1",
-  plus: "M8 3v10M3 8h10",
-  dot: "M8 5.2a2.8 2.8 0 1 0 0 5.6a2.8 2.8 0 0 0 0-5.6",
 };
+const WAITING = {
+  time: "not due yet", pause: "queue paused", worker: "no worker polls", rate: "rate limit", label: "label limit",
+  slot: "queue full",
+};
+let ids = 0;
 
-/** Make an HTML element. @param {string} tag @param {Object<string, any>} attributes `onclick` and the like are listeners */
-export const make = (tag, attributes = {}, ...children) => furnish(document.createElement(tag), attributes, children);
+/** Make an element: `h("p.soft", { title: "…" }, "text", child)`. Empty attributes and children are left out. */
+export const h = (spec, ...parts) => build(spec, parts, (tag) => document.createElement(tag));
 
 /** Make an SVG element. */
-export const draw = (tag, attributes = {}, ...children) => furnish(document.createElementNS(SVG, tag), attributes, children);
+export const svg = (spec, ...parts) => build(spec, parts, (tag) => document.createElementNS(SVG, tag));
 
-/** Replace what is in an element. */
-export function fill(element, ...children) {
-  element.replaceChildren(...children.flat(Infinity).filter(isShown));
-  return element;
-}
-
-/** Set the text of an element, only if it differs. */
-export function say(element, text) {
-  if (element.textContent !== text) element.textContent = text;
-}
-
-/** Return a small picture of a word of `ICONS`; the word itself stands next to it. */
-export function icon(name) {
-  return draw("svg", { class: `icon ${name}`, viewBox: "0 0 16 16", "aria-hidden": "true" }, draw("path", { d: ICONS[name] }));
-}
-
-/** Make a button. @param {"plain" | "main" | "bad" | "link"} sort */
-export const button = (text, onclick, { sort = "plain", ...more } = {}) =>
-  make("button", { type: "button", class: sort, onclick, ...more }, text);
-
-export const link = (href, text, attributes = {}) => make("a", { href, ...attributes }, text);
-
-/** Show the items of a list as elements that stay while their key does. */
-export function keyed(parent, items, keyOf, update) {
-  const known = parent.known || (parent.known = new Map());
-  const next = new Map();
-  for (const item of items) {
-    const key = keyOf(item);
-    const element = known.get(key);
-    next.set(key, update(item, element) || element);
+/**
+ * Replace what is in an element. Children of the same tag and `data-key` stay and are changed in place, so focus,
+ * typed text and opened details survive.
+ */
+export function fill(parent, ...children) {
+  const wanted = flat(children).map((child) => (child instanceof Node ? child : new Text(child)));
+  const taken = new Set(wanted);
+  const keyed = new Map([...parent.children].map((child) => [child.dataset.key, child]));
+  let place = parent.firstChild;
+  for (const next of wanted) {
+    const key = next.dataset?.key;
+    const old = key === undefined ? place : keyed.get(key);
+    const isAlike = old && !taken.has(old) && old.nodeName === next.nodeName && old.dataset?.key === key;
+    const node = isAlike && next.parentNode !== parent ? patch(old, next) : next;
+    taken.add(node);
+    if (node === place) place = place.nextSibling;
+    else parent.insertBefore(node, place);
   }
-  for (const [key, element] of known) if (next.get(key) !== element) element.remove();
-  let before = parent.firstElementChild;
-  for (const element of next.values()) {
-    if (element === before) before = before.nextElementSibling;
-    else parent.insertBefore(element, before);
+  while (place) {
+    const gone = place;
+    place = place.nextSibling;
+    gone.remove();
   }
-  parent.known = next;
+  return parent;
+}
+
+/** Return a small picture of a state; its word stands next to it. */
+export const icon = (name) =>
+  svg(`svg.icon.${name}`, { viewBox: "0 0 16 16", "aria-hidden": "true" }, svg("path", { d: ICONS[name] }));
+
+export const button = (text, onclick, attributes, spec = "button") =>
+  h(spec, { type: "button", onclick, ...attributes }, text);
+
+/** Make a button that looks like a link. */
+export const action = (text, onclick, attributes) => button(text, onclick, attributes, "button.link");
+
+/** Make a row of buttons of which one is chosen. */
+export const choices = (label, names, chosen, choose) => h("div.choices", { role: "group", "aria-label": label },
+  names.map((name) => action(name, () => choose(name), { "aria-pressed": String(name === chosen) })));
+
+export const link = (href, text, attributes, spec = "a") => h(spec, { href, ...attributes }, text);
+
+/** Make a link that looks like a button. */
+export const linkButton = (href, text) => link(href, text, {}, "a.button");
+
+/** Make a button that opens a menu. @param {string} label for screen readers */
+export const menu = (label, ...items) =>
+  h("details.menu", h("summary.button", { "aria-label": label, title: label }, "⋯"), h("div", items));
+
+/** Return the address of a screen: `at("jobs", id)`, `at("jobs", { state: "due" })`. */
+export function at(...parts) {
+  const pairs = isPlain(parts.at(-1)) ? Object.entries(parts.pop()).filter(([, value]) => isShown(value)) : [];
+  const query = new URLSearchParams(pairs);
+  return `#/${parts.map(encodeURIComponent).join("/")}${query.size ? `?${query}` : ""}`;
+}
+
+export const go = (...parts) => (location.hash = at(...parts));
+
+/** Return a list of terms and what they are; those without a value are left out. */
+export const facts = (pairs) =>
+  h("dl.facts", pairs.map(([name, value]) => isShown(value) && h("div", h("dt", name), h("dd", value))));
+
+/** Return a field with its label, its explanation and a place for what is wrong with it. */
+export function field(label, control, { about, pointer, isNeeded } = {}) {
+  const id = (control.id ||= `f${(ids += 1)}`);
+  control.setAttribute("aria-describedby", `${id}-fault`);
+  return h("div.field", { "data-pointer": pointer },
+    h("label", { for: id }, label, isNeeded && h("span.needed", { title: "required" }, " *")),
+    h("div", control, about && h("p.about", about), h("p.fault", { id: `${id}-fault` })));
 }
 
 /**
- * Make a part of a screen with a heading, which says when its data is of, and why it has none.
- * @returns {{node: HTMLElement, body: HTMLElement, fresh: (at: string) => void, fail: (problem: Error) => void}}
+ * Make fields: [name, label, value, explanation, more]; `more` has attributes, `options` of a choice or `rows` of text.
+ * @returns {{nodes: HTMLElement[], controls: Object<string, any>, read: () => Object<string, string>}} `read` leaves
+ *   out what is empty
  */
-export function panel(title, { tools = [], name = "", level = "h2", note = "" } = {}) {
-  const stamp = make("span", { class: "stamp" }, note);
-  const body = make("div", { class: "body" }, make("p", { class: "soft loading" }, "Loading…"));
-  const fault = make("p", { class: "fault", hidden: true });
-  const node = make("section", { class: `panel ${name}` },
-    make("header", {}, make(level, {}, title), make("div", { class: "tools" }, tools), stamp), fault, body);
-  return {
-    node,
-    body,
-    fresh(at) {
-      fault.hidden = true;
-      node.classList.remove("old");
-      if (at) say(stamp, at);
-    },
-    fail(problem) {
-      node.classList.add("old");
-      fill(fault, problem.title ? `${problem.title}: ` : "", problem.detail || problem.message).hidden = false;
-      body.querySelector(".loading")?.remove();
-    },
-  };
+export function fields(entries, shared) {
+  const controls = {};
+  const nodes = entries.map(([name, label, value, about, { options, rows, isNeeded, ...more } = {}]) => {
+    const attributes = { ...shared, ...more };
+    const control = options ? choice(options, value, null, attributes)
+      : rows ? area(value, { rows, ...attributes }) : input(value, attributes);
+    controls[name] = control;
+    return field(label, control, { about, pointer: `/${name}`, isNeeded });
+  });
+  const read = () => Object.fromEntries(
+    Object.entries(controls).map(([name, { value }]) => [name, value.trim()]).filter(([, value]) => value));
+  return { nodes, controls, read };
 }
 
-/** Return a list of terms and what they are; those of null are left out. */
-export function facts(pairs) {
-  const shown = pairs.filter(([, value]) => isShown(value));
-  return make("dl", { class: "facts" }, shown.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
-}
+export const input = (value, attributes) =>
+  h("input", { value: value ?? "", autocomplete: "off", spellcheck: "false", ...attributes });
 
-/** Return a field with its label, its explanation and a place for what is wrong with it. */
-export function field(label, control, { about = "", pointer = null, isNeeded = false } = {}) {
-  const id = control.id || (control.id = `f${(numbers += 1)}`);
-  const fault = make("p", { class: "fault", id: `${id}-fault`, hidden: true });
-  control.setAttribute("aria-describedby", fault.id);
-  return make("div", { class: "field", "data-pointer": pointer },
-    make("label", { for: id }, label, isNeeded ? make("span", { class: "needed", title: "required" }, " *") : ""),
-    make("div", {}, control, about ? make("p", { class: "about" }, about) : "", fault));
-}
+export const area = (value, attributes) => h("textarea.mono", { value, spellcheck: "false", ...attributes });
 
-/** Return a choice of one of several values. @param {Array<string | [string, string]>} options */
-export function choice(options, value, onchange, attributes = {}) {
-  const pairs = options.map((option) => (Array.isArray(option) ? option : [option, option]));
-  const shown = pairs.map(([name, text]) => make("option", { value: name, selected: name === value }, text));
-  return make("select", { ...attributes, onchange: (event) => onchange && onchange(event.target.value) }, shown);
-}
+/** Make a choice of one of several values. @param {(string | [string, string])[]} options values with their texts */
+export const choice = (options, value, choose, attributes) =>
+  h("select", { ...attributes, onchange: choose && (({ target }) => choose(target.value)) }, optionsOf(options, value));
 
-let numbers = 0;
+export const optionsOf = (options, chosen) => options.map((option) => {
+  const [value, text = value] = [option].flat();
+  return h("option", { value, selected: value === chosen }, text);
+});
 
-const isShown = (child) => child !== null && child !== undefined && child !== false && child !== "";
-
-function furnish(element, attributes, children) {
-  for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (PROPERTIES.has(name)) element[name] = value;
-    else if (isShown(value)) element.setAttribute(name, value === true ? "" : value);
-  }
-  element.append(...children.flat(Infinity).filter(isShown));
+/** Return an element that shows an instant and stays true. @param {keyof typeof TIMES} how */
+export function when(instant, how = "both") {
+  if (!instant) return h("span.soft", "–");
+  const element = h("time", { datetime: instant, "data-how": how });
+  tell(element);
   return element;
 }
+
+/** Bring all times up to date, and turn parts grey whose data is too old. */
+export function tick() {
+  document.querySelectorAll("time").forEach(tell);
+  for (const node of document.querySelectorAll("[data-until]")) {
+    node.classList.toggle("old", !live.isPaused && Date.now() > Number(node.dataset.until));
+  }
+}
+
+/** Return the state of a job with its picture, and why it waits. */
+export function state(job) {
+  const { state: word, waiting_for: reason, cancel_requested: stops, error } = job;
+  const shown = word === "scheduled" && reason === "pause" ? "paused" : word;
+  const texts = {
+    scheduled: () => (reason ? WAITING[reason] || reason : "about to start"),
+    running: () => [stops ? "stopping, running " : "running ", when(job.started_at, "since")],
+    succeeded: () => word,
+  };
+  const text = texts[word] || (() => (error && error.type !== word ? `${word}: ${error.type}` : word));
+  return h(`span.state.${shown}`, icon(shown), text());
+}
+
+export const paused = (reason) => h("span.state.paused", { title: reason }, icon("paused"), "paused");
+
+/** Make a part of a screen with a heading. It says of when its data is, or why it has none. */
+export function panel(title, { tools, name, level = "h2" } = {}) {
+  const stamp = h("span.stamp");
+  const fault = h("p.fault");
+  const body = h("div.body", h("p.loading", "Loading…"));
+  const header = h("header", h(level, title), h("div.tools", tools), stamp);
+  const node = h(`section.panel.${name || ""}`, header, fault, body);
+  const { promise: ready, resolve } = Promise.withResolvers(); // when it shows something
+  const fail = (problem) => {
+    node.classList.add("old");
+    fill(fault, problem.detail ? `${problem.title}: ${problem.detail}` : problem.message);
+    body.querySelector(".loading")?.remove();
+  };
+  const show = (content, note = asOf()) => {
+    node.classList.remove("old");
+    fill(fault);
+    fill(stamp, note);
+    fill(body, content);
+    resolve();
+  };
+  /** Read now and every so many seconds; return a function that reads at once. */
+  const poll = (seconds, read) => {
+    const work = async () => {
+      await read();
+      node.dataset.until = Date.now() + (seconds + OLD) * 1000;
+    };
+    every(seconds, work, fail);
+    return () => work().catch(fail);
+  };
+  return { node, body, ready, show, fail, poll };
+}
+
+/** Return whether a value or a child is there. */
+export const isShown = (value) => isSet(value) && value !== false && value !== "";
+
+const isPlain = (part) => part?.constructor === Object;
+
+const flat = (children) => children.flat(Infinity).filter(isShown);
+
+function build(spec, parts, create) {
+  const [tag, ...classes] = spec.split(".").filter(Boolean);
+  const element = create(tag);
+  if (classes.length) element.setAttribute("class", classes.join(" "));
+  for (const [name, value] of Object.entries(isPlain(parts[0]) ? parts.shift() : {})) {
+    if (name.startsWith("on") || PROPERTIES.includes(name)) element[name] = value;
+    else if (isShown(value)) element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...flat(parts));
+  return element;
+}
+
+/** Make an element like another one; what the user did to it stays. */
+function patch(old, next) {
+  if (old instanceof Text) {
+    if (old.data !== next.data) old.data = next.data;
+    return old;
+  }
+  for (const { name } of [...old.attributes]) {
+    if (!next.hasAttribute(name) && name !== "open") old.removeAttribute(name);
+  }
+  for (const { name, value } of next.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  for (const name of HANDLERS) if (old[name] !== next[name]) old[name] = next[name];
+  if (old.type === "checkbox") old.checked = next.checked;
+  return fill(old, ...next.childNodes);
+}
+
+function tell(element) {
+  const instant = element.dateTime;
+  const text = TIMES[element.dataset.how](instant);
+  const title = `${instant} · ${timeOf(instant, { day: "always" })} ${zoneName()}`;
+  if (element.textContent !== text) element.textContent = text;
+  if (element.title !== title) element.title = title;
+}
+
+const TIMES = {
+  absolute: (instant) => timeOf(instant),
+  relative,
+  both: (instant) => {
+    const isNear = Math.abs(Date.parse(instant) - now()) < 600e3;
+    return `${relative(instant)} · ${timeOf(instant, { seconds: isNear })}`;
+  },
+  since: (instant) => duration(Math.max(0, Math.round((now() - Date.parse(instant)) / 1000))),
+  overdue: (instant) => relative(instant).replace("ago", "overdue"),
+};

@@ -1,80 +1,98 @@
-/** Failures by cause: what failed, how often, since when, and retrying it together. */
+/** Failures by cause, which are retried together, and the operations on many jobs. */
 
-import { get } from "./api.js";
-import { spark } from "./chart.js";
-import { bulk, complain, untilNow } from "./dialog.js";
-import { button, choice, fill, link, make, panel } from "./dom.js";
-import { every } from "./live.js";
-import { can } from "./session.js";
-import { Table } from "./table.js";
-import { count, now, number, timeOf, when } from "./text.js";
+import { share, spark } from "./chart.js";
+import { bulk, stopButton, toldOf } from "./dialog.js";
+import { at, button, choice, fill, go, h, link, optionsOf, when } from "./dom.js";
+import { basedOn } from "./overview.js";
+import { can, get } from "./service.js";
+import { tableScreen } from "./table.js";
+import { fromNow, number, timeOf } from "./text.js";
 
-const SINCE = { 3600: "the last hour", 86400: "the last day", 604800: "the last week" };
+const NONE = "No failed jobs. Jobs appear here when all their attempts have failed.";
+const SINCE = { 3600: "the last hour", 86400: "the last 24 h", 604800: "the last week" };
 
-export function show({ main, query, signal, title }) {
-  title("Failed");
-  const asked = { queue: query.get("queue"), kind: query.get("kind"), since: query.get("since") };
-  const wanted = query.get("cause");
-  const part = panel("Failed", { level: "h1", tools: [filters(asked, signal), link("#/jobs?state=failed", "As jobs")] });
-  part.node.querySelector("h1").tabIndex = -1;
-  const table = new Table({ caption: "Causes of failures", keyOf: ({ cause }) => cause, open: (cause) => open(cause, asked), columns: columns(asked, () => read().catch(part.fail)) });
+export function show({ main, query, title }) {
+  const asked = Object.fromEntries(["queue", "kind", "since", "cause"].map((name) => [name, query.get(name)]));
+  const { queue, kind, cause, since } = asked;
+  const act = async (name, one) => {
+    const what = `Failed, ${one.kind}, ${one.type}: ${one.message}; ended before ${timeOf(fromNow(0))}`;
+    await bulk(name, filterOf(asked, one), what);
+    screen.again();
+  };
+  const open = (one) => (one.sample.length === 1 ? go("jobs", one.sample[0])
+    : go("jobs", { state: "failed", kind: one.kind, cause: one.cause, queue, ...sinceOf(asked) }));
   const read = async () => {
-    const { causes, scanned, of } = await get("jobs/errors", { queue: asked.queue, kind: asked.kind, last: 10_000, ...bound(asked) }, signal);
-    const shown = wanted ? causes.filter(({ cause }) => cause === wanted) : causes;
-    part.fresh(scanned < of ? `based on the newest ${number(scanned)} of ${number(of)}` : `based on all ${number(of)}`);
-    title(of ? `${number(of)} failed` : "Failed");
-    if (!table.node.isConnected) fill(part.body, table.node, wanted ? make("p", { class: "foot" }, link("#/failed", "Show all causes")) : "");
-    table.show(shown, wanted ? "No failed job has this cause any more." : asked.since ? `No failures in ${SINCE[asked.since]}.` : "No failed jobs. Jobs appear here when all their attempts have failed.");
+    const found = await get("jobs/errors", { queue, kind, cause, last: 10_000, ...sinceOf(asked) });
+    title(found.of ? `${number(found.of)} failed` : "Failed");
+    return { rows: found.causes, none: since ? `No failures in ${SINCE[since]}.` : NONE, note: basedOn(found) };
   };
-  fill(main, part.node);
-  every(30, read, signal, part.fail);
-  return { keys: { ...table.keys, r: () => table.current && act("retry", table.current, asked, read) }, ready: table.ready };
+  title("Failed");
+  const screen = tableScreen(main, {
+    name: "Failed", seconds: 30, columns: columnsFor(act, open), key: "cause", open, read,
+    tools: [filters(asked), cause && link("#/failed", "All causes"), link(at("jobs", { state: "failed" }), "As jobs"),
+      link(at("operations"), "Operations")],
+  });
+  const retry = () => screen.table.current && can("submit") && act("retry", screen.table.current);
+  return { ...screen, keys: { ...screen.keys, r: retry } };
 }
 
-function columns(asked, again) {
-  return [
-    { head: "Jobs", isNumber: true, cell: ({ count: jobs }) => make("b", {}, number(jobs)) },
-    { head: "Kind", cell: ({ kind }) => kind },
-    { head: "Cause", name: "about", cell: (cause) => make("button", { type: "button", class: "link message", onclick: () => open(cause, asked) }, make("span", { class: "type" }, cause.type), " ", cause.message) },
-    { head: "First", cell: ({ first_at: at }) => when(at, "relative") },
-    { head: "Last", cell: ({ last_at: at }) => when(at, "relative") },
-    { head: "Last 24 h", cell: ({ by_hour: hours }) => spark(hours, `${count(hours.reduce((sum, one) => sum + one, 0), "failure")} in the last 24 hours`) },
-    { head: "", name: "actions", cell: (cause) => [
-      can("submit") ? button("Retry…", () => act("retry", cause, asked, again)) : "",
-      can("cancel") ? button("Delete…", () => act("delete", cause, asked, again)) : "",
-    ] },
-  ];
+/** Show the operations on many jobs, the latest first. */
+export function showOperations({ main, title }) {
+  title("Operations");
+  return tableScreen(main, {
+    name: "Operations", columns: OPERATION, key: "id", open: () => {}, read: async (limit) => {
+      const { operations, next } = await get("operations", { limit });
+      const none = "No operations yet. Actions on many jobs are listed here for a week.";
+      return { rows: operations, isMore: next, none };
+    },
+  });
 }
 
-function filters(asked, signal) {
-  const go = (change) => {
-    const query = new URLSearchParams(Object.entries({ ...asked, ...change }).filter(([, value]) => value));
-    location.hash = `#/failed${query.size ? `?${query}` : ""}`;
+const wordsOf = (filter = {}) => Object.entries(filter).map(([name, value]) =>
+  `${name}: ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", ") || "chosen by id";
+
+const OPERATION = [
+  ["Started", ({ created_at: start }) => when(start)],
+  ["Progress", (one) => [toldOf(one), share(one.done + one.skipped + one.failed, one.matches)]],
+  ["State", (one) => one.state],
+  ["Jobs", (one) => (one.schedule ? link(at("schedules", one.schedule), one.schedule) : wordsOf(one.filter)), "about"],
+  ["By", ({ by }) => by || "–"],
+  ["", (one) => stopButton(one), "actions"],
+];
+
+const sumOf = (numbers) => number(numbers.reduce((sum, one) => sum + one, 0));
+
+const columnsFor = (act, open) => [
+  ["Jobs", (one) => h("b", number(one.count)), "number"],
+  ["Kind", ({ kind }) => kind],
+  ["Cause", (one) =>
+    button([h("span.type", one.type), " ", one.message], () => open(one), {}, "button.link.message"), "about"],
+  ["First", (one) => when(one.first_at, "relative")],
+  ["Last", (one) => when(one.last_at, "relative")],
+  ["Last 24 h", ({ by_hour: hours }) => spark(hours, `${sumOf(hours)} in the last 24 h`)],
+  ["", (one) => [can("submit") && button("Retry…", () => act("retry", one)),
+    can("cancel") && button("Delete…", () => act("delete", one))], "actions"],
+];
+
+function filters(asked) {
+  const choose = (name) => (value) => go("failed", { ...asked, cause: null, [name]: value });
+  const pick = (name, path, query) => {
+    const node = choice([["", `all ${path}`]], "", choose(name), { "aria-label": name });
+    get(path, query).then((found) => {
+      const names = found[path].map((one) => one.name);
+      fill(node, optionsOf([["", `all ${path}`], ...names], asked[name]));
+    }, () => {}); // the screen says that the service is gone
+    return node;
   };
-  const queue = choice([["", "all queues"]], "", (name) => go({ queue: name }), { "aria-label": "Queue" });
-  const kind = choice([["", "all kinds"]], "", (name) => go({ kind: name }), { "aria-label": "Kind" });
-  const add = (list, names, current) => names.forEach((name) => list.append(make("option", { value: name, selected: name === current }, name)));
-  get("queues", {}, signal).then(({ queues }) => add(queue, queues.map(({ name }) => name), asked.queue), () => {});
-  get("kinds", {}, signal).then(({ kinds }) => add(kind, kinds.map(({ name }) => name), asked.kind), () => {});
-  const since = choice([["", "any time"], ...Object.entries(SINCE)], asked.since || "", (seconds) => go({ since: seconds }), { "aria-label": "Since" });
-  return [queue, kind, since];
+  const spans = [["", "any time"], ...Object.entries(SINCE)];
+  return [pick("queue", "queues", { order: "failed", limit: 100, view: "brief" }), pick("kind", "kinds"),
+    choice(spans, asked.since || "", choose("since"), { "aria-label": "since" })];
 }
 
 /** Return the filter of what ended since the chosen time. */
-const bound = ({ since }) => (since ? { finished_after: new Date(now() - since * 1000).toISOString() } : {});
+const sinceOf = ({ since }) => (since ? { finished_after: fromNow(-since) } : {});
 
-function open({ cause, kind, sample }, asked) {
-  const query = new URLSearchParams({ state: "failed", kind, cause, ...bound(asked), ...(asked.queue ? { queue: asked.queue } : {}) });
-  location.hash = sample.length === 1 ? `#/jobs/${sample[0]}` : `#/jobs?${query}`;
-}
-
-async function act(action, { cause, kind, type, message }, asked, again) {
-  const until = untilNow();
-  const filter = { state: ["failed"], cause, kind: [kind], finished_before: until, ...bound(asked), ...(asked.queue ? { queue: [asked.queue] } : {}) };
-  try {
-    await bulk({ action, filter, what: `Failed, ${kind}, ${type}: ${message}; ended before ${timeOf(until)}` });
-    await again();
-  } catch (problem) {
-    complain(problem);
-  }
-}
+const filterOf = (asked, { cause, kind }) => ({
+  state: ["failed"], cause, kind: [kind], finished_before: fromNow(0.001), ...sinceOf(asked),
+  ...(asked.queue && { queue: [asked.queue] }),
+});

@@ -1,183 +1,213 @@
-/** Forms made of a JSON Schema: a field for each property, and JSON where no field fits. */
+/** Forms made of a JSON Schema, JSON as people type it, and JSON as they read it. */
 
-import { button, choice, field, make } from "./dom.js";
-import { pretty } from "./json.js";
+import { action, area, button, choice, field, fill, h, input } from "./dom.js";
+import { isSecret, isSet, number } from "./text.js";
 
 const DEPTH = 2;
+const MANY = 200;
+const LONG = 2_000;
+const SCALARS = ["string", "number", "integer", "boolean"];
+const HINTS = { uri: "https://", "date-time": "2026-12-01T09:00:00Z", date: "2026-12-01" };
 
 /** A value that is not set: left out of its object. */
 export const UNSET = Symbol("not set");
 
 /**
- * @typedef {{node: HTMLElement, read: () => any}} Control `read` raises an Error with a `pointer` for text that is no value
- * @param {any} schema an object schema; `$ref` only into itself
- * @param {any} value what the fields show at first
- * @returns {Control}
+ * Make a form for an object schema: its `node`, and `read()`, which raises an Error with a `pointer` for text that is
+ * no value.
  */
 export function form(schema, value = {}, pointer = "/params", root = schema, depth = 0) {
-  const needed = new Set(schema.required || []);
   const parts = Object.entries(schema.properties || {}).map(([name, part]) => {
     const known = resolve(part, root);
-    const at = `${pointer}/${escape(name)}`;
-    const control = controlOf(known, value?.[name] === undefined ? UNSET : value[name], at, root, depth, needed.has(name));
-    return { name, ...control, shown: control.isGroup ? control.node : field(name, control.node, { about: about(known), pointer: at, isNeeded: needed.has(name) }) };
+    const isNeeded = Boolean(schema.required?.includes(name));
+    const place = `${pointer}/${name.replaceAll("~", "~0").replaceAll("/", "~1")}`;
+    const given = value?.[name] === undefined ? UNSET : value[name];
+    const control = controlOf(known, given, { pointer: place, root, depth, isNeeded });
+    const more = { about: aboutOf(known), pointer: place, isNeeded };
+    const node = control.isGroup ? control.node : field(name, control.node, more);
+    return { name, node, read: control.read };
   });
-  const extra = isOpen(schema) ? extras(schema, value, pointer, parts.map(({ name }) => name)) : null;
+  if (schema.additionalProperties !== false) parts.push(extras(value, pointer, parts));
+  const legend = depth > 0 && h("legend", pointer.split("/").pop());
   return {
-    node: make(depth ? "fieldset" : "div", { class: "form" }, depth ? make("legend", {}, pointer.split("/").pop()) : "", parts.map(({ shown }) => shown), extra && extra.node),
+    node: h(depth ? "fieldset.form" : "div.form", legend, parts.map(({ node }) => node)),
     isGroup: true,
     read() {
       const found = {};
       for (const { name, read } of parts) {
         const one = read();
-        if (one !== UNSET) found[name] = one;
+        if (one !== UNSET) Object.assign(found, name === undefined ? one : { [name]: one });
       }
-      if (!depth || Object.keys(found).length || needed.size) return extra ? { ...found, ...extra.read() } : found;
-      return UNSET;
+      return !depth || Object.keys(found).length || schema.required?.length ? found : UNSET;
     },
   };
 }
 
 /** Return whether a schema has fields to show. */
-export const hasFields = (schema) => Boolean(schema && schema.properties && Object.keys(schema.properties).length);
+export const hasFields = (schema) => Object.keys(schema?.properties || {}).length > 0;
 
-/** A field of JSON, which says in which line it is wrong. @returns {Control} */
-export function jsonField(value, pointer, { rows = 4, label = null } = {}) {
-  const node = make("textarea", { class: "mono", rows, spellcheck: "false", value: value === UNSET ? "" : pretty(value), "aria-label": label, placeholder: "JSON" });
-  return {
-    node,
-    read() {
-      if (!node.value.trim()) return UNSET;
-      try {
-        return JSON.parse(node.value);
-      } catch (error) {
-        throw Object.assign(new Error(`not JSON: ${error.message}${lineOf(node.value, error.message)}`), { pointer });
-      }
-    },
-  };
+/** Make a field of JSON, which says in which line it is wrong. */
+export function jsonField(value, pointer, rows = 4) {
+  const node = area(value === UNSET ? "" : pretty(value), { rows, placeholder: "JSON" });
+  return { node, read: () => (node.value.trim() ? readJson(node.value, pointer) : UNSET) };
 }
 
-function controlOf(schema, value, pointer, root, depth, isNeeded) {
-  const { schema: plain, isNullable } = withoutNull(schema, root);
-  const asked = { value, pointer, isNeeded: isNeeded && !isNullable };
-  if (plain.enum || "const" in plain) return ofEnum(plain.enum || [plain.const], plain.default, asked);
-  if (plain.type === "boolean") return ofEnum([true, false], plain.default, asked);
-  if (plain.type === "string") return ofText(plain, asked);
-  if (plain.type === "number" || plain.type === "integer") return ofNumber(plain, asked);
-  if (plain.type === "array" && isScalar(resolve(plain.items || {}, root))) return ofRows(plain, asked, root, depth);
-  if (plain.type === "object" && hasFields(plain) && depth < DEPTH) return form(plain, value === UNSET ? {} : value, pointer, root, depth + 1);
-  if (plain.type === "object" && plain.additionalProperties?.type === "string") return ofPairs(asked);
-  return jsonField(value, pointer);
+/** Parse JSON that somebody has typed. The error says where it is wrong. */
+export function readJson(text, pointer) {
+  try {
+    return JSON.parse(text);
+  } catch ({ message }) {
+    const [, position] = /position (\d+)/.exec(message) || [];
+    const line = position && !/line/.test(message) ? ` (line ${text.slice(0, position).split("\n").length})` : "";
+    throw wrong(`not JSON: ${message}${line}`, pointer);
+  }
 }
 
-function ofEnum(values, standard, { value, isNeeded }) {
-  const texts = values.map((one) => JSON.stringify(one));
-  const unset = isNeeded ? [] : [["", standard === undefined ? "not set" : `${standard} (default)`]];
-  const node = choice([...unset, ...values.map((one, index) => [texts[index], String(one)])], value === UNSET ? (isNeeded ? texts[0] : "") : JSON.stringify(value));
-  return { node, read: () => (node.value === "" ? UNSET : JSON.parse(node.value)) };
+/** Return an element that shows any JSON value: folded where it is long, with secrets hidden until asked for. */
+export const json = (value, label) => h("div.json", { tabindex: "0", role: "group", "aria-label": label }, show(value));
+
+/** Return JSON as indented text. */
+export const pretty = (value) => JSON.stringify(value, null, 2);
+
+/** Return a copy with the values of secret names replaced. */
+export const masked = (value) =>
+  JSON.parse(JSON.stringify(value, (name, one) => (isSecret(name) && one ? "••••" : one)));
+
+const wrong = (message, pointer) => Object.assign(new Error(message), { pointer });
+
+function controlOf(schema, value, place) {
+  const [plain, isNullable] = withoutNull(schema, place.root);
+  const { type, enum: values, items, additionalProperties: more } = plain;
+  const isNeeded = place.isNeeded && !isNullable;
+  if (values || "const" in plain) return ofEnum(values || [plain.const], plain.default, value, isNeeded);
+  if (type === "boolean") return ofEnum([true, false], plain.default, value, isNeeded);
+  if (type === "string") return ofText(plain, value, isNeeded);
+  if (type === "number" || type === "integer") return ofNumber(plain, value, place.pointer, isNeeded);
+  const item = type === "array" && resolve(items, place.root);
+  if (item.enum || SCALARS.includes(item.type)) return ofItems(item, value, place);
+  if (type === "object" && hasFields(plain) && place.depth < DEPTH) {
+    return form(plain, value === UNSET ? {} : value, place.pointer, place.root, place.depth + 1);
+  }
+  return type === "object" && more?.type === "string" ? ofPairs(value) : jsonField(value, place.pointer);
 }
 
-function ofText({ format, maxLength, default: standard }, { value, isNeeded }) {
-  const isLong = typeof value === "string" && (value.length > 80 || value.includes("\n"));
-  const node = make(isLong ? "textarea" : "input", {
-    value: value === UNSET || value === null ? "" : value, maxlength: maxLength, spellcheck: "false", autocomplete: "off",
-    placeholder: standard ? `${standard} (default)` : { uri: "https://", "date-time": "2026-12-01T09:00:00Z", date: "2026-12-01" }[format],
-  });
-  return { node, read: () => (node.value === "" && !isNeeded ? UNSET : node.value) };
+function ofEnum(values, standard, value, isNeeded) {
+  const options = values.map((one) => [JSON.stringify(one), String(one)]);
+  if (!isNeeded) options.unshift(["", standard === undefined ? "not set" : `${standard} (default)`]);
+  const node = choice(options, value === UNSET ? "" : JSON.stringify(value));
+  return { node, read: () => (node.value ? JSON.parse(node.value) : UNSET) };
 }
 
-function ofNumber({ type, default: standard }, { value, pointer, isNeeded }) {
-  const node = make("input", { value: value === UNSET || value === null ? "" : String(value), inputmode: "decimal", autocomplete: "off", placeholder: standard === undefined || standard === null ? "" : `${standard} (default)` });
+const textOf = (value) => (value === UNSET || value === null ? "" : String(value));
+
+const hintOf = ({ default: standard, format }) => (isSet(standard) ? `${standard} (default)` : HINTS[format]);
+
+function ofText(schema, value, isNeeded) {
+  const text = textOf(value);
+  const isLong = text.length > 80 || text.includes("\n");
+  const node = (isLong ? area : input)(text, { maxlength: schema.maxLength, placeholder: hintOf(schema) });
+  return { node, read: () => (node.value || isNeeded ? node.value : UNSET) };
+}
+
+function ofNumber(schema, value, pointer, isNeeded) {
+  const node = input(textOf(value), { inputmode: "decimal", placeholder: hintOf(schema) });
   const read = () => {
     const text = node.value.trim();
-    if (text === "" && !isNeeded) return UNSET;
-    if (text === "" || Number.isNaN(Number(text))) throw Object.assign(new Error(`${text ? `"${text}" is not` : "is"} ${text ? "" : "not "}a number${type === "integer" ? ", which must be whole" : ""}`), { pointer });
+    if (!text && !isNeeded) return UNSET;
+    const what = schema.type === "integer" ? "a whole number" : "a number";
+    if (!text || Number.isNaN(Number(text))) throw wrong(`“${text}” is not ${what}`, pointer);
     return Number(text);
   };
   return { node, read };
 }
 
-function ofRows(schema, { value, pointer }, root, depth) {
+/** Make a list of rows that can be added and removed; `make` returns the controls of one, `read` the value of all. */
+function ofRows(value, first, make, read) {
   const rows = [];
-  const list = make("div", { class: "items" });
-  const item = resolve(schema.items || {}, root);
+  const list = h("div.items");
   const add = (one) => {
-    const control = controlOf(item, one, `${pointer}/${rows.length}`, root, depth, true);
-    const row = { control, node: make("div", { class: "item" }, control.node, button("×", () => (rows.splice(rows.indexOf(row), 1), row.node.remove()), { "aria-label": "Remove" })) };
-    control.node.setAttribute("aria-label", `item ${rows.length + 1}`);
+    const row = make(one, rows.length);
+    const remove = () => {
+      rows.splice(rows.indexOf(row), 1);
+      item.remove();
+    };
+    const item = h("div.item", row.nodes, button("×", remove, { "aria-label": "Remove" }));
     rows.push(row);
-    list.append(row.node);
+    list.append(item);
   };
-  if (value !== UNSET && value !== null) value.forEach(add);
-  return {
-    node: make("div", {}, list, button("Add", () => add(UNSET))),
-    read: () => (rows.length || Array.isArray(value) ? rows.map(({ control }) => control.read()) : UNSET),
-  };
+  first.forEach(add);
+  const isGiven = isSet(value) && value !== UNSET;
+  const node = h("div", list, button("Add", () => add(UNSET)));
+  return { node, read: () => (rows.length || isGiven ? read(rows) : UNSET) };
 }
 
-function ofPairs({ value }) {
-  const rows = [];
-  const list = make("div", { class: "items" });
-  const add = (name, text) => {
-    const inputs = [make("input", { value: name, placeholder: "name", "aria-label": "name", spellcheck: "false" }), make("input", { value: text, placeholder: "value", "aria-label": "value", spellcheck: "false" })];
-    const row = { inputs, node: make("div", { class: "item" }, inputs, button("×", () => (rows.splice(rows.indexOf(row), 1), row.node.remove()), { "aria-label": "Remove" })) };
-    rows.push(row);
-    list.append(row.node);
-  };
-  if (value !== UNSET && value !== null) Object.entries(value).forEach(([name, text]) => add(name, text));
-  return {
-    node: make("div", {}, list, button("Add", () => add("", ""))),
-    read() {
-      const found = rows.map(({ inputs }) => inputs.map((input) => input.value)).filter(([name]) => name);
-      return found.length || value !== UNSET ? Object.fromEntries(found) : UNSET;
-    },
-  };
+const ofItems = (schema, value, place) => ofRows(value, Array.isArray(value) ? value : [], (one, index) => {
+  const { node, read } = controlOf(schema, one, { ...place, pointer: `${place.pointer}/${index}`, isNeeded: true });
+  node.setAttribute("aria-label", `item ${index + 1}`);
+  return { nodes: node, read };
+}, (rows) => rows.map(({ read }) => read()));
+
+const ofPairs = (value) => ofRows(value, Object.entries(value === UNSET ? {} : value || {}), (pair) => {
+  const texts = pair === UNSET ? [] : pair;
+  const cell = (name, index) => input(texts[index], { placeholder: name, "aria-label": name });
+  return { nodes: ["name", "value"].map(cell) };
+}, (rows) => Object.fromEntries(rows.map(({ nodes }) => nodes.map((node) => node.value)).filter(([name]) => name)));
+
+/** Make a field of JSON for what no property names. */
+function extras(value, pointer, parts) {
+  const left = Object.entries(value || {}).filter(([name]) => !parts.some((part) => part.name === name));
+  const { node, read } = jsonField(left.length ? Object.fromEntries(left) : UNSET, pointer, parts.length ? 2 : 6);
+  return { node: field(parts.length ? "Other params" : "Params", node, { pointer, about: "A JSON object." }), read };
 }
 
-/** A JSON field for what no property names. */
-function extras(schema, value, pointer, names) {
-  const left = Object.fromEntries(Object.entries(value || {}).filter(([name]) => !names.includes(name)));
-  const control = jsonField(Object.keys(left).length ? left : UNSET, pointer, { rows: names.length ? 2 : 6 });
-  return {
-    node: field(names.length ? "Other params" : "Params", control.node, { pointer, about: "A JSON object." }),
-    read: () => {
-      const found = control.read();
-      return found === UNSET ? {} : found;
-    },
-  };
+function resolve(schema = {}, root) {
+  if (!schema.$ref) return schema;
+  const { $ref: ref, ...more } = schema;
+  const found = ref.slice(2).split("/").reduce((part, name) => part?.[decodeURIComponent(name)], root);
+  return resolve({ ...found, ...more }, root);
 }
 
-const isOpen = ({ additionalProperties: more }) => more !== false;
-
-const isScalar = ({ type, enum: values }) => Boolean(values) || ["string", "number", "integer", "boolean"].includes(type);
-
-const escape = (name) => name.replaceAll("~", "~0").replaceAll("/", "~1");
-
-function resolve(schema, root) {
-  if (!schema || !schema.$ref) return schema || {};
-  const found = schema.$ref.slice(2).split("/").reduce((at, name) => at?.[decodeURIComponent(name)], root);
-  return resolve({ ...found, ...Object.fromEntries(Object.entries(schema).filter(([name]) => name !== "$ref")) }, root);
-}
-
-/** Return a schema without its null, which is "not set" here. */
+/** Return a schema without its null, which is "not set" here, and whether it had one. */
 function withoutNull(schema, root) {
-  if (Array.isArray(schema.type)) {
-    const types = schema.type.filter((type) => type !== "null");
-    return { schema: types.length === 1 ? { ...schema, type: types[0] } : {}, isNullable: schema.type.includes("null") };
-  }
-  const choices = schema.anyOf || schema.oneOf;
-  if (!choices) return { schema, isNullable: false };
+  const choices = Array.isArray(schema.type) ? schema.type.map((type) => ({ type })) : schema.anyOf || schema.oneOf;
+  if (!choices) return [schema, false];
   const left = choices.map((one) => resolve(one, root)).filter(({ type }) => type !== "null");
-  return { schema: left.length === 1 ? { ...schema, anyOf: undefined, ...left[0] } : {}, isNullable: left.length < choices.length };
+  return [left.length === 1 ? { ...schema, ...left[0] } : {}, left.length < choices.length];
 }
 
-function about({ description, minimum, maximum }) {
-  const bounds = [minimum !== undefined && `at least ${minimum}`, maximum !== undefined && `at most ${maximum}`].filter(Boolean).join(", ");
-  return [description, bounds].filter(Boolean).join(" ");
+function aboutOf({ description, minimum: least, maximum: most }) {
+  const parts = [description, isSet(least) && `At least ${least}.`, isSet(most) && `At most ${most}.`];
+  return parts.filter(Boolean).join(" ");
 }
 
-function lineOf(text, message) {
-  const [, position] = /position (\d+)/.exec(message) || [];
-  return position && !/line/.test(message) ? ` (line ${text.slice(0, Number(position)).split("\n").length})` : "";
+function show(value, name = "") {
+  if (isSecret(name) && value) {
+    const place = h("span", "•••• ", action("show", () => fill(place, show(value))));
+    return place;
+  }
+  if (Array.isArray(value)) return group("[]", value.map((one) => [null, one]));
+  if (typeof value === "object" && value) return group("{}", Object.entries(value));
+  const text = JSON.stringify(value);
+  const place = h(`span.${value === null ? "null" : typeof value}`, text.slice(0, LONG));
+  const more = () => action(`… show all ${number(text.length)} characters`, () => fill(place, text));
+  if (text.length > LONG) place.append(more());
+  return place;
 }
 
+function group([start, end], entries) {
+  if (!entries.length) return start + end;
+  const rows = h("div.nested");
+  const row = ([name, value]) => h("div", name !== null && [h("span.name", name), ": "], show(value, name || ""), ",");
+  const add = (from) => {
+    const to = Math.min(from + MANY, entries.length);
+    rows.append(...entries.slice(from, to).map(row));
+    if (to === entries.length) return rows.lastChild.lastChild.remove(); // the last comma
+    const more = action(`Show ${number(entries.length - to)} more`, () => {
+      more.remove();
+      add(to);
+    });
+    rows.append(more);
+  };
+  add(0);
+  return [start, rows, end];
+}

@@ -1,284 +1,315 @@
 /** One job: why it waits, what happened to it, what it carries, and everything that can be done to it. */
 
-import { call, get, pathOf, Problem, urlOf } from "./api.js";
-import { share } from "./chart.js";
-import { announce, ask, complain } from "./dialog.js";
-import { button, facts, field, fill, link, make, panel } from "./dom.js";
-import { seconds } from "./filter.js";
-import { json, pretty } from "./json.js";
-import { every, sleep, visible } from "./live.js";
-import { can } from "./session.js";
-import { count, duration, now, number, shortId, state, timeOf, when } from "./text.js";
+import { shares } from "./chart.js";
+import { announce, ask, complain, REASON } from "./dialog.js";
+import {
+  action, at, button, facts, fields, fill, go, h, icon, link, linkButton, menu, panel, state, when,
+} from "./dom.js";
+import { json, masked, pretty, readJson } from "./form.js";
+import { pauseButton } from "./queues.js";
+import { call, can, every, get, screen, sleep, visible } from "./service.js";
+import { requestsOf, timeControl } from "./submit.js";
+import { count, duration, isSet, number, shortId, stateWord } from "./text.js";
 
-const KEPT = 20;
+const SECRETS = "Secrets in params are stored with the job. In headers of webhooks, write {secret:name} instead.";
+const CHANGED = "This job was changed by someone else. Look again, then repeat.";
+const BLOCKERS = {
+  time: "Not due yet", retry: "Waits for its retry", pause: "Queue paused", worker: "No worker polls",
+  disk: "Store fails", rate: "Rate limit", label: "Label limit", slot: "Queue full", workers: "All workers busy",
+  ahead: "Others first",
+};
+const TIMED = ["time", "retry"];
+const KEPT = 20; // attempts
+const PATIENCE = 25; // seconds
+const LIVE = ["scheduled", "running"];
+const OVER = ["failed", "cancelled", "expired"];
 
-export function show({ main, path: [id], signal, title }) {
-  const screen = new Screen(id, signal, title);
-  fill(main, screen.node);
-  screen.follow();
-  return { keys: screen.keys, ready: screen.ready };
+export function show({ main, args: [id], title }) {
+  const shown = new Job(id, title);
+  fill(main, shown.nodes);
+  shown.follow(screen.signal);
+  return shown;
 }
 
-class Screen {
+class Job {
   #etag = null;
   #job = null;
 
-  constructor(id, signal, title) {
-    Object.assign(this, { id, signal, title });
-    this.ready = new Promise((resolve) => (this.isReady = resolve));
-    this.head = make("div", { class: "heading" }, make("h1", { tabindex: "-1", class: "mono" }, shortId(id)));
-    this.now = make("div", { class: "now" });
-    this.why = panel("Why it waits", { name: "why" });
-    this.why.node.hidden = true;
-    this.actions = make("div", { class: "actions" });
+  constructor(id, title) {
+    Object.assign(this, { id, title });
+    this.head = h("div.heading", h("h1.mono", id));
+    this.now = h("div");
+    this.actions = h("div.actions");
+    this.why = panel("Why it waits");
     this.time = panel("Timeline");
-    this.data = panel("Params", { name: "data" });
     this.about = panel("About");
-    this.node = [this.head, this.now, this.actions, this.why.node, make("div", { class: "two job" }, this.time.node, this.about.node), this.data.node];
-    const when = (allowed, act) => () => this.#job && allowed(this.#job) && act();
+    this.data = panel("Data");
+    this.nodes = [
+      this.head, this.now, this.actions, this.why.node, h("div.two", this.time.node, this.about.node), this.data.node];
+    this.ready = this.time.ready;
+    this.why.node.hidden = true;
+    const may = (scope, states, act) => () => can(scope) && states.includes(this.#job.state) && act();
     this.keys = {
-      r: when((job) => can("submit") && ["failed", "cancelled", "expired"].includes(job.state), () => this.#do("retry")),
-      c: when((job) => can("cancel") && isLive(job), () => this.#cancel()),
-      u: when((job) => can("submit") && job.state === "scheduled", () => this.#do("run")),
-      e: when((job) => can("submit") && job.state === "scheduled", () => this.#edit()),
+      r: may("submit", OVER, () => this.#do("retry")), c: may("cancel", LIVE, () => this.#cancel()),
+      u: may("submit", ["scheduled"], () => this.#do("run")),
+      e: may("submit", ["scheduled", ...OVER], () => this.#change(edit)),
     };
   }
 
-  /** Show each new version of the job while the tab is visible. */
-  async follow() {
-    this.title(`${shortId(this.id)}`);
-    every(5, () => this.#explain(), this.signal);
-    while (!this.signal.aborted) {
+  /** Show each new version of the job. */
+  async follow(signal) {
+    this.title(shortId(this.id));
+    every(5, () => this.#explain(), this.why.fail);
+    while (!signal.aborted) {
       await visible();
+      const isLive = LIVE.includes(this.#job?.state);
+      const known = this.#etag && { query: { wait: isLive ? PATIENCE : 0 }, headers: { "If-None-Match": this.#etag } };
       try {
-        const headers = this.#etag ? { "If-None-Match": this.#etag } : {};
-        const query = this.#etag ? { wait: 25 } : {};
-        const answer = await call("GET", pathOf("jobs", this.id), { query, headers, signal: this.signal, patience: 60_000 });
-        if (answer.status !== 304) this.#show(answer.json, answer.headers.get("ETag"));
-        if (!isLive(this.#job)) await sleep(3_000, this.signal);
+        const options = { ...known, signal, patience: 2 * PATIENCE };
+        const { status, json: job, etag } = await call("GET", ["jobs", this.id], options);
+        if (status !== 304) this.#show(job, etag);
+        if (!isLive) await sleep(3, signal);
       } catch (problem) {
-        if (this.signal.aborted) return;
-        this.#fail(problem);
-        await sleep(problem.status === 404 ? 30_000 : 3_000, this.signal);
+        if (signal.aborted) return;
+        if (problem.status === 404) this.#lose(problem);
+        else this.time.fail(problem);
+        await sleep(3, signal);
       }
     }
   }
 
-  #show(job, etag) {
-    this.#etag = etag || `"${job.version}"`;
+  #show(job, etag = `"${job.version}"`) {
+    this.#etag = etag;
     this.#job = job;
     this.title(`${job.kind} ${shortId(job.id)}`);
-    fill(this.head.firstChild, job.id);
-    fill(this.head, this.head.firstChild, make("p", { class: "soft" }, job.kind, " · ", link(`#/queues/${encodeURIComponent(job.queue)}`, job.queue), job.key ? ` · ${job.key}` : "", " ",
-      Object.entries(job.labels).map(([name, value]) => make("span", { class: "label" }, `${name}=${value}`)), make("span", { class: "stamp" }, `version ${job.version}`)));
+    const labels = Object.entries(job.labels).map((pair) => h("span.label", pair.join("=")));
+    const queue = link(at("queues", job.queue), job.queue);
+    const about = h("p.soft", job.kind, " · ", queue, job.key && ` · ${job.key}`, " ", labels);
+    fill(this.head, this.head.firstChild, about, h("span.stamp", `version ${job.version}`));
     fill(this.now, headline(job));
     fill(this.actions, this.#buttons(job));
-    fill(this.time.body, timeline(job));
-    fill(this.about.body, details(job));
-    showData(this.data.body, job);
+    this.time.show(timeline(job), "");
+    this.about.show(detailsOf(job), "");
+    showData(this.data, job);
     this.why.node.hidden = job.state !== "scheduled";
-    this.#explain();
-    this.isReady();
+    this.#explain().catch(this.why.fail);
   }
 
-  #fail(problem) {
-    if (problem.status === 404) fill(this.now, make("p", { class: "fault" }, this.#job ? "This job was deleted." : problem.detail));
-    else this.time.fail(problem);
-    this.actions.hidden = problem.status === 404;
+  #lose(problem) {
+    fill(this.now, h("p.fault", this.#job ? "This job was deleted." : problem.detail));
+    fill(this.actions);
+    for (const { node } of [this.why, this.time, this.about, this.data]) node.hidden = true;
   }
 
   async #explain() {
-    if (!this.#job || this.#job.state !== "scheduled") return;
-    try {
-      const { summary, blockers, ahead, ahead_is_more: isMore, start } = await get(pathOf("jobs", this.id, "explain"), {}, this.signal);
-      fill(this.why.body, make("p", { class: "lead" }, summary),
-        blockers.length ? make("ol", { class: "blockers" }, blockers.map((one) => make("li", {}, make("b", {}, one.type), make("span", {}, one.detail), remedy(one, this.#job)))) : "",
-        make("p", { class: "soft" }, `${number(ahead)}${isMore ? "+" : ""} ahead`, start.likely ? [" · likely start ", when(start.likely)] : "", start.basis ? ` (${start.basis})` : ""));
-      this.why.fresh(`as of ${timeOf(now())}`);
-    } catch (problem) {
-      if (!this.signal.aborted) this.why.fail(problem);
-    }
+    if (this.#job?.state !== "scheduled") return;
+    const { summary, blockers, start } = await get(["jobs", this.id, "explain"]);
+    const list = blockers.map((one) =>
+      h("li", h("b", BLOCKERS[one.type] || one.type), h("span", detailOf(one)), h("span", remedy(one, this.#job))));
+    const basis = start.basis && ` (by ${start.basis === "rate" ? "the rate" : "recent starts"})`;
+    const likely = start.likely && h("p.soft", "Likely start ", when(start.likely), basis);
+    this.why.show([blockers.length ? h("ol.blockers", list) : h("p", summary), likely]);
   }
 
   #buttons(job) {
     const isWaiting = job.state === "scheduled";
-    const canRetry = ["failed", "cancelled", "expired"].includes(job.state);
+    const { curl, erelong, Python: python } = requestsOf(draftOf(job));
+    const copies = Object.entries(
+      { ID: job.id, "as JSON": pretty(job), "as curl": curl, "as erelong": erelong, "as Python": python });
+    const copyButton = ([name, text]) => button(`Copy ${name}`, () => copy(text, name));
     return [
-      isWaiting && can("submit") ? [button("Run now", () => this.#do("run")), button("Reschedule", () => this.#reschedule()), button("Edit", () => this.#edit())] : "",
-      canRetry && can("submit") ? button("Retry", () => this.#do("retry"), { sort: "main" }) : "",
-      isLive(job) && can("cancel") ? button("Cancel", () => this.#cancel(), { disabled: job.cancel_requested }) : "",
-      job.state !== "running" && can("cancel") ? button("Delete", () => this.#remove()) : "",
-      can("submit") ? link(`#/submit?from=${job.id}`, "Duplicate", { class: "button plain" }) : "",
-      button("Copy ID", () => copy(job.id, "ID")), button("Copy as JSON", () => copy(pretty(job), "JSON")), button("Copy as curl", () => copy(`curl ${urlOf(pathOf("jobs", job.id))}`, "Command")),
-      can("submit") ? "" : make("span", { class: "soft" }, "This key can view jobs but not change them."),
+      can("submit") && isWaiting && [button("Run now", () => this.#do("run")),
+        button("Reschedule", () => this.#change(reschedule)), button("Edit", () => this.#change(edit))],
+      can("submit") && OVER.includes(job.state) && [button("Retry", () => this.#do("retry"), {}, "button.main"),
+        button("Edit and retry…", () => this.#change(edit))],
+      can("cancel") && LIVE.includes(job.state) &&
+        button("Cancel", () => this.#cancel(), { disabled: job.cancel_requested }),
+      can("cancel") && job.state !== "running" && button("Delete", () => this.#remove()),
+      can("submit") && linkButton(at("submit", { from: job.id }), "Duplicate"), menu("Copy", copies.map(copyButton)),
+      !can("submit") && h("span.soft", `This key can view jobs but not ${can("cancel") ? "run" : "change"} them.`),
     ];
   }
 
-  async #do(action, body = {}) {
+  async #do(name, body = {}) {
+    const texts = { run: "Due now.", retry: "Scheduled again.", cancel: "Cancelled." };
     try {
-      const answer = await call("POST", pathOf("jobs", this.id, action), { body, headers: { "If-Match": this.#etag } });
-      this.#show(answer.json, answer.headers.get("ETag"));
-      announce({ run: "Due now.", retry: "Scheduled again.", cancel: answer.status === 202 ? "Asked to stop." : "Cancelled." }[action]);
+      const headers = { "If-Match": this.#etag };
+      const { status, json: job, etag } = await call("POST", ["jobs", this.id, name], { body, headers });
+      this.#show(job, etag);
+      announce(status === 202 ? "Asked to stop." : texts[name]);
     } catch (problem) {
       if (problem.job) this.#show(problem.job);
-      complain(problem.status === 412 ? new Problem(412, { title: "This job has changed meanwhile", detail: "Look again, then repeat the action." }) : problem);
-      this.#etag = null;
+      complain(problem.status === 412 ? new Error(CHANGED) : problem);
     }
   }
 
-  async #cancel() {
-    const reason = make("input", { maxlength: 500 });
-    await ask({ title: "Cancel this job?", verb: "Cancel job", isBad: true, body: [make("p", {}, this.#job.state === "running" ? "It is running and will be asked to stop." : "It will not run."), field("Reason", reason, { about: "Optional; kept with the job." })], act: () => this.#do("cancel", reason.value ? { reason: reason.value } : {}) });
-  }
+  #cancel = () => ask({
+    title: "Cancel this job?", verb: "Cancel job", isBad: true, entries: [REASON],
+    about: this.#job.state === "running" ? "It is running and will be asked to stop." : "It will not run.",
+    act: (given) => this.#do("cancel", given),
+  });
 
   async #remove() {
-    const isGone = await ask({ title: "Delete this job?", verb: "Delete job", isBad: true, body: make("p", {}, "Its history and result are gone too."), act: () => call("DELETE", pathOf("jobs", this.id), { headers: { "If-Match": this.#etag } }) });
-    if (isGone) {
-      announce("Deleted.");
-      location.hash = "#/jobs";
-    }
+    const isGone = await ask({
+      title: "Delete this job?", verb: "Delete job", isBad: true, about: "Its history and result are gone too.",
+      said: "Deleted.", act: () => call("DELETE", ["jobs", this.id], { headers: { "If-Match": this.#etag } }),
+    });
+    if (isGone) go("jobs");
   }
 
-  async #reschedule() {
-    const job = await reschedule(this.#job);
-    if (job) this.#show(job);
-  }
-
-  async #edit() {
-    const job = await edit(this.#job);
+  async #change(dialog) {
+    const job = await dialog(this.#job);
     if (job) this.#show(job);
   }
 }
 
-/** Ask for a new time of a job and set it; return the job, or null. */
-export async function reschedule(job) {
-  const time = make("input", { value: "1h", autocomplete: "off" });
-  return ask({
-    title: "Reschedule", verb: "Reschedule",
-    body: [make("p", { class: "soft" }, "Due ", when(job.due_at)), field("New time", time, { pointer: "/delay", about: "A delay from now such as 90s, 2h, 1d, or an instant such as 2026-12-01T09:00+01:00." })],
-    act: async () => (await change(job, timeField(time.value))).json,
-  });
+/** Ask for a new time of a waiting job and set it; return the job, or null. */
+function reschedule(job) {
+  const time = timeControl("in");
+  const about = [h("span.soft", "Due ", when(job.due_at)), time.node];
+  return ask({ title: "Reschedule", verb: "Reschedule", about, act: () => send(job, time.read()) });
 }
 
-/** Return a time as a field of a submit or a change. */
-export function timeField(text) {
-  return seconds(text) === null && /^\d{4}-/.test(text.trim()) ? { execute_at: text.trim() } : { delay: text.trim() };
-}
-
-/** Edit the fields of a waiting job; return the job, or null. */
-async function edit(job) {
+/** Edit a waiting job, or one that is over: that is retried with the changes. Return the job, or null. */
+export async function edit(job) {
+  const time = OVER.includes(job.state) && timeControl("now");
+  const all = fieldsOf(job);
+  const names = Object.keys(all).filter((name) => !time || !["priority", "labels"].includes(name));
   let base = job;
-  const inputs = editInputs(job);
-  const draft = () => {
-    const fields = {};
-    for (const [name, { read, before }] of Object.entries(inputs)) {
-      const value = read();
-      if (JSON.stringify(value) !== JSON.stringify(before)) fields[name] = value;
+  const act = async (given, { go: verb }) => {
+    const body = time ? time.read() : {};
+    for (const name of names) {
+      const value = all[name].read(given[name] || "");
+      if (pretty(value) !== pretty(all[name].value)) body[name] = value;
     }
-    return fields;
+    try {
+      return await send(base, body);
+    } catch (problem) {
+      if (problem.status !== 412) throw problem;
+      const [mine, theirs] = [fieldsOf(base), await get(["jobs", job.id])];
+      const isChanged = ([name, { value }]) => pretty(value) !== pretty(mine[name].value);
+      const changes = Object.entries(fieldsOf(theirs)).filter(isChanged);
+      base = theirs;
+      fill(verb, "Apply my changes");
+      const node = facts(changes.map(([, { label, value }]) => [label, `now ${pretty(masked(value))}`]));
+      const text = `This job was changed by someone else and is ${stateWord(theirs.state)}, version ${theirs.version}.`;
+      throw Object.assign(new Error(text), { node });
+    }
   };
-  return ask({
-    title: "Edit job", verb: "Save", wide: true,
-    body: Object.entries(inputs).map(([name, { control, label, about }]) => field(label, control, { pointer: `/${name}`, about })),
-    act: async () => {
-      try {
-        return (await change(base, draft())).json;
-      } catch (problem) {
-        if (problem.status !== 412) throw problem;
-        base = await get(pathOf("jobs", job.id));
-        throw new Error(`This job was changed by someone else and is at version ${base.version}. Save again to apply your changes to it.`);
-      }
-    },
-  });
+  const entries = names.map((name) => [name, all[name].label, all[name].text, all[name].about, all[name].more]);
+  const [title, verb] = time ? ["Edit and retry", "Retry"] : ["Edit job", "Save"];
+  return ask({ title, verb, isWide: true, about: time && time.node, entries, act });
 }
 
-function editInputs(job) {
-  const text = (value) => make("input", { value: String(value), inputmode: "decimal" });
-  const area = (value) => make("textarea", { value: pretty(value), rows: 6, spellcheck: "false", class: "mono" });
-  const [params, labels, priority, timeout, attempts] = [area(job.params), area(job.labels), text(job.priority), text(job.timeout), text(job.retry.max_attempts)];
+/** Change a waiting job, or retry one that is over, if nobody else has changed it meanwhile. */
+async function send({ id, state: word, version }, body) {
+  const options = { body, headers: { "If-Match": `"${version}"` } };
+  const isOver = OVER.includes(word);
+  return (await call(isOver ? "POST" : "PATCH", ["jobs", id, ...(isOver ? ["retry"] : [])], options)).json;
+}
+
+/** Return the fields of a job that can be edited: their values, and how they are written and read. */
+function fieldsOf({ params, labels, priority, timeout, retry: { max_attempts: most } }) {
+  const text = (label, value, about, read = Number) =>
+    ({ label, value: read(String(value)), text: String(value), about, read });
+  const any = (label, value) => {
+    const read = (typed) => readJson(typed, `/${label.toLowerCase()}`);
+    return { label, value, text: pretty(value), more: { rows: 6 }, read };
+  };
   return {
-    params: { label: "Params", control: params, before: job.params, read: () => readJson(params.value, "Params") },
-    labels: { label: "Labels", control: labels, before: job.labels, read: () => readJson(labels.value, "Labels") },
-    priority: { label: "Priority", control: priority, before: job.priority, read: () => Number(priority.value), about: "-100 to 100; higher goes first among due jobs." },
-    timeout: { label: "Timeout", control: timeout, before: job.timeout, read: () => (seconds(timeout.value) ?? timeout.value), about: "Seconds, or 90s, 2m, 1h." },
-    retry: { label: "Attempts", control: attempts, before: { max_attempts: job.retry.max_attempts }, read: () => ({ max_attempts: Number(attempts.value) }), about: "At most, the first included." },
+    params: any("Params", params), labels: any("Labels", labels),
+    priority: text("Priority", priority, "-100 to 100; higher goes first among due jobs."),
+    timeout: text("Timeout", timeout, "Seconds, or 90s, 2m, 1h.", (typed) => Number(typed) || typed),
+    retry: text("Attempts", most, "At most, the first included.", (typed) => ({ max_attempts: Number(typed) })),
   };
 }
 
-/** Parse JSON that somebody has typed; the error says where it is wrong. */
-export function readJson(text, name) {
-  try {
-    return JSON.parse(text);
-  } catch (error) {
-    throw new Error(`${name} is not JSON: ${error.message}`);
-  }
-}
-
-const change = (job, fields) => call("PATCH", pathOf("jobs", job.id), { body: fields, headers: { "If-Match": `"${job.version}"` } });
-
-const isLive = (job) => job !== null && (job.state === "scheduled" || job.state === "running");
+/** Return the submit that makes a job like this one. */
+const draftOf = ({ kind, params, queue, labels, priority }) => ({
+  kind, params: masked(params), ...(queue !== "default" && { queue }), ...(priority && { priority }),
+  ...(Object.keys(labels).length && { labels }),
+});
 
 function headline(job) {
-  const shown = state(job);
-  const policy = `attempt ${job.attempt + (job.state === "scheduled" ? 1 : 0)} of ${job.retry.max_attempts}`;
-  if (job.state === "scheduled") return make("p", { class: "lead" }, shown, make("span", {}, job.attempt ? "Next attempt " : "Due ", when(job.due_at), make("span", { class: "soft" }, ` (${policy})`)));
-  if (job.state === "running") return make("p", { class: "lead" }, shown, make("span", { class: "soft" }, `${policy}, timeout ${duration(job.timeout)}`));
-  return [make("p", { class: "lead" }, shown, make("span", {}, when(job.finished_at), make("span", { class: "soft" }, ` (${policy})`))), job.error ? make("p", { class: "error" }, make("b", {}, job.error.type), " ", job.error.message) : ""];
+  const { attempt, due_at: due, finished_at: end, timeout, error, retry: { max_attempts: most, delay, jitter } } = job;
+  const isWaiting = job.state === "scheduled";
+  const pause = isWaiting && attempt > 0 && `; retry delay ${duration(delay)} ± ${Math.round(jitter * 100)} %`;
+  const policy = h("span.soft", ` (attempt ${attempt + (isWaiting ? 1 : 0)} of ${most}`, pause, ")");
+  const texts = {
+    scheduled: () => [attempt ? "Next attempt " : "Due ", when(due)],
+    running: () => h("span.soft", `timeout ${duration(timeout)}`),
+  };
+  const text = texts[job.state] || (() => when(end));
+  const isFailed = error && OVER.includes(job.state);
+  return [h("p.lead", state(job), h("span", text(), policy)),
+    isFailed && h("p.error", h("b", error.type), " ", error.message)];
 }
 
-function remedy({ type, clears_at: at }, job) {
-  if (type === "pause" && can("admin")) return button("Resume", () => call("POST", pathOf("queues", job.queue, "resume"), { body: {} }).then(() => announce(`${job.queue} resumed.`), complain), { sort: "link" });
-  return at ? when(at) : make("span", {});
+/** Return what a blocker says to people: neither the call that ends it nor instants in UTC. */
+function detailOf({ type, detail, value, clears_at: end }) {
+  if (TIMED.includes(type)) return when(end);
+  return [detail.split("; POST ")[0], type === "pause" && [" since ", when(value, "absolute")]];
 }
+
+const remedy = ({ type, clears_at: end }, { queue }) =>
+  (type === "pause" ? pauseButton({ name: queue, paused: true }) : end && !TIMED.includes(type) && when(end));
+
+const between = (start, end) => (Date.parse(end) - Date.parse(start)) / 1000;
 
 function timeline(job) {
-  const longest = Math.max(...job.attempts.map(took), 0.001);
-  const missing = job.attempt - job.attempts.length;
-  return make("ol", { class: "timeline" },
-    make("li", {}, make("b", {}, "created"), when(job.created_at, "absolute"), make("span", { class: "soft" }, job.submitted_by ? `by ${job.submitted_by}` : "")),
-    job.attempts.length >= KEPT && missing > 0 ? make("li", { class: "soft" }, `${number(missing)} earlier attempts are not kept`) : "",
-    job.attempts.map((attempt) => attemptItem(attempt, longest)),
-    job.state === "running" ? make("li", {}, make("b", {}, `${job.attempt}`), state(job), when(job.started_at, "absolute")) : "",
-    job.state === "scheduled" ? make("li", { class: "next" }, make("b", {}, job.attempt ? `${job.attempt + 1}` : "due"), when(job.due_at)) : "");
+  const { attempts, attempt, submitted_by: by } = job;
+  const longest = Math.max(...attempts.map((one) => one.late_by + between(one.started_at, one.finished_at)), 0.001);
+  const missing = attempts.length >= KEPT && attempt - attempts.length;
+  return h("ol.timeline",
+    h("li", h("b", "created"), when(job.created_at, "absolute"), by && h("span.soft", `by ${by}`)),
+    missing > 0 && h("li.soft", `${number(missing)} earlier attempts are not kept`),
+    attempts.map((one, index) => attemptItem(one, attempts[index + 1]?.started_at, longest)),
+    job.state === "running" && h("li", h("b", number(attempt)), state(job), when(job.started_at, "absolute")),
+    job.state === "scheduled" && h("li.next", h("b", attempt ? number(attempt + 1) : "due"), when(job.due_at)));
 }
 
-const took = ({ started_at: start, finished_at: end }) => (Date.parse(end) - Date.parse(start)) / 1000;
-
-function attemptItem(attempt, longest) {
-  const word = attempt.outcome === "succeeded" ? "succeeded" : attempt.outcome === "released" || attempt.outcome === "cancelled" ? "cancelled" : "failed";
-  const output = attempt.output ? make("details", {}, make("summary", {}, "output"), make("pre", { tabindex: "0" }, attempt.output)) : "";
-  return make("li", {}, make("b", {}, String(attempt.number)), state({ state: word, error: null }).firstChild, make("span", { class: `outcome ${word}` }, attempt.outcome),
-    when(attempt.started_at, "absolute"), make("span", { class: "soft" }, `late ${duration(attempt.late_by)}, took ${duration(took(attempt))}`),
-    share(took(attempt), longest * 1.001), attempt.worker ? make("span", { class: "soft" }, attempt.worker) : "",
-    attempt.error ? make("p", { class: "message" }, attempt.error.message) : "", output);
+/** Show an attempt: how late it was and how long it took, with a bar on one scale for all attempts. */
+function attemptItem(attempt, nextStart, longest) {
+  const { number: nth, started_at: start, finished_at: end, late_by: late, outcome, error, worker, output } = attempt;
+  const word = { succeeded: "succeeded", released: "cancelled", cancelled: "cancelled" }[outcome] || "failed";
+  const took = between(start, end);
+  const waited = nextStart && between(end, nextStart);
+  const result = h(`span.${word}`, icon(word), ` ${outcome}`);
+  return h("li", h("b", number(nth)), result, when(start, "absolute"),
+    h("span.soft", `late ${duration(late)}, took ${duration(took)}`), shares([[late, "late"], [took]], longest),
+    worker && h("span.soft", worker), error && h("p", error.message),
+    output && h("details", h("summary", "output"), h("pre", { tabindex: "0" }, output)),
+    waited > 1 && h("p", `waited ${duration(waited)}`));
 }
 
-function details(job) {
-  const { retry } = job;
-  return facts([
-    ["execute at", job.local_time ? `${job.local_time} ${job.zone}` : when(job.execute_at, "absolute")], ["expires at", job.expires_at && when(job.expires_at)],
-    ["late by", job.late_by === null ? null : duration(job.late_by)], ["priority", String(job.priority)], ["timeout", duration(job.timeout)],
-    ["retry", `${count(retry.max_attempts, "attempt")}, ${duration(retry.delay)} × ${retry.factor}, at most ${duration(retry.max_delay)}, ± ${Math.round(retry.jitter * 100)} %`],
-    ["schedule", job.schedule && link(`#/schedules/${encodeURIComponent(job.schedule)}`, job.schedule)], ["occurrence", job.occurrence && when(job.occurrence, "absolute")],
-    ["callback of", job.callback_of && link(`#/jobs/${job.callback_of}`, shortId(job.callback_of))],
-    ["on finish", job.on_finish && [job.on_finish.url, job.on_finish.job ? [" ", link(`#/jobs/${job.on_finish.job}`, shortId(job.on_finish.job))] : ""]],
-  ]);
-}
+const jobLink = (id) => id && link(at("jobs", id), shortId(id));
 
-function showData(body, job) {
-  const shown = [["Params", job.params], ["Result", job.result], ["Error", job.error], ["Raw", job]].filter(([, value]) => value !== null && value !== undefined);
-  const before = body.querySelector("[aria-selected=true]")?.textContent;
-  const view = make("div", { role: "tabpanel" });
+const detailsOf = ({ retry, ...job }) => facts([
+  ["execute at", job.local_time ? `${job.local_time} ${job.zone}` : when(job.execute_at, "absolute")],
+  ["expires at", job.expires_at && when(job.expires_at)], ["late by", isSet(job.late_by) && duration(job.late_by)],
+  ["priority", number(job.priority)], ["timeout", duration(job.timeout)],
+  ["retry", `${count(retry.max_attempts, "attempt")}, ${duration(retry.delay)} × ${retry.factor}, ` +
+    `at most ${duration(retry.max_delay)}, ± ${Math.round(retry.jitter * 100)} %`],
+  ["schedule", job.schedule && link(at("schedules", job.schedule), job.schedule)],
+  ["occurrence", job.occurrence && when(job.occurrence, "absolute")], ["callback of", jobLink(job.callback_of)],
+  ["on finish", job.on_finish && [job.on_finish.url, " ", jobLink(job.on_finish.job)]],
+]);
+
+function showData({ node, body }, job) {
+  const all = { Params: job.params, Result: job.result, Error: job.error, Raw: job };
+  const shown = Object.entries(all).filter(([, value]) => isSet(value));
   const pick = (name) => {
-    for (const tab of tabs.children) tab.setAttribute("aria-selected", String(tab.textContent === name));
-    const value = shown.find(([one]) => one === name)[1];
-    fill(view, json(value, name), name === "Result" && job.result_truncated ? make("p", { class: "soft" }, "The result was longer and is cut.") : "",
-      /"(?:[^"]*)(token|secret|passw|authorization)/i.test(JSON.stringify(value)) && name === "Params" ? make("p", { class: "soft" }, "Secrets in params are stored with the job. In headers of webhooks, write {secret:name} instead.") : "");
+    const [, value] = shown.find(([one]) => one === name) || shown[0];
+    const isPicked = (one) => ({ role: "tab", "aria-selected": String(one === name) });
+    const tabs = shown.map(([one]) => action(one, () => pick(one), isPicked(one)));
+    const hasSecret = name === "Params" && pretty(masked(value)) !== pretty(value);
+    body.dataset.shown = name;
+    const isCut = name === "Result" && job.result_truncated;
+    fill(body, h("div.tabs", { role: "tablist" }, tabs), h("div", { role: "tabpanel" }, json(value, name),
+      isCut && h("p.soft", "The result was longer and is cut."), hasSecret && h("p.soft", SECRETS)));
   };
-  const tabs = make("div", { class: "tabs", role: "tablist" }, shown.map(([name]) => make("button", { type: "button", role: "tab", class: "link", onclick: () => pick(name) }, name)));
-  body.closest(".panel").querySelector("header").hidden = true;
-  fill(body, tabs, view);
-  pick(shown.some(([name]) => name === before) ? before : "Params");
+  node.querySelector("header").hidden = true;
+  pick(shown.some(([name]) => name === body.dataset.shown) ? body.dataset.shown : "Params");
 }
 
 async function copy(text, what) {
@@ -286,6 +317,6 @@ async function copy(text, what) {
     await navigator.clipboard.writeText(text);
     announce(`${what} copied.`);
   } catch {
-    ask({ title: `Copy ${what}`, verb: "Close", body: make("textarea", { value: text, rows: 8, class: "mono" }), act: async () => true });
+    ask({ title: `Copy ${what}`, verb: "Close", entries: [["text", what, text, "", { rows: 8 }]], act: () => true });
   }
 }

@@ -1,274 +1,292 @@
 /** The list of jobs: search, states, live rows, selection, and actions on many. */
 
-import { get } from "./api.js";
-import { complain, bulk } from "./dialog.js";
-import { button, choice, fill, link, make, say } from "./dom.js";
-import * as filter from "./filter.js";
-import { reschedule } from "./job.js";
-import { live, onStats, stream } from "./live.js";
-import { masked } from "./json.js";
-import { can } from "./session.js";
+import { ask, bulk } from "./dialog.js";
+import { action, at, button, choice, fill, go, h, input, link, optionsOf, state, when } from "./dom.js";
+import { operationFilter, read, timeField, write } from "./filter.js";
+import { edit } from "./job.js";
+import { can, every, get, live, onStats, post, stream, urlOf } from "./service.js";
 import { Table } from "./table.js";
-import { count, number, shortId, state, timeOf, when, now } from "./text.js";
+import { asOf, count, fromNow, isSecret, now, number, shortId } from "./text.js";
 
 const TABS = [
-  ["scheduled", "Waiting"], ["due", "Due"], ["running", "Running"], ["succeeded", "Succeeded"], ["failed", "Failed"], ["cancelled", "Cancelled"], ["expired", "Expired"], ["", "All"],
+  ["scheduled", "Waiting"], ["due", "Due"], ["running", "Running"], ["succeeded", "Succeeded"], ["failed", "Failed"],
+  ["cancelled", "Cancelled"], ["expired", "Expired"], ["", "All"],
 ];
 const FINAL = ["succeeded", "failed", "cancelled", "expired"];
-const ORDERS = { created: "newest first", due_at: "due first", finished_at: "latest end first", started_at: "longest running first" };
+const ORDERS = {
+  created: "newest first", due_at: "due first", finished_at: "latest end first", started_at: "longest running first",
+};
+const STREAMED = ["queue", "kind", "key", "schedule"];
 const PAGE = 100;
-
-export const COLUMNS = [
-  { head: "Job", name: "id", cell: (job) => link(`#/jobs/${job.id}`, shortId(job.id), { title: job.id }) },
-  { head: "Kind", cell: ({ kind }) => kind },
-  { head: "Queue", cell: ({ queue }) => queue },
-  { head: "When", name: "when", cell: whenOf },
-  { head: "State", cell: state },
-  { head: "Attempt", isNumber: true, cell: ({ attempt, retry }) => `${attempt}/${retry.max_attempts}` },
-  { head: "About", name: "about", cell: about },
+const PAIR = /("[^"]*")(\s*:\s*)("(?:[^"\\]|\\.)*"?|[^\s",{}[\]]+)/g; // a name and a value in a piece of JSON
+const EXAMPLE = "id or key, or queue:mail kind:http label.tenant:t1 error:timeout due:<1h";
+const VIEWS = "erelong.views";
+const COLUMNS = [
+  ["Job", (job) => link(at("jobs", job.id), shortId(job.id), { title: job.id }), "id"],
+  ["Kind", ({ kind }) => kind],
+  ["Queue", ({ queue }) => queue],
+  ["When", whenOf],
+  ["State", state],
+  ["Attempt", ({ attempt, retry }) => `${attempt}/${retry.max_attempts}`, "number"],
+  ["About", aboutOf, "about"],
 ];
 
-export function show({ main, query, signal, title }) {
-  const screen = new Jobs(query, signal, title);
-  fill(main, screen.node);
-  screen.begin();
-  return { keys: screen.keys, ready: screen.table.ready };
+export function show({ main, query, title }) {
+  const list = new Jobs(query);
+  title(`${list.name} jobs`);
+  fill(main, list.nodes);
+  list.begin();
+  return list;
 }
 
 class Jobs {
-  #cursor = null;
-  #news = 0;
-  #loaded = 0;
+  #news = new Set(); // ids of matching jobs that have no row
+  #next = null; // a cursor
+  #held = new Map(); // the last events of rows that stay as they are for a while
+  #isBehind = false; // events may be missing
+  #first = Promise.withResolvers();
+  #stamp = h("span.stamp");
+  #fault = h("p.fault", { role: "alert" });
+  #selection = h("div.selection");
+  #newer = h("div.news");
+  #foot = h("p.foot");
+  #tabs = h("nav.tabs", { "aria-label": "States" });
 
-  constructor(query, signal, title) {
-    Object.assign(this, { query, signal, title });
-    this.params = paramsOf(query);
-    this.table = new Table({ caption: "Jobs", columns: COLUMNS, keyOf: ({ id }) => id, open: ({ id }) => (location.hash = `#/jobs/${id}`), selected: (chosen) => this.#showSelection(chosen) });
-    this.news = button("", () => this.load(), { sort: "link", class: "link news", hidden: true });
-    this.stamp = make("span", { class: "stamp" });
-    this.fault = make("p", { class: "fault", role: "alert", hidden: true });
-    this.selection = make("div", { class: "selection", hidden: true });
-    this.foot = make("p", { class: "foot" });
-    this.tabs = make("nav", { class: "tabs", "aria-label": "States" });
-    this.node = [make("h1", { class: "hidden", tabindex: "-1" }, "Jobs"), this.tabs, this.#bar(), this.fault, this.selection, this.news, this.table.node, this.foot];
-    this.keys = { ...this.table.keys, r: () => this.#act("retry"), c: () => this.#act("cancel"), u: () => this.#act("run"), e: () => this.table.current && reschedule(this.table.current).then((job) => job && this.table.update(job)) };
+  constructor(query) {
+    const params = paramsOf(query);
+    const states = params.getAll("state");
+    const word = query.get("state") || "";
+    Object.assign(this, { query, params, states, word });
+    this.isFinal = states.length > 0 && states.every((one) => FINAL.includes(one));
+    this.ready = this.#first.promise;
+    this.name = TABS.find(([one]) => one === word)?.[1] || word;
+    this.isFiltered = [...query.keys()].some((name) => name !== "order" && name !== "state");
+    const table = new Table({
+      caption: "Jobs", columns: COLUMNS, key: "id", open: ({ id }) => go("jobs", id),
+      selected: () => this.#showSelection(),
+    });
+    const bar = h("div.toolbar", this.#search(), this.#orders(), this.#stamp);
+    const heading = h("h1.hidden", "Jobs");
+    this.nodes = [heading, this.#tabs, bar, this.#fault, this.#selection, this.#newer, table.node, this.#foot];
+    this.table = table;
+    this.keys = {
+      ...table.keys, r: () => this.#onRows("retry"), c: () => this.#onRows("cancel"), u: () => this.#onRows("run"),
+      e: async () => table.current && can("submit") && edit(await get(["jobs", table.current.id])),
+    };
   }
 
   begin() {
-    this.title(`${this.#stateName()} jobs`);
-    onStats((stats) => this.#showTabs(stats), this.signal);
-    if (!live.stats) this.#showTabs(null);
-    this.load();
-    const asked = {};
-    for (const name of this.params.keys()) if (["queue", "kind", "key", "schedule"].includes(name) || name.startsWith("label.")) asked[name] = this.params.getAll(name);
-    stream(asked, (event) => this.#hear(event), () => this.#refresh(), this.signal);
+    this.#showTabs();
+    onStats((stats) => this.#showTabs(stats));
+    this.#load();
+    const asked = [...this.params].filter(([name]) => STREAMED.includes(name) || name.startsWith("label."));
+    stream(new URLSearchParams(asked), (event) => this.#hear(event), () => (this.#isBehind = true));
+    every(1, () => this.#catchUp());
   }
 
-  /** Read the first page, or the one after the cursor. */
-  async load(cursor = null) {
-    say(this.stamp, "Loading…");
+  /** Show the first page, or add the one after the cursor. */
+  async #load(cursor = "") {
+    fill(this.#stamp, "Loading…");
     try {
-      const found = await list([...this.params, ["limit", PAGE], ["count", "true"], ...(cursor ? [["cursor", cursor]] : [])], this.signal);
-      const before = cursor ? this.table.rows : [];
-      this.table.show([...before, ...found.jobs], this.#empty(found));
-      this.#cursor = found.next;
-      this.#loaded = before.length + found.jobs.length;
-      this.fault.hidden = true;
-      this.#news = 0;
+      const found = await this.#page(cursor);
+      const jobs = [...(cursor ? this.table.rows : []), ...found.jobs];
+      this.#next = found.next;
+      this.#news.clear();
       this.#showNews();
-      say(this.stamp, `as of ${timeOf(now())}`);
-      this.#showFoot(found);
+      this.table.show(jobs, this.#none(found));
+      this.#first.resolve();
+      fill(this.#fault);
+      fill(this.#stamp, asOf());
+      const { exact, n } = found.count;
+      fill(this.#foot, jobs.length > 0 && `${number(jobs.length)} of ${exact ? "" : "at least "}${number(n)} `,
+        this.#next && action("Show more", () => this.#load(this.#next)));
     } catch (problem) {
-      if (this.signal.aborted) return;
-      say(this.stamp, "");
-      fill(this.fault, `${problem.title}: ${problem.detail || problem.message}`).hidden = false;
+      fill(this.#stamp);
+      fill(this.#fault, `${problem.title}: ${problem.detail}`);
     }
   }
 
-  /** Read the page again, only to change its rows in place. */
-  async #refresh() {
-    try {
-      const found = await list([...this.params, ["limit", PAGE]], this.signal);
-      for (const job of found.jobs) if (!this.table.update(job)) this.#news += 1;
-      this.#showNews();
-    } catch {
-      return;
+  /** Change rows in place that were held, and those whose events were missed. */
+  async #catchUp() {
+    if (this.#isHeld()) return;
+    for (const { type, job } of this.#held.values()) this.#place(job, type === "job.deleted");
+    this.#held.clear();
+    if (this.#isBehind) {
+      this.#isBehind = false;
+      const { jobs } = await this.#page("");
+      const listed = new Set(jobs.map(({ id }) => id));
+      const others = this.table.rows.map(({ id }) => id).filter((id) => !listed.has(id)).slice(0, 1_000);
+      const { ended, missing } = others.length ? await post("jobs/wait", { jobs: others }) : { ended: [], missing: [] };
+      for (const job of [...jobs, ...ended]) this.#place(job);
+      for (const id of missing) this.#place({ id }, true);
     }
+    this.#showNews();
   }
 
-  #bar() {
-    const search = make("input", { type: "search", value: filter.write(without(this.query, "state")), placeholder: "id or key, or queue:mail kind:http label.tenant:t1 error:timeout due:<1h", "aria-label": "Search jobs", spellcheck: "false", autocomplete: "off" });
-    const submit = (event) => {
-      event.preventDefault();
-      const { id, params, faults } = filter.read(search.value);
-      if (faults.length) return (fill(this.fault, faults.join("; ")).hidden = false);
-      if (id) return (location.hash = `#/jobs/${id}`);
-      for (const name of ["state", "order"]) if (this.query.get(name) && !params.has(name)) params.set(name, this.query.get(name));
-      location.hash = `#/jobs?${params}`;
-    };
-    const form = make("form", { class: "search", role: "search", onsubmit: submit }, search, make("button", { type: "submit" }, "Search"));
-    const orders = this.#orders();
-    return make("div", { class: "bar" }, form, this.#views(search), orders.length > 1 ? make("label", { class: "order" }, "order ", choice(orders.map((name) => [name, ORDERS[name]]), this.params.get("order") || "created", (order) => this.#go({ order }))) : "", this.stamp);
-  }
-
-  /** Searches that were saved in this browser. */
-  #views(search) {
-    const saved = JSON.parse(localStorage.getItem("erelong.views") || "{}");
-    const keep = () => {
-      if (!search.value.trim()) return;
-      saved[search.value.trim()] = `#/jobs?${this.query}`;
-      localStorage.setItem("erelong.views", JSON.stringify(saved));
-      fill(shown, options());
-    };
-    const options = () => [["", "Saved searches"], ...Object.keys(saved).map((name) => [saved[name], name]), ["+", "Save this search"], ["-", "Forget all"]].map(([value, text]) => make("option", { value }, text));
-    const shown = make("select", { "aria-label": "Saved searches", onchange: () => {
-      if (shown.value === "+") keep();
-      else if (shown.value === "-") localStorage.removeItem("erelong.views");
-      else if (shown.value) location.hash = shown.value;
-      shown.value = "";
-    } }, options());
-    return shown;
-  }
-
-  #orders() {
-    const states = this.params.getAll("state");
-    if (states.length === 1 && states[0] === "scheduled") return ["created", "due_at"];
-    if (states.length === 1 && states[0] === "running") return ["created", "started_at"];
-    return states.length && states.every((one) => FINAL.includes(one)) ? ["created", "finished_at"] : ["created"];
-  }
-
-  #stateName = () => (TABS.find(([word]) => word === (this.query.get("state") || "")) || ["", "All"])[1];
-
-  #go(change) {
-    const query = new URLSearchParams(this.query);
-    for (const [name, value] of Object.entries(change)) {
-      if (value) query.set(name, value);
-      else query.delete(name);
-    }
-    location.hash = `#/jobs?${query}`;
-  }
-
-  #showTabs(stats) {
-    const current = this.query.get("state") || "";
-    if (!this.tabs.childElementCount) {
-      fill(this.tabs, TABS.map(([word, text]) => {
-        const query = new URLSearchParams(this.query);
-        query.delete("order");
-        if (word) query.set("state", word);
-        else query.delete("state");
-        return link(`#/jobs?${query}`, [text, make("small", {})], { "aria-current": word === current ? "page" : null });
-      }));
-    }
-    if (stats) TABS.forEach(([word], index) => word && say(this.tabs.children[index].lastChild, ` ${number(stats.jobs[word])}`));
-  }
-
-  #showFoot({ next, count: counted, scanned }) {
-    const of = counted ? ` of ${counted.exact ? "" : "about "}${number(counted.n)}` : "";
-    fill(this.foot, this.#loaded ? `${number(this.#loaded)}${of}` : "", scanned ? ` · searched ${number(scanned)} jobs` : "", next ? [" · ", button("Show more", () => this.load(this.#cursor), { sort: "link" })] : "");
-  }
-
-  #empty({ next, scanned }) {
-    const isFiltered = [...this.query.keys()].some((name) => name !== "order" && name !== "state");
-    if (next) return `No matching jobs among ${number(scanned)} searched so far; there may be more.`;
-    if (isFiltered) return make("span", {}, "No matching jobs. ", link("#/jobs", "Clear filters"));
-    if (this.query.get("state")) return `No ${this.#stateName().toLowerCase()} jobs.`;
-    return make("span", {}, "No jobs yet. ", can("submit") ? link("#/submit", "Submit one") : "", " or run: ",
-      make("code", {}, `curl ${location.origin}${location.pathname}v1/jobs -H 'Content-Type: application/json' -d '{"kind": "echo", "params": {"hello": "world"}, "delay": "1h"}'`));
+  #page(cursor) {
+    const pairs = [["limit", PAGE], ["view", "line"], ["count", "true"], ["cursor", cursor]];
+    return get("jobs", new URLSearchParams([...this.params, ...pairs.filter(([, value]) => value)]));
   }
 
   /** Change the row of an event; new jobs wait behind a button. */
   #hear({ type, job }) {
-    if (!job || live.isPaused) return;
+    if (!job) return;
+    if (this.table.find(job.id) && this.#isHeld()) this.#held.set(job.id, { type, job });
+    else this.#place(job, type === "job.deleted");
+    this.#showNews();
+  }
+
+  /** Return whether rows stay as they are: somebody selects, reads or confirms. */
+  #isHeld = () => this.table.chosen.size > 0 || live.isPaused || document.querySelector("dialog[open]") ||
+    !getSelection().isCollapsed;
+
+  #place(job, isDeleted = false) {
     const known = this.table.find(job.id);
-    if (known && (known.version || 0) <= (job.version || 0)) this.table.update({ ...known, ...job }, type === "job.deleted" || !this.#matches(job));
-    else if (!known && type === "job.submitted" && this.#matches(job)) {
-      this.#news += 1;
-      this.#showNews();
-    }
+    const isGone = isDeleted || !this.#matches(job);
+    if (!known) this.#news[isGone ? "delete" : "add"](job.id);
+    else if (isDeleted || known.version <= job.version) this.table.update({ ...known, ...job }, isGone);
   }
 
   #matches(job) {
-    const states = this.params.getAll("state");
-    return !states.length || states.includes(job.state);
+    const [after, before] = ["due_after", "due_before"].map((name) => Date.parse(this.params.get(name)));
+    const due = Date.parse(job.due_at);
+    return (!this.states.length || this.states.includes(job.state)) && !(due < after) && !(due >= before);
   }
 
   #showNews() {
-    this.news.hidden = !this.#news;
-    say(this.news, `Show ${number(this.#news)} new`);
+    const isShown = this.#news.size > 0 && !live.isPaused;
+    fill(this.#newer, isShown && action(`Show ${number(this.#news.size)} new`, () => this.#load()));
   }
 
-  #showSelection(chosen) {
-    const size = chosen.size;
-    this.selection.hidden = !size;
-    if (!size) return;
-    const tell = (action) => () => this.#actOn(action, { jobs: [...chosen] }, `${count(size, "selected job")}`);
-    const without = filter.unsupported(this.params);
-    fill(this.selection, make("b", {}, `${number(size)} selected`), this.#buttons(tell), button("Clear", () => this.table.clear(), { sort: "link" }),
-      this.#cursor && !without.length ? make("span", { class: "all" }, "or all that match: ", this.#buttons((action) => () => this.#actOn(action, { ...filter.operationFilter(this.params), created_before: new Date(now() + 1).toISOString() }, "All jobs that match the search"), "link")) : "");
+  #showTabs(stats) {
+    const numberOf = (word) => stats && word && !this.isFiltered && h("small", ` ${number(stats.jobs[word])}`);
+    fill(this.#tabs, TABS.map(([word, text]) => link(this.#at({ state: word, order: "" }), [text, numberOf(word)],
+      { "aria-current": word === this.word && "page" })));
   }
 
-  #buttons(tell, sort = "plain") {
-    const isFinal = this.params.getAll("state").every((one) => FINAL.includes(one)) && this.params.has("state");
-    return [
-      can("submit") && !isFinal ? button("Run now", tell("run"), { sort }) : "",
-      can("submit") && (isFinal || !this.params.has("state")) ? button("Retry", tell("retry"), { sort }) : "",
-      can("cancel") && !isFinal ? button("Cancel", tell("cancel"), { sort }) : "",
-      can("cancel") ? button("Delete", tell("delete"), { sort }) : "",
-    ];
+  /** Return the address of this list with other parameters. */
+  #at(change) {
+    const query = new URLSearchParams(this.query);
+    for (const [name, value] of Object.entries(change)) query[value ? "set" : "delete"](name, value);
+    return `#/jobs?${query}`;
   }
 
-  #act(action) {
-    const ids = this.table.chosen.size ? [...this.table.chosen] : this.table.current ? [this.table.current.id] : [];
-    if (ids.length && can(action === "cancel" ? "cancel" : "submit")) this.#actOn(action, { jobs: ids }, count(ids.length, "selected job"));
+  #none({ next, scanned }) {
+    const clear = link("#/jobs", "Clear filters");
+    const more = () => action("Search more", () => this.#load(next));
+    if (next) return [`No matching jobs. Searched the newest ${number(scanned)}. `, more(), " ", clear];
+    if (this.isFiltered) return ["No matching jobs. ", clear];
+    if (this.word) return `No ${this.name.toLowerCase()} jobs.`;
+    const body = `{"kind": "echo", "params": {"hello": "world"}, "delay": "1h"}`;
+    return ["No jobs yet. ", can("submit") && [link("#/submit", "Submit one here"), ", or run: "],
+      h("code", `curl ${urlOf("jobs")} -H 'Content-Type: application/json' -d '${body}'`)];
   }
 
-  async #actOn(action, jobs, what) {
-    try {
-      if (await bulk({ action, filter: jobs, what })) {
-        this.table.clear();
-        this.#refresh();
-      }
-    } catch (problem) {
-      complain(problem);
-    }
+  #search() {
+    const without = new URLSearchParams(this.query);
+    without.delete("state");
+    const text = input(write(without), { type: "search", placeholder: EXAMPLE, "aria-label": "Search jobs" });
+    const onsubmit = (event) => {
+      event.preventDefault();
+      const { id, params, faults } = read(text.value);
+      if (faults.length) return fill(this.#fault, faults.join(" "));
+      if (id) return go("jobs", id);
+      if (this.word && !params.has("state")) params.set("state", this.word);
+      location.hash = `#/jobs?${params}`;
+    };
+    const submit = h("button", { type: "submit" }, "Search");
+    return h("form.search", { role: "search", onsubmit }, text, submit, this.#views(text));
+  }
+
+  /** Searches that were saved in this browser. */
+  #views(text) {
+    const saved = JSON.parse(localStorage.getItem(VIEWS) || "{}");
+    const options = () =>
+      [["", "Saved searches"], ...Object.keys(saved), ["+", "Save this search"], ["-", "Forget all"]];
+    const node = choice(options(), "", (name) => {
+      if (name === "+" && text.value.trim()) saved[text.value.trim()] = `#/jobs?${this.query}`;
+      else if (name === "-") Object.keys(saved).forEach((one) => delete saved[one]);
+      else if (saved[name]) location.hash = saved[name];
+      localStorage.setItem(VIEWS, JSON.stringify(saved));
+      fill(node, optionsOf(options(), ""));
+    }, { "aria-label": "Saved searches" });
+    return node;
+  }
+
+  #orders() {
+    const [only] = this.states.length === 1 ? this.states : [];
+    const other = { scheduled: "due_at", running: "started_at" }[only] || (this.isFinal && "finished_at");
+    if (!other) return null;
+    const options = ["created", other].map((name) => [name, ORDERS[name]]);
+    const order = this.params.get("order") || "created";
+    const pick = choice(options, order, (name) => (location.hash = this.#at({ order: name })));
+    return h("label.order", "order ", pick);
+  }
+
+  #showSelection() {
+    const { chosen } = this.table;
+    const matching = () => ({ ...operationFilter(this.params), created_before: fromNow(0.001) });
+    fill(this.#selection, chosen.size > 0 && [
+      h("b", `${number(chosen.size)} selected`),
+      this.#buttons("button", () => ({ jobs: [...chosen] }), count(chosen.size, "selected job")),
+      action("Clear", () => this.table.clear()),
+      this.#next && h("span.soft", "or all that match: ",
+        this.#buttons("button.link", matching, "All jobs that match the search")),
+    ]);
+  }
+
+  #buttons(spec, filter, what) {
+    const isOpen = !this.isFinal;
+    const isOver = this.isFinal || !this.states.length;
+    const all = { run: "Run now", patch: "Reschedule", retry: "Retry", cancel: "Cancel", delete: "Delete" };
+    const may = { run: isOpen, patch: isOpen, retry: isOver, cancel: isOpen, delete: true };
+    const names = Object.keys(all).filter((name) => may[name] && can(scopeOf(name)));
+    return names.map((name) => button(all[name], () => this.#act(name, filter(), what), {}, spec));
+  }
+
+  #onRows(name) {
+    const { chosen, current } = this.table;
+    const jobs = chosen.size ? [...chosen] : current ? [current.id] : [];
+    if (jobs.length && can(scopeOf(name))) this.#act(name, { jobs }, count(jobs.length, "selected job"));
+  }
+
+  async #act(name, filter, what) {
+    const more = name === "patch" ? await askForTime() : {};
+    if (more && (await bulk(name, filter, what, more))) this.table.clear();
   }
 }
 
-function without(query, name) {
-  const left = new URLSearchParams(query);
-  left.delete(name);
-  return left;
-}
+const scopeOf = (name) => (name === "cancel" || name === "delete" ? "cancel" : "submit");
+
+/** Ask for the time of many jobs; return what an operation takes, or null. */
+const askForTime = () => ask({
+  title: "Reschedule jobs", verb: "Count jobs", about: "Moves each job by a time, or all to one time.",
+  entries: [["time", "Time", "+1h", "+1h: later. -30m: earlier. 2h: from now. Or an instant: 2026-12-01T09:00+01:00."]],
+  act: ({ time }) => (/^[+-]/.test(time) ? { shift: time.replace("+", "") } : { set: timeField(time) }),
+});
 
 /** Return the parameters of the list for the query of the screen. */
-export function paramsOf(query) {
+function paramsOf(query) {
   const params = new URLSearchParams(query);
   if (params.get("state") === "due") {
     params.set("state", "scheduled");
-    params.set("due_before", new Date(now()).toISOString());
+    params.set("due_before", fromNow(0));
     params.set("order", "due_at");
   }
   return params;
 }
 
-/** Read a page of jobs, with the beginning of their params. */
-const list = (pairs, signal) => get("jobs", new URLSearchParams([...pairs, ["view", "line"]]), signal);
-
 function whenOf(job) {
   if (job.state === "scheduled") return when(job.due_at, Date.parse(job.due_at) < now() ? "overdue" : "both");
-  return job.state === "running" ? when(job.started_at, "both") : when(job.finished_at);
+  return when(job.state === "running" ? job.started_at : job.finished_at);
 }
 
-function about(job) {
-  const labels = Object.entries(job.labels || {}).map(([name, value]) => make("span", { class: "label" }, `${name}=${value}`));
-  return [job.key ? make("span", { class: "label key" }, job.key) : "", labels, preview(job)];
+/** Return the key, the labels, and the error or the beginning of the params, without secrets. */
+function aboutOf(job) {
+  const labels = Object.entries(job.labels || {}).map((pair) => h("span.label", pair.join("=")));
+  const hide = (pair, name, colon) => (isSecret(name) ? `${name}${colon}••••` : pair);
+  const isOver = job.error && FINAL.includes(job.state);
+  const text = isOver ? h("span.preview", job.error.message)
+    : h("span.preview.mono", job.params_preview?.replace(PAIR, hide));
+  return [job.key && h("b.label", job.key), labels, text];
 }
-
-/** Return the beginning of the params of a job, without secrets, or its error. */
-function preview(job) {
-  if (job.error && FINAL.includes(job.state)) return make("span", { class: "preview" }, job.error.message);
-  if (job.params_preview === undefined && job.params === undefined) return "";
-  const text = job.params_preview ?? JSON.stringify(masked(job.params));
-  return make("span", { class: "preview mono" }, text.replace(/("[^"]*(?:token|secret|passw|authorization|api[-_]?key|cookie)[^"]*"\s*:\s*)("[^"]*"?|[^,}]+)/gi, "$1••••"));
-}
-

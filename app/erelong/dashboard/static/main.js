@@ -1,208 +1,256 @@
-/** The frame of all screens: routes, header, keys, and what is said when the service is gone. */
+/** The frame of all screens: routes, header, keys, signing in, and what is said when the service is gone. */
 
-import { watch } from "./api.js";
 import { announce } from "./dialog.js";
-import { button, fill, icon, link, make, say } from "./dom.js";
+import { action, at, button, choice, field, fill, go, h, input, link, tick } from "./dom.js";
 import * as failed from "./failed.js";
 import * as job from "./job.js";
 import * as jobs from "./jobs.js";
-import * as kinds from "./kinds.js";
-import { follow, live, onHealth, onStats, retryNow } from "./live.js";
 import * as overview from "./overview.js";
-import * as queue from "./queue.js";
 import * as queues from "./queues.js";
-import * as schedule from "./schedule.js";
 import * as schedules from "./schedules.js";
-import * as session from "./session.js";
-import { askForKey, enter, showRefusal } from "./signin.js";
+import {
+  can, enter, follow, leave, live, me, onSignOut, onStats, retryNow, screen, signOut, tryKey,
+} from "./service.js";
 import * as submit from "./submit.js";
-import { browserAhead, duration, isUtc, now, number, switchZone, tick, timeOf, zoneName } from "./text.js";
+import { browserAhead, duration, isUtc, now, number, switchZone, timeOf, zoneName } from "./text.js";
 
-const SCREENS = { "": overview, queues, jobs, failed, schedules, kinds, submit };
-const SINGLE = { queues: queue, jobs: job, schedules: schedule };
-const LINKS = [["", "Overview", "o"], ["queues", "Queues", "q"], ["jobs", "Jobs", "j"], ["failed", "Failed", "f"], ["schedules", "Schedules", "s"], ["kinds", "Kinds", "k"]];
+const SCREENS = {
+  "": overview.show, queues: queues.show, jobs: jobs.show, failed: failed.show, operations: failed.showOperations,
+  schedules: schedules.show, kinds: submit.showKinds, submit: submit.show,
+};
+const SINGLE = { queues: queues.showOne, jobs: job.show, schedules: schedules.showOne };
+const LINKS = { o: "", q: "queues", j: "jobs", f: "failed", s: "schedules", k: "kinds" };
 const SHORTCUTS = [
-  ["?", "Show these keys"], ["/", "Search"], ["g then o q j f s k", "Go to overview, queues, jobs, failed, schedules, kinds"], ["n", "Submit a job"],
-  ["j, k", "Next and previous row"], ["Enter", "Open the row"], ["x", "Select the row"], ["a", "Select all on the page"], ["r", "Retry"], ["c", "Cancel"],
-  ["u", "Run now"], ["e", "Edit"], [".", "Pause updates"], ["t", "Local time or UTC"], ["Esc", "Close"],
+  ["?", "Show these keys"], ["/", "Search"],
+  ["g then o q j f s k", "Go to overview, queues, jobs, failed, schedules, kinds"], ["n", "Submit a job"],
+  ["j, k", "Next and previous row"], ["Enter", "Open the row"], ["x", "Select the row"],
+  ["a", "Select all on the page"], ["r", "Retry"], ["c", "Cancel"], ["u", "Run now"], ["e", "Edit"],
+  [".", "Pause updates"], ["t", "Local time or UTC"], ["Esc", "Close"],
 ];
 const SLACK = 2; // seconds
+const OLD = 10_000; // milliseconds
+const PAGE = new AbortController(); // never ends
 
-const main = document.getElementById("main");
-const parts = { clock: make("button", { type: "button", class: "link clock", onclick: zone, title: "Local time or UTC (t)" }), status: make("button", { type: "button", class: "link status", onclick: pause, title: "Pause updates (.)" }) };
-const screen = { end: new AbortController(), keys: {}, ready: null, address: null, name: "", title: "" };
+const [main, top, banner] = ["main", "top", "banner"].map((id) => document.getElementById(id));
+const shown = { address: null, keys: {}, ready: null, title: "" };
 let isGoing = false;
+let isSigningIn = false;
 
-/** Follow the address: show its screen. */
+/** Show the screen of the address. */
 function route() {
-  screen.address = location.hash;
   const [path, query = ""] = location.hash.slice(1).split("?");
-  const [name = "", ...rest] = path.split("/").filter(Boolean).map(decodeURIComponent);
-  const module = rest.length ? SINGLE[name] : SCREENS[name];
-  screen.end.abort();
-  Object.assign(screen, { end: new AbortController(), keys: {}, name });
-  const place = make("div", { class: `screen ${name || "overview"}` });
-  fill(main, place);
-  mark(name);
-  if (!module) return fill(place, make("h1", { tabindex: "-1" }, "No such screen"), make("p", {}, link("#/", "Go to the overview")));
-  const shown = module.show({ main: place, path: rest, query: new URLSearchParams(query), signal: screen.end.signal, title });
-  Object.assign(screen, { keys: {}, ready: null, ...shown });
+  const [name = "", ...args] = path.split("/").filter(Boolean).map(decodeURIComponent);
+  const show = (args.length ? SINGLE : SCREENS)[name] || showNothing;
+  const place = h(`div.screen.${name || "overview"}`);
+  leave();
+  main.replaceChildren(place);
+  for (const one of top.querySelectorAll("nav a")) {
+    if (one.hash === at(name)) one.setAttribute("aria-current", "page");
+    else one.removeAttribute("aria-current");
+  }
+  const { signal } = screen;
+  const title = (text) => signal.aborted || showTitle(text);
+  const { keys = {}, ready } = show({ main: place, args, query: new URLSearchParams(query), title }) || {};
+  Object.assign(shown, { address: location.hash, keys, ready });
   scrollTo(0, 0);
-  place.querySelector("h1")?.focus({ preventScroll: true });
+  const heading = place.querySelector("h1");
+  heading.tabIndex = -1;
+  heading.focus({ preventScroll: true });
+}
+
+function showNothing({ main: place, title }) {
+  title("No such screen");
+  fill(place, h("h1", "No such screen"), h("p", link("#/", "Go to the overview")));
 }
 
 /** Name the screen in the title of the page. */
-function title(text) {
-  screen.title = text;
+function showTitle(text) {
+  shown.title = text;
   document.title = `${live.isPaused ? "‖ " : ""}${text} · erelong`;
 }
 
-function header() {
-  const nav = make("nav", { "aria-label": "Screens" }, LINKS.map(([name, text]) => link(`#/${name}`, [text, name === "failed" ? make("span", { class: "badge", hidden: true }) : ""], { "data-name": name })));
-  fill(document.getElementById("top"), link("#/", "erelong", { class: "brand", "aria-label": "erelong, overview" }), nav,
-    make("div", { class: "right" }, session.can("submit") ? link("#/submit", [icon("plus"), "Submit"], { class: "button" }) : "",
-      parts.clock, parts.status,
-      session.me.anonymous ? "" : button(session.me.name, leave, { sort: "link", title: "Sign out" }),
-      button("?", help, { sort: "link", "aria-label": "Keys and help" })));
-  mark(screen.name);
+/** Show what changes in the header and above all screens. */
+function showFrame() {
+  const failures = live.stats?.jobs.failed;
+  fill(top.querySelector(".badge"), failures > 0 && number(failures));
+  const clock = `${timeOf(now(), { day: "never" })} ${zoneName()}`;
+  fill(top.lastElementChild, can("submit") && link("#/submit", "+ Submit", {}, "a.button.main"),
+    live.stats && action(clock, switchTimes, { title: "Local time or UTC (t)" }), statusButton(),
+    me.name && action(me.name, signOut, { title: "Sign out" }), action("?", help, { "aria-label": "Keys and help" }));
+  fill(banner, bannerLines().map(([name, ...parts]) => h(`p.${name}`, parts)));
 }
 
-function mark(name) {
-  for (const shown of document.querySelectorAll("#top nav a")) {
-    if ((shown.dataset.name || "") === name) {
-      shown.setAttribute("aria-current", "page");
-      shown.parentNode.scrollLeft = shown.offsetLeft - shown.parentNode.offsetLeft - 40;
-    } else shown.removeAttribute("aria-current");
+const lastAnswer = () => timeOf(live.at - Date.now() + now());
+
+function statusButton() {
+  const isStale = live.problem || Date.now() - live.at > OLD;
+  const [name, sign, word] = live.isPaused ? ["soft", "‖", "paused"]
+    : isStale ? ["bad", "○", live.at ? `stale since ${lastAnswer()}` : "no response"]
+      : live.lost ? ["soft", "◐", "catching up"] : ["good", "●", "live"];
+  const parts = [h("span", { "aria-hidden": "true" }, sign), h("span.word", word)];
+  return button(parts, pause, { title: "Pause updates (.)", "aria-label": word }, `button.link.status.${name}`);
+}
+
+/** Say that the service is gone, shuts down, is full or has restarted, or that the clock of the browser is wrong. */
+function bannerLines() {
+  const { stats, problem, restartedAt } = live;
+  const ahead = browserAhead();
+  if (problem) {
+    const since = live.at ? ` since ${lastAnswer()}` : "";
+    const text = problem.status ? `${problem.title}: ${problem.detail}` : `No response from the service${since}.`;
+    const left = Math.max(1, Math.round((live.retryAt - Date.now()) / 1000));
+    return [["bad", h("span", { role: "alert" }, text), ` Retrying in ${left} s. `, action("Retry now", retryNow)]];
   }
+  const { service = "", store = "" } = stats?.checks || {};
+  const side = ahead > 0 ? "ahead" : "behind";
+  const clock = `The clock of this browser is ${duration(ahead)} ${side}; times here follow the service.`;
+  const dismiss = action("Dismiss", () => (live.restartedAt = null) || showFrame());
+  return [
+    /drain/.test(service) && ["bad", "The service is shutting down. Running jobs have a moment to finish."],
+    /full|space/.test(store) && ["bad", "Disk full: new jobs are rejected. Everything else works."],
+    restartedAt && ["soft", `The service restarted at ${timeOf(restartedAt)}. Charts start there. `, dismiss],
+    Math.abs(ahead) > SLACK && ["soft", clock],
+    live.lost > 3 && ["soft", "Live updates are off. Numbers are read every 5 s."],
+  ].filter(Boolean);
 }
 
-function showStatus() {
-  const stale = Date.now() - live.at > 10_000;
-  const [sign, word] = live.isPaused ? ["‖", "paused"] : live.failing || stale ? ["○", live.at ? `stale since ${timeOf(live.at + now() - Date.now())}` : "no response"] : live.streamFailures ? ["◐", "catching up"] : ["●", "live"];
-  parts.status.className = `link status ${live.failing ? "bad" : live.isPaused ? "soft" : "good"}`;
-  fill(parts.status, make("span", { "aria-hidden": "true" }, sign), make("span", { class: "word" }, word));
-}
-
-function showClock() {
-  say(parts.clock, `${timeOf(now(), { day: "never" })} ${zoneName()}`);
-}
-
-function showFailed(stats) {
-  const badge = document.querySelector("#top .badge");
-  if (!badge) return;
-  badge.hidden = !stats.jobs.failed;
-  say(badge, number(stats.jobs.failed));
-}
-
-/** Say above all screens that the service is gone, shuts down, has restarted, or that the clock of the browser is wrong. */
-function showBanner() {
-  const place = document.getElementById("banner");
-  const { stats, failing } = live;
-  const lines = [];
-  if (failing) {
-    const since = live.at ? ` since ${timeOf(live.at + now() - Date.now())}` : "";
-    lines.push(["bad", [`${failing.status ? `${failing.title}: ${failing.detail}` : `No response from the service${since}.`} Retrying in ${Math.max(1, Math.round((live.retryAt - Date.now()) / 1000))} s. `, button("Retry now", retryNow, { sort: "link" })]]);
-  } else if (stats) {
-    if (stats.checks && /drain/.test(stats.checks.service || "")) lines.push(["bad", "The service is shutting down. Running jobs have a moment to finish."]);
-    if (/full|space/.test((stats.checks && stats.checks.store) || "")) lines.push(["bad", "Disk full: new jobs are rejected. Everything else works."]);
-    if (live.restartedAt) lines.push(["soft", [`The service restarted at ${timeOf(live.restartedAt)}. Charts start there. `, button("Dismiss", () => ((live.restartedAt = null), showBanner()), { sort: "link" })]]);
-    if (Math.abs(browserAhead()) > SLACK) lines.push(["soft", `The clock of this browser is ${duration(browserAhead())} ${browserAhead() > 0 ? "ahead" : "behind"}; times here follow the service.`]);
-    if (live.streamFailures > 3) lines.push(["soft", "Live updates are off. Numbers are read every 5 s."]);
-  }
-  const text = lines.map(([, line]) => [line].flat().map((one) => one.textContent || one).join("")).join();
-  if (place.dataset.text === text) return;
-  place.dataset.text = text;
-  fill(place, lines.map(([sort, line]) => make("p", { class: sort }, line)));
-}
-
-function zone() {
+function switchTimes() {
   switchZone();
-  showClock();
+  tick();
+  showFrame();
   announce(`Times are shown in ${isUtc() ? "UTC" : "local time"}.`);
 }
 
 function pause() {
   live.isPaused = !live.isPaused;
-  showStatus();
-  title(screen.title);
+  showTitle(shown.title);
+  showFrame();
   announce(live.isPaused ? "Updates are paused." : "Updates continue.");
 }
 
-function leave() {
-  session.signOut();
-}
+const areKeysOff = () => localStorage.getItem("erelong.keys") === "off";
 
 function help() {
-  const areKeysOn = () => localStorage.getItem("erelong.keys") !== "off";
-  const box = make("input", { type: "checkbox", checked: areKeysOn(), onchange: () => localStorage.setItem("erelong.keys", box.checked ? "on" : "off") });
-  const dialog = make("dialog", { "aria-label": "Keys" }, make("form", { method: "dialog" }, make("h2", {}, "Keys"),
-    make("dl", { class: "facts keys" }, SHORTCUTS.map(([keys, does]) => make("div", {}, make("dt", {}, make("kbd", {}, keys)), make("dd", {}, does)))),
-    make("label", { class: "check" }, box, " Single keys are on"),
-    make("p", {}, "The API: ", link("docs", "/docs"), live.stats ? make("span", { class: "soft" }, ` · erelong ${live.stats.version}`) : ""),
-    make("div", { class: "actions" }, make("button", { type: "submit" }, "Close"))));
   const opener = document.activeElement;
-  dialog.addEventListener("close", () => (dialog.remove(), opener?.focus()));
+  const keys = h("input", { type: "checkbox", checked: !areKeysOff() });
+  keys.onchange = () => localStorage.setItem("erelong.keys", keys.checked ? "on" : "off");
+  const { dataset } = document.documentElement;
+  const scheme = choice([["", "as the system"], "light", "dark"], dataset.scheme, (value) => {
+    localStorage.setItem("erelong.scheme", value);
+    dataset.scheme = value;
+  });
+  const dialog = h("dialog", { "aria-label": "Keys" }, h("form", { method: "dialog" }, h("h2", "Keys"),
+    h("dl.facts.keys", SHORTCUTS.map(([key, does]) => h("div", h("dt", h("kbd", key)), h("dd", does)))),
+    h("label", keys, " Single keys are on"), field("Colours", scheme),
+    h("p", "The API: ", link("docs", "/docs"), h("span.soft", live.stats && ` · erelong ${live.stats.version}`)),
+    h("div.actions", h("button", { type: "submit" }, "Close"))));
+  dialog.onclose = () => {
+    dialog.remove();
+    opener?.focus();
+  };
   document.body.append(dialog);
   dialog.showModal();
 }
 
 /** Obey a key. One that is typed ahead, before the screen of the address or its rows are there, waits for them. */
 function press(event) {
-  if (location.hash !== screen.address) route();
+  if (location.hash !== shown.address) route();
   const focus = document.activeElement;
-  if (event.ctrlKey || event.metaKey || event.altKey || focus.closest("input, textarea, select, dialog, [contenteditable]")) return;
-  if (event.key === "Enter" && focus.closest("a, button, summary, .plot")) return;
-  if (localStorage.getItem("erelong.keys") === "off" && event.key !== "?") return;
-  const go = isGoing && LINKS.find(([, , letter]) => letter === event.key);
-  isGoing = event.key === "g" && !go;
-  const { keys, ready, end } = screen;
-  const onScreen = !go && !isGoing && keys[event.key];
-  const act = go ? () => (location.hash = `#/${go[0]}`) : isGoing ? () => {} : onScreen || globals[event.key];
+  const { key, ctrlKey, metaKey, altKey } = event;
+  if (key === "Escape") closeMenus();
+  if (ctrlKey || metaKey || altKey || focus.closest("input, textarea, select, dialog")) return;
+  if ((key === "Enter" && focus.closest("a, button, summary, .plot")) || (areKeysOff() && key !== "?")) return;
+  const screenName = isGoing && key in LINKS;
+  isGoing = key === "g" && !isGoing;
+  const { keys, ready } = shown;
+  const act = screenName ? () => go(...[LINKS[key]].filter(Boolean)) : isGoing ? () => {} : keys[key] || KEYS[key];
   if (!act) return;
   event.preventDefault();
-  if (onScreen && ready) ready.then(() => end.signal.aborted || act());
+  const { signal } = screen;
+  if (act === keys[key] && ready) ready.then(() => signal.aborted || act());
   else act();
 }
 
-const globals = {
+const KEYS = {
   "?": help,
-  "/": () => (main.querySelector("[type=search]") || { focus: () => (location.hash = "#/jobs") }).focus(),
-  n: () => session.can("submit") && (location.hash = "#/submit"),
+  "/": () => {
+    if (!main.querySelector("[type=search]")) go("jobs");
+    if (location.hash !== shown.address) route();
+    main.querySelector("[type=search]").focus();
+  },
+  n: () => can("submit") && go("submit"),
   ".": pause,
-  t: zone,
+  t: switchTimes,
 };
 
-async function signIn() {
-  if (signingIn) return;
-  signingIn = true;
-  await askForKey();
-  signingIn = false;
-  header();
-  route();
-  retryNow();
+function closeMenus(target = null) {
+  for (const open of document.querySelectorAll(".menu[open]")) {
+    if (!open.contains(target) || target.closest("a, button")) open.open = false;
+  }
 }
-let signingIn = false;
+
+/** Ask for a key until one is right, over the screen that is shown. */
+async function signIn() {
+  if (isSigningIn) return;
+  isSigningIn = true;
+  const key = input("", { type: "password", id: "key", autocomplete: "current-password", required: true });
+  const fault = h("p.fault", { role: "alert" });
+  const onsubmit = async (event) => {
+    event.preventDefault();
+    try {
+      if (await tryKey(key.value.trim())) return dialog.close();
+      fill(fault, "This is not a key of the service. Check that it is complete: it begins with erl_.");
+    } catch (problem) {
+      fill(fault, problem.message);
+    }
+    return key.select();
+  };
+  const dialog = h("dialog.signin", { "aria-label": "Sign in" }, h("form", { onsubmit }, h("h2", "Sign in"),
+    h("p", "This service requires an API key."), h("label", { for: "key" }, "API key"), key, fault,
+    h("div.actions", h("button.main", { type: "submit" }, "Sign in")),
+    h("p.soft", "Create one: ", h("code", "erelong new-key --name me --scopes read,submit,cancel,admin")),
+    h("p.soft", "The key is kept in this tab and forgotten when you close it.")));
+  dialog.oncancel = (event) => event.preventDefault();
+  document.body.append(dialog);
+  dialog.showModal();
+  await new Promise((resolve) => (dialog.onclose = resolve));
+  dialog.remove();
+  isSigningIn = false;
+  retryNow();
+  if (live.stats) route();
+}
+
+/** Show why the service refuses this page altogether. */
+function showRefusal({ title, message, code, request_id: id }) {
+  const again = button("Try again", () => location.reload(), {}, "button.main");
+  fill(main, h("div.card", h("h1", title), h("p", message), id && h("p.soft", `${code} · ${id}`), h("div", again)));
+}
 
 async function begin() {
+  document.documentElement.dataset.scheme = localStorage.getItem("erelong.scheme") || "";
   try {
-    if (!(await enter())) await askForKey();
+    const isIn = await enter();
+    if (!isIn) await signIn();
   } catch (problem) {
-    return showRefusal(main, problem);
+    return showRefusal(problem);
   }
-  header();
-  watch.addEventListener("problem", ({ detail }) => detail.status === 401 && signIn());
-  session.onSignOut(signIn);
-  onStats((stats) => (showFailed(stats), showClock(), showStatus()));
-  onHealth(() => (showBanner(), showStatus()));
-  const firstStats = new Promise((resolve) => onHealth(resolve)); // times are shown by the clock of the service
-  addEventListener("hashchange", () => location.hash !== screen.address && route());
+  onSignOut(signIn);
+  addEventListener("hashchange", () => location.hash !== shown.address && route());
   addEventListener("keydown", press);
-  setInterval(() => (document.hidden ? 0 : (tick(), showClock(), showStatus(), showBanner())), 1000);
-  follow(new AbortController().signal);
-  await firstStats;
-  route();
-  showClock();
-  showStatus();
+  addEventListener("click", ({ target }) => closeMenus(target));
+  setInterval(() => {
+    if (document.hidden) return;
+    tick();
+    showFrame();
+  }, 1000);
+  const isFirst = new AbortController();
+  onStats(() => {
+    showFrame();
+    if (isFirst.signal.aborted) return;
+    isFirst.abort();
+    route(); // screens show times, by the clock of the service
+  }, PAGE);
+  follow();
 }
 
 begin();

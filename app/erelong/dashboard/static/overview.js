@@ -1,248 +1,173 @@
-/** The overview: what is wrong, what is due when, and how the last hour went. */
+/** The overview: what needs attention, what is due when, and how the last hour went. */
 
-import { call, get, pathOf } from "./api.js";
-import { bars, lines, share, spark } from "./chart.js";
-import { announce, complain } from "./dialog.js";
-import { button, choice, fill, icon, keyed, link, make, panel, say } from "./dom.js";
-import { every, live, onStats, stream } from "./live.js";
-import { can } from "./session.js";
-import { bytes, count, duration, now, number, rate, short, timeOf } from "./text.js";
+import { lines, share, spark } from "./chart.js";
+import { at, fill, h, icon, link, panel, paused } from "./dom.js";
+import { duePanel, pauseButton } from "./queues.js";
+import { every, get, live, onStats, screen, stream } from "./service.js";
+import { asOf, bytes, count, duration, now, number, rate, roughly, short, timeOf } from "./text.js";
 
-export const SPANS = { "10 min": [10, 60], "1 h": [60, 60], "24 h": [900, 96], "7 d": [7200, 84], "30 d": [43_200, 60] };
+const MINUTE = 60;
+const HOUR = 3600;
 const TILES = [
-  ["waiting", (stats) => short(stats.jobs.scheduled), "#/jobs?state=scheduled"],
-  ["due", (stats) => short(stats.jobs.due), "#/jobs?state=due"],
-  ["running", (stats) => [short(stats.jobs.running), make("small", {}, ` of ${number(stats.workers.of)}`)], "#/jobs?state=running"],
-  ["failed", (stats) => short(stats.jobs.failed), "#/failed"],
-  ["done", (stats) => rate(stats.rates.succeeded), "#/jobs?state=succeeded"],
-  ["late p99", (stats) => duration(stats.late.p99), null],
+  ["waiting", ({ jobs }) => short(jobs.scheduled), { state: "scheduled" }],
+  ["due", ({ jobs }) => short(jobs.due), { state: "due" }],
+  ["running", ({ jobs, workers }) =>
+    [short(jobs.running), h("small", ` of ${number(workers.of)}`)], { state: "running" }],
+  ["failed", ({ jobs }) => h(jobs.failed ? "span.bad" : "span", short(jobs.failed)), { state: "failed" }],
+  ["done", ({ rates }) => rate(rates.succeeded), { state: "succeeded" }],
+  ["late p99", ({ late }) => duration(late.p99)],
 ];
-const COLORED = { failed: (stats) => stats.jobs.failed > 0 };
+const CHARTS = [
+  ["Done · failed · retried, 1 h", "Jobs per second in the last hour", rate,
+    { done: "succeeded", failed: "failed", retried: "retried" }],
+  ["Lateness, 1 h", "Lateness in the last hour", duration, { p50: "late_p50", p99: "late_p99" }],
+  ["Due · running, 1 h", "Due and running jobs in the last hour", short, { due: "due", running: "running" }],
+];
 
-export function show({ main, signal, title }) {
-  title("Overview");
-  const attention = make("section", { class: "attention", "aria-label": "Needs attention", hidden: true });
-  const tiles = makeTiles();
-  const due = duePanel({ signal });
-  const charts = hourPanels(signal);
-  const queues = panel("Busiest queues", { tools: [link("#/queues", "All queues")] });
-  const failures = panel("Top failures", { tools: [link("#/failed", "All failures")] });
-  fill(main, make("h1", { class: "hidden", tabindex: "-1" }, "Overview"), attention, tiles.node, due.node,
-    make("div", { class: "three" }, charts.map(({ node }) => node)), make("div", { class: "two" }, queues.node, failures.node));
-  const known = { queues: [], kinds: [], causes: [] };
-  onStats((stats) => {
-    tiles.show(stats);
-    showAttention(attention, stats, known);
-  }, signal);
-  every(5, async () => {
-    known.queues = (await get("queues", {}, signal)).queues;
-    showQueues(queues, known.queues);
-    if (live.stats) showAttention(attention, live.stats, known);
+export function show({ main, title }) {
+  const known = { queues: [], kinds: [], causes: [], hour: null };
+  const attention = h("section.attention", { "aria-label": "Needs attention" });
+  const tiles = h("dl.tiles");
+  const due = duePanel({ queues: () => known.queues });
+  const queues = panel("Busiest queues", { tools: link(at("queues"), "All queues") });
+  const failures = panel("Top failures", { tools: link(at("failed"), "All failures") });
+  const render = () => {
+    const { stats } = live;
+    title(stats.jobs.failed ? `${number(stats.jobs.failed)} failed` : "Overview");
+    fill(tiles, TILES.map(([name, read, query]) =>
+      h("div", h("dt", query ? link(at("jobs", query), name) : name), h("dd", read(stats)))));
+    fill(attention, issuesOf(stats, known));
+  };
+  fill(main, h("h1.hidden", "Overview"), attention, tiles, due.node,
+    h("div.three", hourPanels(known)), h("div.two", queues.node, failures.node));
+  onStats(render);
+  const readQueues = queues.poll(5, async () => {
+    known.queues = (await get("queues", { order: "due", limit: 8 })).queues;
     due.queues(known.queues.map(({ name }) => name));
-  }, signal, queues.fail);
-  every(30, async () => (known.kinds = (await get("kinds", {}, signal)).kinds), signal);
-  const readFailures = async () => showFailures(failures, (known.causes = await get("jobs/errors", { last: 10_000 }, signal)));
-  every(30, readFailures, signal, failures.fail);
-  followFailures(readFailures, signal);
-}
-
-/**
- * A chart of due times with a choice of its span.
- * @param {{queue?: string, signal: AbortSignal}} options with a queue, of that queue alone
- */
-export function duePanel({ queue = "", signal }) {
-  const asked = { span: sessionStorage.getItem("erelong.span") || "24 h", queue };
-  let shown = null;
-  const chart = bars({ label: "Due times", unit: "due", open: (index) => openSpan(shown, index, asked.queue) });
-  const sides = make("p", { class: "sides" });
-  const spans = make("div", { class: "choices", role: "group", "aria-label": "Span" }, Object.keys(SPANS).map((name) =>
-    button(name, () => choose({ span: name }), { sort: "link", "aria-pressed": String(name === asked.span) })));
-  const pick = choice([["", "all queues"]], "", (name) => choose({ queue: name }), { "aria-label": "Queue" });
-  const part = panel("Due times", { tools: [spans, queue ? "" : pick], name: "due" });
-  const read = async () => {
-    const [step, bins] = SPANS[asked.span];
-    shown = await get("due", { step, bins, queue: asked.queue || null }, signal);
-    if (!chart.node.isConnected) fill(part.body, chart.node, sides);
-    chart.show({ from: Date.parse(shown.from), step: shown.step, counts: shown.counts, caption: captionOf(shown) });
-    fill(sides, make("span", {}, "overdue ", make("b", {}, number(shown.overdue))), make("span", {}, "later ", make("b", {}, number(shown.later))));
-    part.fresh(`as of ${timeOf(shown.as_of)}`);
-  };
-  const choose = (change) => {
-    Object.assign(asked, change);
-    sessionStorage.setItem("erelong.span", asked.span);
-    for (const one of spans.children) one.setAttribute("aria-pressed", String(one.textContent === asked.span));
-    read().catch(part.fail);
-  };
-  every(5, read, signal, part.fail);
-  return {
-    node: part.node,
-    queues(names) {
-      if (pick.length !== names.length + 1) fill(pick, [["", "all queues"], ...names.map((name) => [name, name])].map(([value, text]) => make("option", { value, selected: value === asked.queue }, text)));
-    },
-  };
-}
-
-/** Return the three charts of the last hour. */
-function hourPanels(signal) {
-  const flow = lines({ label: "Done, failed and retried per second in the last hour", format: rate });
-  const late = lines({ label: "Lateness in the last hour", format: duration, isLog: true });
-  const load = lines({ label: "Due and running jobs in the last hour", format: short });
-  const panels = [panel("Done · failed · retried, 1 h"), panel("Lateness, 1 h"), panel("Due · running, 1 h")];
-  every(30, async () => {
-    const { series, notes, now: at } = await get("stats", { span: "1h" }, signal);
-    if (!series) return panels.forEach(({ node }) => (node.hidden = true));
-    const shared = { from: Date.parse(series.from), step: series.step, marks: notes.filter(({ event }) => event === "started" || event === "clock_stepped").map((note) => ({ at: Date.parse(note.at), text: note.event === "started" ? "start" : `clock ${note.detail}` })) };
-    const line = (name, from) => ({ name, values: series[from] });
-    flow.show({ ...shared, lines: [line("done", "succeeded"), line("failed", "failed"), line("retried", "retried")] });
-    late.show({ ...shared, lines: [line("p50", "late_p50"), line("p99", "late_p99")] });
-    load.show({ ...shared, lines: [line("due", "due"), line("running", "running")] });
-    [flow, late, load].forEach((chart, index) => {
-      if (!chart.node.isConnected) fill(panels[index].body, chart.node);
-      panels[index].fresh(`as of ${timeOf(at)}`);
-    });
-  }, signal, (problem) => panels.forEach((part) => part.fail(problem)));
-  return panels;
-}
-
-function makeTiles() {
-  const values = TILES.map(() => make("b", {}, "–"));
-  const node = make("dl", { class: "tiles" }, TILES.map(([name, , href], index) =>
-    make("div", {}, make("dt", {}, href ? link(href, name) : name), make("dd", {}, values[index]))));
-  return {
-    node,
-    show(stats) {
-      TILES.forEach(([name, read], index) => {
-        const value = read(stats);
-        if (typeof value === "string") say(values[index], value);
-        else fill(values[index], value);
-        values[index].classList.toggle("bad", Boolean(COLORED[name] && COLORED[name](stats)));
-      });
-    },
-  };
-}
-
-function captionOf({ counts, from, step, overdue, later, sampled }) {
-  const peak = Math.max(...counts);
-  const total = counts.reduce((sum, one) => sum + one, 0);
-  if (!total) return later || overdue ? "Nothing is due in this span." : "No job is waiting.";
-  const at = Date.parse(from) + counts.indexOf(peak) * step * 1000;
-  const end = timeOf(at + step * 1000, { seconds: step < 60, day: "never" });
-  return `${sampled > 1 ? "About " : ""}${number(total)} due in this span. Peak: ${number(peak)} at ${timeOf(at, { seconds: step < 60 })}–${end}.`;
-}
-
-function openSpan({ from, step }, index, queue) {
-  const at = Date.parse(from) + index * step * 1000;
-  const query = new URLSearchParams({ state: "scheduled", order: "due_at", due_after: new Date(at).toISOString(), due_before: new Date(at + step * 1000).toISOString() });
-  if (queue) query.set("queue", queue);
-  location.hash = `#/jobs?${query}`;
-}
-
-function followFailures(read, signal) {
-  let timer = 0;
-  const soon = () => {
-    timer ||= setTimeout(() => {
-      timer = 0;
-      if (!signal.aborted && !live.isPaused) read().catch(() => {});
-    }, 5_000);
-  };
-  stream({ type: ["job.failed", "job.expired"] }, soon, soon, signal);
-}
-
-function showQueues(part, queues) {
-  const shown = queues.toSorted((a, b) => b.counts.due - a.counts.due || b.counts.running - a.counts.running || b.counts.scheduled - a.counts.scheduled).slice(0, 8);
-  part.fresh(`as of ${timeOf(now())}`);
-  if (!shown.length) return fill(part.body, make("p", { class: "empty" }, "No queue yet. A queue exists once a job, a setting or a pause names it."));
-  const list = part.body.querySelector("ul") || fill(part.body, make("ul", { class: "list queues" })).firstChild;
-  keyed(list, shown, ({ name }) => name, (queue, known) => {
-    const item = known || make("li", {});
-    return fill(item, link(`#/queues/${encodeURIComponent(queue.name)}`, queue.name, { class: "name" }),
-      make("span", { class: queue.paused ? "state paused" : "soft" }, queue.paused ? [icon("paused"), "paused"] : ""),
-      make("span", {}, make("small", {}, "due "), number(queue.counts.due)),
-      make("span", {}, make("small", {}, "running "), number(queue.counts.running), share(queue.counts.running, queue.settings.concurrency)),
-      make("span", {}, make("small", {}, "p99 "), duration(queue.late_p99)));
+    queues.show(queueList(known.queues, () => readQueues()));
+    render();
   });
+  every(MINUTE, async () => (known.kinds = (await get("kinds")).kinds));
+  const readFailures = failures.poll(30, async () => {
+    const found = await get("jobs/errors", { last: 10_000 });
+    known.causes = found.causes;
+    failures.show(causeList(found.causes), basedOn(found));
+  });
+  const soon = throttle(5, readFailures);
+  stream({ type: ["job.failed", "job.expired"] }, soon, soon);
 }
 
-function showFailures(part, { causes, of, scanned }) {
-  part.fresh(`${scanned < of ? `newest ${number(scanned)} of ` : "all "}${number(of)}`);
-  if (!causes.length) return fill(part.body, make("p", { class: "empty" }, "No failed jobs."));
-  fill(part.body, make("ul", { class: "list causes" }, causes.slice(0, 8).map((cause) => make("li", {},
-    make("b", {}, number(cause.count)), make("span", { class: "name" }, cause.kind),
-    link(`#/failed?cause=${cause.cause}`, [make("span", { class: "type" }, cause.type), " ", cause.message], { class: "message", title: cause.message }),
-    spark(cause.by_hour, "failures by hour in the last day")))));
+/** Return what a grouping of errors is based on, in words. */
+export const basedOn = ({ scanned, of }) =>
+  `based on ${scanned < of ? `the newest ${number(scanned)} of` : "all"} ${number(of)}`;
+
+/** Return a function that does its work some seconds later, once for all calls until then, if its screen lasts. */
+function throttle(seconds, work) {
+  const { signal } = screen;
+  let timer = 0;
+  return () => (timer ||= setTimeout(() => {
+    timer = 0;
+    if (!signal.aborted && !live.isPaused) work();
+  }, seconds * 1000));
 }
 
-/** List what needs a person, the worst first. */
-function showAttention(place, stats, { queues, kinds, causes }) {
-  const found = [...ofChecks(stats), ...ofQueues(queues), ...ofWorkers(kinds), ...ofLimits(queues), ...ofFailures(stats, causes), ...ofHost(stats)];
-  const text = JSON.stringify(found.map(({ name, text: words }) => [name, words]));
-  if (place.dataset.text === text) return;
-  place.dataset.text = text;
-  place.hidden = !found.length;
-  fill(place, make("h2", {}, icon("warning"), `${count(found.length, "issue needs", "issues need")} attention`),
-    make("ul", {}, found.map(({ name, text: words, actions = [] }) => make("li", {}, make("b", {}, name), make("span", {}, words), make("span", { class: "actions" }, actions)))));
-}
-
-const ofChecks = ({ checks }) => Object.entries(checks || {}).filter(([, state]) => !state.startsWith("ok")).map(([name, text]) => ({ name, text }));
-
-const ofQueues = (queues) => queues.filter(({ paused, counts }) => paused && counts.due).map((queue) => ({
-  name: queue.name,
-  text: `paused with ${count(queue.counts.due, "due job")}${queue.oldest_due_age ? `; the oldest is ${duration(Math.round(queue.oldest_due_age / 60) * 60 || queue.oldest_due_age)} overdue` : ""}${queue.pause?.reason ? `; “${queue.pause.reason}”` : ""}`,
-  actions: [can("admin") ? button("Resume", () => resume(queue.name)) : "", showOf(queue.name)],
-}));
-
-const ofWorkers = (kinds) => kinds.filter(({ type, counts, polling }) => type === "pull" && counts && counts.due && polling === 0).map(({ name, counts }) => ({
-  name,
-  text: `${count(counts.due, "due job")}, but no worker is polling for this kind`,
-  actions: [link(`#/jobs?state=due&kind=${name}`, "Show")],
-}));
-
-function ofLimits(queues) {
-  const found = [];
-  for (const { name, counts, settings, oldest_due_age: age, paused } of queues) {
-    const isFull = counts.running >= settings.concurrency;
-    if (!paused && age > 60 && (isFull || settings.rate)) {
-      const limit = isFull ? `all ${number(settings.concurrency)} of its jobs are running (concurrency)` : `its rate is ${settings.rate.per_second}/s`;
-      found.push({ name, text: `${count(counts.due, "job")} due, the oldest ${duration(age)} ago: ${limit}`, actions: [link(`#/queues/${name}`, "Set")] });
+function hourPanels(known) {
+  const charts = CHARTS.map(([title, label, format, names]) => {
+    const part = panel(title);
+    return { ...part, chart: lines({ label, format, isLog: format === duration }), names: Object.entries(names) };
+  });
+  every(MINUTE, async () => {
+    known.hour = await get("stats", { span: "1h" });
+    const { series, notes, now: instant } = known.hour;
+    const marks = notes.filter(({ event }) => event === "started" || event === "clock_stepped").map((note) =>
+      [Date.parse(note.at), note.event === "started" ? "start" : `clock ${note.detail}`]);
+    for (const { show: fillPanel, chart, names } of charts) {
+      fillPanel(series ? chart.node : h("p.soft", "This key is limited to queues: it sees no charts."), asOf(instant));
+      const shown = series && { ...series, marks, lines: names.map(([name, line]) => [name, series[line]]) };
+      if (series) chart.show({ ...shown, from: Date.parse(series.from) });
     }
-    if (settings.max_backlog && counts.scheduled >= 0.8 * settings.max_backlog) {
-      found.push({ name, text: `${number(counts.scheduled)} of at most ${number(settings.max_backlog)} jobs wait; then: ${settings.overflow.replaceAll("_", " ")}`, actions: [link(`#/queues/${name}`, "Set")] });
-    }
-  }
-  return found;
+  }, (problem) => charts.forEach(({ fail }) => fail(problem)));
+  return charts.map(({ node }) => node);
 }
 
-function ofFailures({ rates, abandoned }, { causes = [] }) {
-  const found = [];
-  const attempts = rates.succeeded + rates.failed + (rates.retried || 0);
-  const recent = causes.filter(({ last_at: at }) => now() - Date.parse(at) < 600e3);
-  if (rates.failed + (rates.retried || 0) >= 0.05 * attempts && recent.some(({ count: jobs }) => jobs >= 20)) {
-    const [worst] = recent;
-    found.push({ name: worst.kind, text: `fails: ${count(worst.count, "job")}, ${worst.type}: ${worst.message}`, actions: [link(`#/failed?cause=${worst.cause}`, "Show")] });
-  }
-  if (abandoned) found.push({ name: "abandoned", text: `${count(abandoned, "attempt")} ended, but the code still runs: a kind swallows its cancellation` });
-  return found;
+const queueList = (queues, again) => (queues.length ? h("ul.list.queues", queues.map((queue) => {
+  const { name, counts, settings, late_p99: late } = queue;
+  return h("li", { "data-key": name }, link(at("queues", name), name, { class: "name" }),
+    h("span", queue.paused && paused(queue.pause?.reason)), h("span", h("small", "due "), number(counts.due)),
+    h("span", h("small", "running "), number(counts.running), share(counts.running, settings.concurrency)),
+    h("span", h("small", "p99 "), duration(late)), h("span", queue.paused && pauseButton(queue, again)));
+})) : h("p.empty", "No queue yet. A queue exists once a job, a setting or a pause names it."));
+
+const causeList = (causes) => (causes.length ? h("ul.list.causes", causes.slice(0, 8).map((one) =>
+  h("li", h("b", number(one.count)), h("span.name", one.kind),
+    link(at("failed", { cause: one.cause }), [h("span.type", one.type), " ", one.message], {}, "a.message"),
+    spark(one.by_hour, "failures by hour in the last day")))) : h("p.empty", "No failed jobs."));
+
+/** Return what needs a person, the worst first. */
+function issuesOf(stats, { queues, kinds, causes, hour }) {
+  const issues = [
+    ...Object.entries(stats.checks || {}), ...queues.flatMap(queueIssues), ...kinds.flatMap(workerIssues),
+    ...failureIssues(hour?.series, causes), ...hostIssues(stats, hour),
+  ];
+  if (!issues.length) return [];
+  const item = ([name, text, ...actions]) => h("li", h("b", name), h("span", text), h("span.actions", actions));
+  const title = count(issues.length, "issue needs attention", "issues need attention");
+  return [h("h2", icon("warning"), title), h("ul", issues.map(item))];
 }
 
-function ofHost({ host, notes, now: at }) {
-  const found = [];
-  if (host && host.disk_free !== null && host.store_bytes !== null && host.disk_free < 2 * host.store_bytes) {
-    found.push({ name: "disk", text: `${bytes(host.disk_free)} free, the store takes ${bytes(host.store_bytes)}` });
+function queueIssues(queue) {
+  const { name, counts: { due, running, scheduled }, settings, pause, oldest_due_age: age } = queue;
+  const { concurrency, rate: limit, max_backlog: most, overflow } = settings;
+  const issues = [];
+  const set = link(at("queues", name), "Set");
+  const jobs = link(at("jobs", { state: "due", queue: name }), "Show");
+  if (queue.paused && due) {
+    const reason = pause?.reason ? ` (${pause.reason})` : "";
+    const text = `paused with ${count(due, "due job")}; the oldest is ${roughly(age)} overdue${reason}`;
+    issues.push([name, text, pauseButton(queue), jobs]);
+  } else if (age > MINUTE && (running >= concurrency || due > limit?.per_second)) {
+    const isFull = running >= concurrency;
+    const why = isFull ? `all ${number(concurrency)} slots are in use` : `its rate is ${rate(limit.per_second)}`;
+    issues.push([name, `${count(due, "due job")}, the oldest ${roughly(age)} overdue: ${why}`, set, jobs]);
   }
-  const starts = notes.filter((note) => note.event === "started" && Date.parse(at) - Date.parse(note.at) < 3600e3);
-  if (starts.length >= 3) found.push({ name: "restarts", text: `${starts.length} starts in the last hour; the log says why it ended` });
-  const step = notes.findLast((note) => note.event === "clock_stepped" && Date.parse(at) - Date.parse(note.at) < 600e3);
-  if (step) found.push({ name: "clock", text: `was stepped by ${step.detail} at ${timeOf(step.at)}` });
-  return found;
+  if (most && scheduled >= 0.8 * most) {
+    const rest = `when it is full: ${overflow.replaceAll("_", " ")}`;
+    issues.push([name, `${number(scheduled)} of at most ${number(most)} jobs wait; ${rest}`, set]);
+  }
+  return issues;
 }
 
-const showOf = (queue) => link(`#/jobs?state=due&queue=${encodeURIComponent(queue)}`, "Show");
+function workerIssues({ name, type, counts, polling }) {
+  if (type !== "pull" || !counts?.due || polling) return [];
+  const text = `${count(counts.due, "due job")}, but no worker is polling. Run: `;
+  const jobs = link(at("jobs", { state: "due", kind: name }), "Show");
+  return [[name, [text, h("code", "erelong work my_jobs:worker")], jobs]];
+}
 
-async function resume(name) {
-  try {
-    await call("POST", pathOf("queues", name, "resume"), { body: {} });
-    announce(`${name} resumed.`);
-  } catch (problem) {
-    complain(problem);
-  }
+/** Complain if at least 20 attempts of the last ten minutes failed, and one in 20. */
+function failureIssues(series, [worst]) {
+  const sum = (name) => series[name].slice(-60).reduce((total, one) => total + (one || 0), 0) * series.step;
+  const failed = series ? sum("failed") + sum("retried") : 0;
+  if (!worst || failed < 20 || failed < 0.05 * (failed + sum("succeeded"))) return [];
+  const most = `${worst.kind}, ${worst.type}: ${worst.message}`;
+  const text = `${number(Math.round(failed))} attempts failed in 10 min; most jobs: ${most}`;
+  return [["failures", text, link(at("failed", { cause: worst.cause }), "Show")]];
+}
+
+function hostIssues({ abandoned }, hour) {
+  const issues = [];
+  const add = (isWrong, name, text) => isWrong && issues.push([name, text()]);
+  add(abandoned, "abandoned", () =>
+    `${count(abandoned, "attempt")} ended, but the code still runs: a kind swallows its cancellation`);
+  if (!hour) return issues;
+  const { disk_free: free = null, store_bytes: used } = hour.host || {};
+  const recent = (event, seconds) =>
+    hour.notes.filter((note) => note.event === event && now() - Date.parse(note.at) < seconds * 1000);
+  const starts = recent("started", HOUR);
+  const step = recent("clock_stepped", 10 * MINUTE).at(-1);
+  add(free !== null && free < 2 * used, "disk", () => `${bytes(free)} free, and the store takes ${bytes(used)}`);
+  add(starts.length >= 3, "restarts", () =>
+    `${starts.length} starts in the last hour: the log says why the service ended`);
+  add(step, "clock", () => `stepped by ${step.detail} at ${timeOf(step.at)}`);
+  return issues;
 }

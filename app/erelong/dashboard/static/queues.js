@@ -1,108 +1,251 @@
-/** All queues: what waits and runs in each, its limits, and what can be done to it. */
+/** Queues: what waits and runs in each, its limits, when its jobs are due, and what can be done to it. */
 
-import { call, get, pathOf } from "./api.js";
-import { share } from "./chart.js";
-import { announce, ask, complain } from "./dialog.js";
-import { button, choice, field, fill, icon, link, make, panel } from "./dom.js";
-import { every } from "./live.js";
-import { can } from "./session.js";
-import { Table } from "./table.js";
-import { count, duration, number, timeOf, now } from "./text.js";
+import { bars, share } from "./chart.js";
+import { announce, ask, attempt, REASON, showProblem } from "./dialog.js";
+import {
+  action, at, button, choice, choices, facts, fields, fill, go, h, input, link, linkButton, menu, optionsOf, panel,
+  paused, when,
+} from "./dom.js";
+import { call, can, get, post } from "./service.js";
+import { tableScreen } from "./table.js";
+import { asOf, count, duration, number, rate, timeOf } from "./text.js";
 
-const SORTS = {
-  due: ["most due", (queue) => -queue.counts.due], name: ["name", null], late: ["latest", (queue) => -(queue.late_p99 || 0)],
-  failed: ["most failed", (queue) => -queue.counts.failed], waiting: ["most waiting", (queue) => -queue.counts.scheduled],
-};
-const SHOWN = 200;
+const SPANS = { "10 min": [10, 60], "1 h": [60, 60], "24 h": [900, 96], "7 d": [7200, 84], "30 d": [43_200, 60] };
+const ORDERS = [["due", "most due"], ["late", "latest"], ["failed", "most failed"], ["name", "by name"]];
+const OVERFLOWS = [["reject", "reject new jobs"], ["drop_oldest", "drop the oldest"], ["wait", "let submits wait"]];
+const NONE = "No queue yet. A queue exists once a job, a setting or a pause names it.";
+const PAGE = 25;
+const MOST = 1_000;
+const PACE = 200; // milliseconds for each queue that is read
 
-export function show({ main, signal, title }) {
-  title("Queues");
-  let queues = [];
-  const asked = { sort: "due", search: "" };
-  const search = make("input", { type: "search", placeholder: "Find a queue", "aria-label": "Find a queue", oninput: () => render({ search: search.value }) });
-  const sort = choice(Object.entries(SORTS).map(([name, [text]]) => [name, text]), asked.sort, (name) => render({ sort: name }), { "aria-label": "Sort" });
-  const part = panel("Queues", { level: "h1", tools: [search, sort] });
-  part.node.querySelector("h1").tabIndex = -1;
-  const read = async () => {
-    queues = (await get("queues", {}, signal)).queues;
-    part.fresh(`as of ${timeOf(now())}`);
-    render({});
-  };
-  const table = new Table({ caption: "Queues", columns: columns(() => read().catch(part.fail)), keyOf: ({ name }) => name, open: ({ name }) => (location.hash = `#/queues/${encodeURIComponent(name)}`) });
-  const foot = make("p", { class: "foot" });
-  const render = (change) => {
-    const isAsked = Object.keys(change).length > 0;
-    Object.assign(asked, change);
-    const found = sorted(queues.filter(({ name }) => name.includes(asked.search)), asked.sort);
-    const shown = isAsked || !table.rows.length ? found.slice(0, SHOWN) : inPlace(table.rows, found).slice(0, SHOWN);
-    if (!table.node.isConnected) fill(part.body, table.node, foot);
-    table.show(shown, queues.length ? "No queue has this in its name." : "No queue yet. A queue exists once a job, a setting or a pause names it.");
-    fill(foot, found.length > shown.length ? `${number(shown.length)} of ${number(found.length)}; search to find the others` : "");
-  };
-  fill(main, part.node);
-  every(5, read, signal, part.fail);
-  return { keys: table.keys, ready: table.ready };
-}
-
-/** Pause or resume a queue; a pause asks for a reason. Return whether it was done. */
-export async function switchPause(queue) {
-  if (queue.paused) {
-    try {
-      await call("POST", pathOf("queues", queue.name, "resume"), { body: {} });
-      announce(`${queue.name} resumed.`);
-    } catch (problem) {
-      complain(problem);
+export function show({ main, title }) {
+  let found = { queues: [] };
+  let pages = 1;
+  let nextAt = 0;
+  const search = input("", { type: "search", placeholder: "Find a queue", "aria-label": "Find a queue" });
+  const order = choice(ORDERS, "due", () => restart(1), { "aria-label": "Order" });
+  const more = h("div", action("Show more", () => restart(pages + 1)));
+  const read = async (_, table) => {
+    const query = search.value ? { order: "name", limit: MOST } : { order: order.value, limit: PAGE * pages };
+    if (Date.now() > nextAt && !(search.value && found.limit === MOST)) {
+      found = { ...query, ...(await get("queues", { ...query, view: "brief" })) };
+      nextAt = Date.now() + PACE * found.queues.length;
     }
-    return;
-  }
-  const reason = make("input", { maxlength: 500 });
-  const isDone = await ask({
-    title: `Pause ${queue.name}?`, verb: "Pause", body: [make("p", {}, "Its jobs stop starting; running ones finish. The pause survives restarts."), field("Reason", reason, { pointer: "/reason", about: "Optional; everybody sees it." })],
-    act: () => call("POST", pathOf("queues", queue.name, "pause"), { body: reason.value ? { reason: reason.value } : {} }),
+    const shown = found.queues.filter(({ name }) => name.includes(search.value.trim()));
+    more.hidden = !found.next;
+    return { rows: inPlace(table.rows, shown), none: found.queues.length ? "No queue has this in its name." : NONE };
+  };
+  const restart = (wanted) => {
+    if (wanted === 1) screen.table.show([]);
+    pages = wanted;
+    nextAt = 0;
+    screen.again();
+  };
+  search.oninput = () => restart(pages);
+  title("Queues");
+  const screen = tableScreen(main, {
+    name: "Queues", tools: [search, order, more], read, key: "name", open: ({ name }) => go("queues", name),
+    columns: columnsFor(() => restart(pages)),
   });
-  if (isDone) announce(`${queue.name} paused.`);
+  return screen;
 }
+
+/** Show one queue. */
+export function showOne({ main, args: [name], title }) {
+  const head = h("p.lead");
+  const actions = h("div.actions");
+  const counts = panel("Now");
+  const limits = panel("Limits");
+  let queue = null;
+  const due = duePanel({ queue: name, queues: () => (queue ? [queue] : []) });
+  const again = () => read();
+  const read = counts.poll(5, async () => {
+    const isFirst = queue === null;
+    try {
+      queue = await get(["queues", name]);
+    } catch (problem) {
+      if (problem.status === 404) limits.node.hidden = due.node.hidden = true;
+      throw problem;
+    }
+    const { paused: isPaused, pause, overridden } = queue;
+    const by = pause?.by && ` by ${pause.by}`;
+    fill(head, isPaused && [paused(), when(pause?.at), by, pause?.reason && h("span", `“${pause.reason}”`)]);
+    fill(actions, actionsOf(queue, again));
+    counts.show(countsOf(queue));
+    if (isFirst) limits.show(limitsOf(queue, again), "");
+    const source = overridden ? "◆ Set here: differs from config.toml." : "As in config.toml.";
+    fill(limits.node.querySelector(".source"), source);
+  });
+  title(name);
+  fill(main, h("h1", name), head, actions, h("div.two", counts.node, limits.node), due.node);
+}
+
+/** Make a chart of due times with a choice of its span. @param {{queue?: string, queues: () => any[]}} options */
+export function duePanel({ queue = "", queues }) {
+  const asked = { span: sessionStorage.getItem("erelong.span") || "24 h", queue };
+  const open = (from, to) => {
+    const [after, before] = [from, to].map((instant) => new Date(instant).toISOString());
+    go("jobs", { state: "scheduled", order: "due_at", queue: asked.queue, due_after: after, due_before: before });
+  };
+  const chart = bars({ label: "Due times", unit: "due", open });
+  const spans = h("div");
+  const pick = choice([["", "all queues"]], "", (name) => choose({ queue: name }), { "aria-label": "Queue" });
+  const part = panel("Due times", { name: "due", tools: [spans, !queue && pick] });
+  const read = part.poll(5, async () => {
+    const [step, bins] = SPANS[asked.span];
+    const found = await get("due", { step, bins, queue: asked.queue });
+    const limit = queues().find(({ name }) => name === asked.queue)?.settings.rate?.per_second;
+    const shown = { ...found, from: Date.parse(found.from), limit: limit * found.step };
+    const sides = ["overdue", "later"].map((side) => h("span", `${side} `, h("b", number(found[side]))));
+    part.show([chart.node, h("p.sides", sides)], asOf(found.as_of));
+    chart.show({ ...shown, caption: captionOf(shown) + catchUpOf(shown, asked.queue, limit) });
+  });
+  const showSpans = () => fill(spans, choices("Span", Object.keys(SPANS), asked.span, (span) => choose({ span })));
+  const choose = (change) => {
+    Object.assign(asked, change);
+    sessionStorage.setItem("erelong.span", asked.span);
+    showSpans();
+    read();
+  };
+  showSpans();
+  return { node: part.node, queues: (names) => {
+    if (pick.length <= names.length) fill(pick, optionsOf([["", "all queues"], ...names], asked.queue));
+  } };
+}
+
+/** Make a button that pauses or resumes a queue. */
+export const pauseButton = ({ name, paused: isPaused }, again) =>
+  can("admin") && switchButton(["queues", name], isPaused, "Its jobs stop starting; running ones finish.", again);
+
+/** Make a button that pauses, with a reason, or resumes a queue or a schedule. */
+export function switchButton(path, isPaused, about, again = () => {}) {
+  const [, name] = path;
+  const pause = () => ask({
+    title: `Pause ${name}?`, verb: "Pause", about, entries: [REASON], said: `${name} paused.`,
+    act: (given) => post([...path, "pause"], given),
+  });
+  const resume = () => attempt(post([...path, "resume"]), `${name} resumed.`);
+  return button(isPaused ? "Resume" : "Pause", () => (isPaused ? resume : pause)().then(again));
+}
+
+const actionsOf = (queue, again) => [
+  pauseButton(queue, again) || h("span.soft", "This key can view queues but not change them."),
+  linkButton(at("jobs", { state: "due", queue: queue.name }), "Due jobs"),
+  linkButton(at("jobs", { queue: queue.name }), "All jobs"),
+  linkButton(at("failed", { queue: queue.name }), "Failures"), purgeButton(queue, again),
+];
+
+const purgeButton = (queue, again) =>
+  can("cancel") && queue.counts.scheduled > 0 && button("Cancel all waiting jobs…", () => purge(queue).then(again));
+
+const resetButton = ({ name, overridden }, again) => can("admin") && overridden && button("Reset to config", () =>
+  attempt(call("DELETE", ["queues", name]), "The settings of config.toml apply.").then(again));
 
 /** Cancel all waiting jobs of a queue, after a question. */
-export async function purge(queue) {
-  const typed = make("input", { autocomplete: "off" });
+async function purge({ name, counts }) {
   const found = await ask({
-    title: `Cancel all ${count(queue.counts.scheduled, "waiting job")} of ${queue.name}?`, verb: "Cancel all waiting jobs", isBad: true,
-    body: [make("p", {}, "They will not run. Running jobs finish."), field("Queue", typed, { about: `Type ${queue.name} to confirm.` })],
-    act: async () => {
-      if (typed.value !== queue.name) throw new Error(`type ${queue.name} to confirm`);
-      return (await call("POST", pathOf("queues", queue.name, "purge"), { body: {}, patience: 120_000 })).json;
+    title: `Cancel all ${count(counts.scheduled, "waiting job")} of ${name}?`, isBad: true,
+    verb: "Cancel all waiting jobs", about: "They will not run. Running jobs finish.",
+    entries: [["name", "Queue", "", `Type ${name} to confirm.`]],
+    act: (given) => {
+      if (given.name !== name) throw new Error(`Type ${name} to confirm.`);
+      return post(["queues", name, "purge"], {}, { patience: 120 });
     },
   });
   if (found) announce(`${count(found.cancelled, "job")} cancelled.`);
 }
 
-/** Return how often jobs of a queue may start. */
-export const rateText = ({ rate }) => (rate ? `${number(rate.per_second)}/s` : "–");
+const columnsFor = (again) => [
+  ["Queue", ({ name }) => link(at("queues", name), name)],
+  ["State", (queue) => (queue.paused ? paused(queue.pause?.reason) : h("span.soft", "active"))],
+  ["Due", ({ counts }) => number(counts.due), "number"],
+  ["Waiting", ({ counts }) => number(counts.scheduled), "number"],
+  ["Running", runningOf, "number"],
+  ["Rate limit", ({ settings }) => (settings.rate ? rate(settings.rate.per_second) : "–"), "number"],
+  ["Late p99", (queue) => duration(queue.late_p99), "number"],
+  ["Failed", ({ name, counts: { failed } }) =>
+    (failed ? link(at("failed", { queue: name }), number(failed), { class: "bad" }) : "0"), "number"],
+  ["", (queue) => [pauseButton(queue, again), menu(`More for ${queue.name}`,
+    linkButton(at("queues", queue.name), "Limits"), linkButton(at("jobs", { queue: queue.name }), "Show jobs"),
+    purgeButton(queue, again), resetButton(queue, again))], "actions"],
+];
 
-function columns(again) {
-  return [
-    { head: "Queue", cell: ({ name }) => link(`#/queues/${encodeURIComponent(name)}`, name) },
-    { head: "State", cell: (queue) => (queue.paused ? make("span", { class: "state paused", title: queue.pause?.reason || "" }, icon("paused"), "paused") : make("span", { class: "soft" }, "active")) },
-    { head: "Due", isNumber: true, cell: ({ counts }) => number(counts.due) },
-    { head: "Waiting", isNumber: true, cell: ({ counts }) => number(counts.scheduled) },
-    { head: "Running", isNumber: true, name: "sharing", cell: ({ counts, settings }) => [`${number(counts.running)}/${number(settings.concurrency)}`, share(counts.running, settings.concurrency)] },
-    { head: "Rate limit", isNumber: true, cell: ({ settings }) => rateText(settings) },
-    { head: "Late p99", isNumber: true, cell: (queue) => duration(queue.late_p99) },
-    { head: "Failed", isNumber: true, cell: ({ name, counts }) => (counts.failed ? link(`#/failed?queue=${encodeURIComponent(name)}`, number(counts.failed), { class: "bad" }) : "0") },
-    { head: "", name: "actions", cell: (queue) => [can("admin") ? button(queue.paused ? "Resume" : "Pause", () => switchPause(queue).then(again)) : "", link(`#/jobs?queue=${encodeURIComponent(queue.name)}`, "Jobs", { class: "button plain" })] },
-  ];
-}
-
-function sorted(queues, sort) {
-  const [, rank] = SORTS[sort];
-  return rank ? queues.toSorted((a, b) => rank(a) - rank(b) || a.name.localeCompare(b.name)) : queues.toSorted((a, b) => a.name.localeCompare(b.name));
-}
+const runningOf = ({ counts: { running }, settings: { concurrency } }) =>
+  [`${number(running)}/${number(concurrency)}`, share(running, concurrency)];
 
 /** Return new data in the order of the rows on screen, so that none moves by itself. */
 function inPlace(rows, found) {
-  const byName = new Map(found.map((queue) => [queue.name, queue]));
-  const kept = rows.map(({ name }) => byName.get(name)).filter(Boolean);
-  const names = new Set(kept.map(({ name }) => name));
-  return [...kept, ...found.filter(({ name }) => !names.has(name))];
+  const left = new Map(found.map((queue) => [queue.name, queue]));
+  const kept = rows.flatMap(({ name }) => left.get(name) || []);
+  kept.forEach(({ name }) => left.delete(name));
+  return [...kept, ...left.values()];
+}
+
+const countsOf = ({ counts, rates, oldest_due_age: age, late_p99: late, ...queue }) => facts([
+  ["due", number(counts.due)], ["oldest due", age && `${duration(age)} ago`], ["waiting", number(counts.scheduled)],
+  ["running", runningOf({ counts, ...queue })], ["late p99", duration(late)],
+  ["last minute", `${rate(rates.started)} started, ${rate(rates.failed)} failed`],
+  ...["succeeded", "failed", "cancelled", "expired"].map((word) => [word, number(counts[word])]),
+]);
+
+function captionOf({ counts, from, step, overdue, later, sampled }) {
+  const peak = Math.max(...counts);
+  const total = counts.reduce((sum, one) => sum + one, 0);
+  if (!total) return later || overdue ? "Nothing is due in this span." : "No job is waiting.";
+  const start = from + counts.indexOf(peak) * step * 1000;
+  const seconds = step < 60;
+  const span = `${timeOf(start, { seconds })}–${timeOf(start + step * 1000, { seconds, day: "never" })}`;
+  return `${sampled > 1 ? "About " : ""}${number(total)} due in this span. Peak: ${number(peak)} at ${span}.`;
+}
+
+/** Return when a queue with a rate has started all that is due, if more is due at times than its rate permits. */
+function catchUpOf({ counts, from, step, overdue, limit }, name, perSecond) {
+  if (!perSecond || (overdue <= limit && Math.max(...counts) <= limit)) return "";
+  let left = overdue;
+  let end = null;
+  counts.forEach((due, index) => {
+    const before = left + due;
+    left = Math.max(0, before - limit);
+    if (before > limit) end = null;
+    else if (!end && before) end = from + (index * step + before / perSecond) * 1000;
+  });
+  const then = end ? `catches up at about ${timeOf(end, { seconds: false })}` : "does not catch up in this span";
+  return ` ${name} is limited to ${rate(perSecond)} and ${then}.`;
+}
+
+/** Make the form of the settings of a queue. What somebody has typed stays when new numbers arrive. */
+function limitsOf({ name, settings }, again) {
+  const { concurrency, rate: limit, label_concurrency: labels, max_backlog: backlog, overflow, ...others } = settings;
+  const { timeout, retry, retention } = others;
+  const { nodes, read } = fields([
+    ["concurrency", "Concurrency", concurrency, "Jobs that run at once."],
+    ["rate", "Rate per second", limit?.per_second, "Starts per second.", { placeholder: "no limit" }],
+    ["burst", "Burst", limit?.burst, "", { placeholder: "as the rate" }],
+    ["label_concurrency", "Label", labels?.label, "Values of this label take turns.", { placeholder: "label" }],
+    ["each", "Jobs per value", labels?.limit, "", { placeholder: "no limit" }],
+    ["max_backlog", "Backlog", backlog, "Waiting jobs at most; 0: no limit."],
+    ["overflow", "When full", overflow, "", { options: OVERFLOWS }],
+  ], { disabled: !can("admin") });
+  const fault = h("div.fault", { role: "alert" });
+  const amount = (text) => (text ? Number(text.replaceAll(/[,\s]/g, "")) : undefined);
+  const bodyOf = ({ rate: perSecond, burst, label_concurrency: label, each, overflow: full, ...given }) => ({
+    ...Object.fromEntries(Object.entries({ timeout, retry, retention }).filter(([, value]) => value !== null)),
+    concurrency: amount(given.concurrency), max_backlog: amount(given.max_backlog), overflow: full,
+    rate: perSecond && { per_second: amount(perSecond), burst: amount(burst) },
+    label_concurrency: label && { label, limit: amount(each) },
+  });
+  const onsubmit = async (event) => {
+    event.preventDefault();
+    try {
+      await call("PUT", ["queues", name], { body: bodyOf(read()) });
+      showProblem(form, fault, null);
+      announce("Limits saved; they apply at once.");
+      again();
+    } catch (problem) {
+      showProblem(form, fault, problem);
+    }
+  };
+  const save = [h("button.main", { type: "submit" }, "Save"), resetButton({ name, overridden: true }, again)];
+  const form = h("form.form", { onsubmit }, nodes, fault, h("p.soft.source"), can("admin") && h("div.actions", save));
+  return form;
 }

@@ -1,71 +1,227 @@
-/** All schedules: what each makes, when next, and how the last went. */
+/** Schedules: what each makes, when next, how the last went, and the form to make or change one. */
 
-import { call, get, pathOf } from "./api.js";
-import { announce, ask, complain } from "./dialog.js";
-import { button, field, fill, icon, link, make, panel } from "./dom.js";
-import { every } from "./live.js";
-import { can } from "./session.js";
-import { Table } from "./table.js";
-import { duration, number, timeOf, when, now } from "./text.js";
+import { announce, ask, attempt, progress, showProblem } from "./dialog.js";
+import { action, at, button, facts, fields, fill, go, h, link, linkButton, panel, paused, when } from "./dom.js";
+import { json, pretty, readJson } from "./form.js";
+import { switchButton } from "./queues.js";
+import { call, can, get, post } from "./service.js";
+import { tableScreen } from "./table.js";
+import { count, duration, fromNow, isSet, number, shortId, timeOf } from "./text.js";
 
-export function show({ main, signal, title }) {
-  title("Schedules");
-  const part = panel("Schedules", { level: "h1", tools: [can("submit") ? link("#/schedules/+", "New schedule", { class: "button plain" }) : ""] });
-  part.node.querySelector("h1").tabIndex = -1;
-  const foot = make("p", { class: "foot" });
-  let limit = 100;
-  const read = async () => {
-    const { schedules, next } = await get("schedules", { limit }, signal);
-    part.fresh(`as of ${timeOf(now())}`);
-    if (!table.node.isConnected) fill(part.body, table.node, foot);
-    table.show(schedules, "No schedules yet. A schedule makes ordinary jobs at recurring times.");
-    fill(foot, next && limit < 1000 ? button("Show more", () => ((limit = 1000), read().catch(part.fail)), { sort: "link" }) : "");
+const NEW = "+";
+const PAUSE = 300;
+const ABOUT_PAUSE = "Occurrences that pass while it is paused are not made up for.";
+const FIRST = { cron: "0 9 * * MON-FRI", missed: "once", overlap: "skip", job: { kind: "echo", params: {} } };
+const KEPT = ["gap", "fold", "anchor", "starts_at", "ends_at", "catchup"];
+const HOUR = 3_600_000;
+
+export function show({ main, title }) {
+  const first = can("submit") && link(at("schedules", NEW), "Make the first");
+  const read = async (limit) => {
+    const { schedules, next } = await get("schedules", { limit });
+    const none = ["No schedules yet. A schedule makes ordinary jobs at recurring times. ", first];
+    return { rows: schedules, isMore: next, none };
   };
-  const table = new Table({ caption: "Schedules", columns: columns(() => read().catch(part.fail)), keyOf: ({ name }) => name, open: ({ name }) => (location.hash = hashOf(name)) });
-  fill(main, part.node);
-  every(5, read, signal, part.fail);
-  return { keys: table.keys, ready: table.ready };
+  title("Schedules");
+  const screen = tableScreen(main, {
+    name: "Schedules", tools: can("submit") && linkButton(at("schedules", NEW), "New schedule"),
+    columns: columnsFor(() => screen.again()), key: "name", open: ({ name }) => go("schedules", name), read,
+  });
+  return screen;
 }
 
-/** Make a job of a schedule now. */
-export async function trigger(name) {
-  try {
-    const { json: job } = await call("POST", pathOf("schedules", name, "trigger"), { body: {} });
-    announce(`${name} triggered.`, { action: link(`#/jobs/${job.id}`, "Show the job") });
-  } catch (problem) {
-    complain(problem);
-  }
+/** Show one schedule, or the form of a new one. */
+export function showOne({ main, args: [name], title }) {
+  title(name === NEW ? "New schedule" : name);
+  if (name === NEW) return showNew({ main });
+  const actions = h("div.actions");
+  const state = h("p.lead");
+  const [next, recent, about] = ["Next", "Recent", "Definition"].map((text) => panel(text));
+  let schedule = null;
+  const read = next.poll(5, async () => {
+    try {
+      schedule = await get(["schedules", name]);
+    } catch (problem) {
+      if (problem.status === 404) recent.node.hidden = about.node.hidden = actions.hidden = true;
+      throw problem;
+    }
+    const reason = schedule.reason && h("span", `“${schedule.reason}”`);
+    fill(state, schedule.paused && [paused(), reason], h("span", specOf(schedule)));
+    fill(actions, actionsOf(schedule, () => read()));
+    next.show(nextOf(schedule));
+    recent.show(recentOf(schedule), "");
+    about.show(definitionOf(schedule), "");
+  });
+  fill(main, h("h1", name), state, actions, h("div.two", next.node, recent.node), about.node);
+  return { keys: { e: () => can("submit") && edit(schedule).then(read) }, ready: next.ready };
 }
 
-/** Pause a schedule, with a reason, or resume it. */
-export async function switchSchedule({ name, paused }) {
-  const reason = make("input", { maxlength: 500 });
-  const send = (verb, body) => call("POST", pathOf("schedules", name, verb), { body });
-  if (paused) {
-    await send("resume", {}).then(() => announce(`${name} resumed.`), complain);
-    return;
-  }
-  const isDone = await ask({ title: `Pause ${name}?`, verb: "Pause", body: [make("p", {}, "Occurrences that pass while it is paused are not made up for."), field("Reason", reason, { pointer: "/reason" })], act: () => send("pause", reason.value ? { reason: reason.value } : {}) });
-  if (isDone) announce(`${name} paused.`);
-}
+const pauseButton = ({ name, paused: isPaused }, again) =>
+  can(isPaused ? "submit" : "cancel") && switchButton(["schedules", name], isPaused, ABOUT_PAUSE, again);
+
+const triggerButton = ({ name }, again) => can("submit") && button("Trigger", () => {
+  const more = ({ id }) => link(at("jobs", id), "Show the job");
+  return attempt(post(["schedules", name, "trigger"]), `${name} triggered.`, more).then(again);
+});
 
 /** Return when a schedule is due, in words. */
-export const spec = ({ described, cron, every: seconds, zone }) => [described || (cron ? cron : `Every ${duration(seconds)}`), zone ? make("span", { class: "soft" }, ` ${zone}`) : ""];
+const specOf = ({ described, cron, every, zone }) =>
+  [described || cron || `Every ${duration(every)}`, zone && h("span.soft", ` ${zone}`)];
 
-const hashOf = (name) => `#/schedules/${encodeURIComponent(name)}`;
+const columnsFor = (again) => [
+  ["Schedule", ({ name }) => link(at("schedules", name), name)],
+  ["When", specOf, "about"],
+  ["Makes", ({ job }) => `${job.kind}${job.queue ? ` in ${job.queue}` : ""}`],
+  ["Next", (one) => (one.paused ? paused(one.reason) : when(one.next_at))],
+  ["Made", ({ name, counts }) => link(at("jobs", { schedule: name }), number(counts.made)), "number"],
+  ["Skipped", ({ counts }) => number(counts.skipped), "number"],
+  ["Missed", ({ counts: { missed } }) => h(missed ? "b.bad" : "span", number(missed)), "number"],
+  ["", (one) => [triggerButton(one, again), pauseButton(one, again)], "actions"],
+];
 
-function columns(again) {
-  return [
-    { head: "Schedule", cell: ({ name }) => link(hashOf(name), name) },
-    { head: "When", name: "about", cell: spec },
-    { head: "Makes", cell: ({ job }) => `${job.kind}${job.queue ? ` in ${job.queue}` : ""}` },
-    { head: "Next", cell: (one) => (one.paused ? make("span", { class: "state paused", title: one.reason || "" }, icon("paused"), "paused") : when(one.next_at)) },
-    { head: "Made", isNumber: true, cell: ({ counts }) => number(counts.made) },
-    { head: "Skipped", isNumber: true, cell: ({ counts }) => number(counts.skipped) },
-    { head: "Missed", isNumber: true, cell: ({ counts }) => (counts.missed ? make("b", { class: "bad" }, number(counts.missed)) : "0") },
-    { head: "", name: "actions", cell: (one) => [
-      can("submit") ? button("Trigger", () => trigger(one.name).then(again)) : "",
-      can(one.paused ? "submit" : "cancel") ? button(one.paused ? "Resume" : "Pause", () => switchSchedule(one).then(again)) : "",
-    ] },
-  ];
+const actionsOf = (schedule, again) => [
+  triggerButton(schedule, again), can("submit") && button("Edit", () => edit(schedule).then(again)),
+  can("submit") ? button("Make past occurrences…", () => backfill(schedule.name))
+    : h("span.soft", "This key can view schedules but not change them."),
+  pauseButton(schedule, again), can("cancel") && button("Delete", () => remove(schedule.name)),
+  linkButton(at("jobs", { schedule: schedule.name }), "Jobs"),
+];
+
+const nextOf = ({ next, paused: isPaused, queued }) => [
+  h("ol.timeline", next.map((instant) => h("li", when(instant)))),
+  !next.length && h("p.empty", isPaused ? "Nothing while it is paused." : "No occurrence is left."),
+  queued && h("p.soft", "Waits for the live job: ", when(queued)),
+];
+
+const recentOf = ({ recent, live, counts }) => [
+  h("p.soft", `${number(counts.made)} made, ${number(counts.skipped)} skipped, ${number(counts.missed)} missed`,
+    live.length > 0 && [" · live: ", live.map((id) => link(at("jobs", id), shortId(id)))]),
+  h("ol.timeline", recent.map(({ outcome, occurrence, reason, job, count: times }) => h("li",
+    h(outcome === "made" ? "span.good" : "span.bad", outcome), when(occurrence), reason && h("span.soft", reason),
+    job && link(at("jobs", job), shortId(job)), times > 1 && h("span.soft", `× ${number(times)}`)))),
+  !recent.length && h("p.empty", "Nothing yet."),
+];
+
+const definitionOf = ({ cron, every, zone, gap, fold, spread, missed, overlap, version, job, ...more }) =>
+  h("div.two", facts([
+    ["cron", cron && h("code", cron)], ["every", every && duration(every)], ["zone", zone],
+    ["gap, fold", gap && `${gap}, ${fold}`], ["starts at", more.starts_at && when(more.starts_at)],
+    ["ends at", more.ends_at && when(more.ends_at)], ["spread", spread > 0 && duration(spread)], ["missed", missed],
+    ["overlap", overlap], ["changed", when(more.changed_at)], ["version", number(version)],
+  ]), h("div", h("h3", "Job"), json(job, "Job")));
+
+function edit(schedule) {
+  const form = new Form(schedule);
+  const title = `Edit ${schedule.name}`;
+  const about = [form.node, form.preview];
+  return ask({ title, verb: "Save", isWide: true, about, said: "Saved.", act: () => form.save() });
+}
+
+async function backfill(name) {
+  const operation = await ask({
+    title: "Make the jobs of past occurrences", verb: "Make jobs",
+    about: "They are due at once, the oldest first. Occurrences whose job is stored are skipped.",
+    entries: [["from", "From", "", "", { placeholder: "2026-12-01T00:00Z" }], ["to", "To", fromNow(0)]],
+    act: (given) => post(["schedules", name, "backfill"], given),
+  });
+  if (operation) progress(operation);
+}
+
+async function remove(name) {
+  const isGone = await ask({
+    title: `Delete ${name}?`, verb: "Delete schedule", isBad: true, said: "Deleted.",
+    about: "It makes no more jobs. The jobs that it made stay.", act: () => call("DELETE", ["schedules", name]),
+  });
+  if (isGone) go("schedules");
+}
+
+function showNew({ main }) {
+  const form = new Form(null);
+  const onsubmit = async (event) => {
+    event.preventDefault();
+    try {
+      const { name } = await form.save();
+      announce("Created.");
+      go("schedules", name);
+    } catch (problem) {
+      showProblem(form.node, form.fault, problem);
+    }
+  };
+  const create = h("button.main", { type: "submit" }, "Create");
+  const actions = h("div.actions", create, linkButton(at("schedules"), "Go back"));
+  const next = panel("Next times");
+  next.show(form.preview, "");
+  fill(main, h("h1", "New schedule"), h("div.two.submit", h("form.card", { onsubmit }, form.node, actions), next.node));
+}
+
+/** The fields of a schedule, with its next times as somebody types. */
+class Form {
+  #timer = 0;
+
+  constructor(schedule) {
+    const base = schedule || { ...FIRST, zone: Intl.DateTimeFormat().resolvedOptions().timeZone };
+    this.base = schedule;
+    this.fields = fields([
+      ["name", "Name", schedule?.name, "", { disabled: Boolean(schedule), isNeeded: true }],
+      ["cron", "Cron or interval", base.cron ?? `${base.every}s`,
+        "Five or six fields, such as 0 9 * * MON-FRI, or an interval such as 10m.", { isNeeded: true }],
+      ["zone", "Zone", base.zone, "Europe/Berlin, for example. Intervals have none.", { placeholder: "UTC" }],
+      ["overlap", "Overlap", base.overlap, "What happens while the job of the last occurrence lives.",
+        { options: ["skip", "queue_one", "replace", "allow"] }],
+      ["missed", "Missed", base.missed, "What happens with occurrences of a downtime.",
+        { options: ["once", "skip", "all"] }],
+      ["spread", "Spread", base.spread || "", "Seconds; a fixed share of it delays each job."],
+      ["job", "Job", pretty(base.job), "As in a submit, without its time.", { rows: 8, isNeeded: true }],
+    ]);
+    this.fault = h("div.fault", { role: "alert" });
+    this.preview = h("div.preview", { "aria-live": "polite" });
+    const oninput = () => {
+      clearTimeout(this.#timer);
+      this.#timer = setTimeout(() => this.#preview(), PAUSE);
+    };
+    this.node = h("div.form", { oninput }, this.fields.nodes, this.fault);
+    oninput();
+  }
+
+  /** Store the schedule; raise what is wrong with it. */
+  async save() {
+    const { name } = this.fields.read();
+    if (!name) throw Object.assign(new Error("A schedule needs a name."), { pointer: "/name" });
+    return this.#put(name, {}, this.base ? { "If-Match": `"${this.base.version}"` } : { "If-None-Match": "*" });
+  }
+
+  #put = async (name, query, headers) =>
+    (await call("PUT", ["schedules", name], { body: this.#body(), query, headers })).json;
+
+  #body() {
+    const { cron = "", zone = "UTC", job = "", name, ...given } = this.fields.read();
+    const shared = { ...given, job: readJson(job, "/job") };
+    if (/^[\d.]+\s*[a-z]*$|^P/i.test(cron)) return { every: cron, ...shared };
+    const kept = KEPT.filter((one) => isSet(this.base?.[one])).map((one) => [one, this.base[one]]);
+    return { ...Object.fromEntries(kept), cron, zone, ...shared };
+  }
+
+  async #preview() {
+    try {
+      const found = await this.#put(this.fields.read().name || "unnamed", { dry_run: "true" }, {});
+      const item = (instant) =>
+        h("li", timeOf(instant, { day: "always" }), h("span.soft", ` ${instant}${noteOf(found, instant)}`));
+      showProblem(this.node, this.fault, null);
+      fill(this.preview, h("p", specOf(found)), h("p.soft", `The next ${count(found.next.length, "time")}:`),
+        h("ol", found.next.map(item)));
+    } catch (problem) {
+      fill(this.preview);
+      showProblem(this.node, this.fault, problem, true);
+    }
+  }
+}
+
+/** Return whether a change of the clock moves an occurrence of a daily time, or makes its local time occur twice. */
+function noteOf({ cron, zone }, instant) {
+  const options = { timeZone: zone, hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
+  const clock = (shift) => cron && new Intl.DateTimeFormat("en-GB", options).format(Date.parse(instant) + shift);
+  const [, minute, hour] = /^(\d+) (\d+) /.exec(cron || "") || [];
+  const daily = hour && [hour, minute].map((part) => part.padStart(2, "0")).join(":");
+  if (daily && clock(0) !== daily) return ` · moved: the clock skips ${daily}`;
+  return cron && [-HOUR, HOUR].some((shift) => clock(shift) === clock(0)) ? " · this local time occurs twice" : "";
 }

@@ -1,153 +1,268 @@
-/** Submit a job: a form made from the schema of its kind, a check, and the same request for other programs. */
+/** The kinds of jobs, and the form that submits one: made from its schema, with the same request for other programs. */
 
-import { call, get, pathOf, urlOf } from "./api.js";
-import { announce, place } from "./dialog.js";
-import { button, choice, field, fill, link, make } from "./dom.js";
-import { UNSET, form, hasFields, jsonField } from "./form.js";
-import { timeField } from "./job.js";
-import { every } from "./live.js";
-import { can } from "./session.js";
-import { count, when } from "./text.js";
+import { announce, showProblem } from "./dialog.js";
+import {
+  at, button, choice, choices, facts, field, fields, fill, h, input, link, linkButton, optionsOf, panel, when,
+} from "./dom.js";
+import { UNSET, form, hasFields, json, jsonField } from "./form.js";
+import { can, get, me, post, urlOf } from "./service.js";
+import { count, duration, fromNow, isSet, number } from "./text.js";
 
 const KEPT = "erelong.params.";
+const PAUSE = 300;
+const STOPS = { kill: "is killed", cooperative: "is cancelled", none: "is left running" };
+const MODES = ["Form", "JSON"];
 const OPTIONS = [
-  ["queue", "Queue", "default", ""], ["key", "Key", "", "Names the live job; unique per queue."], ["labels", "Labels", "", "tenant=t1, order=7"], ["priority", "Priority", "0", "-100 to 100"],
-  ["timeout", "Timeout", "60s", "Of one attempt."], ["attempts", "Attempts", "5", "At most."], ["expires_after", "Expires after", "", "If it has not begun by then: 10m, 2h."],
+  ["queue", "Queue", "", "", { placeholder: "default" }], ["key", "Key", "", "Names the live job; unique per queue."],
+  ["labels", "Labels", "", "", { placeholder: "tenant=t1, order=7" }], ["priority", "Priority", "", "-100 to 100"],
+  ["timeout", "Timeout", "", "Of one attempt.", { placeholder: "60s" }],
+  ["retry", "Attempts", "", "At most.", { placeholder: "5" }],
+  ["expires_after", "Expires after", "", "If it has not begun by then: 10m, 2h."],
 ];
 
-export function show({ main, query, signal, title }) {
+export function show({ main, query, title }) {
   title("Submit");
-  if (!can("submit")) return fill(main, make("h1", { tabindex: "-1" }, "Submit a job"), make("p", { class: "soft" }, "This key can view jobs but not submit them."));
-  const screen = new Submit(query, signal);
-  fill(main, make("h1", { tabindex: "-1" }, "Submit a job"), screen.node);
-  screen.begin();
+  const heading = h("h1", "Submit a job");
+  if (!can("submit")) return fill(main, heading, h("p.soft", "This key can view jobs but not submit them."));
+  const screen = new Submit();
+  screen.begin(query.get("kind"), query.get("from"));
+  return fill(main, heading, screen.node);
 }
 
 class Submit {
   #kinds = [];
-  #kind = null;
   #params = null; // the control of the params
-  #isJson = false;
+  #mode = "Form";
+  #language = "curl";
 
-  constructor(query, signal) {
-    Object.assign(this, { query, signal });
-    this.kind = choice([], "", (name) => this.#choose(name, this.#kept(name)), { id: "kind", "aria-label": "Kind" });
-    this.modes = make("div", { class: "choices", role: "group", "aria-label": "How to write params" }, ["Form", "JSON"].map((name) => button(name, () => this.#mode(name === "JSON"), { sort: "link", "aria-pressed": String(name === "Form") })));
-    this.params = make("div", {});
-    this.time = make("input", { placeholder: "now", autocomplete: "off", spellcheck: "false", oninput: () => this.#echo() });
-    this.resolved = make("p", { class: "about", "aria-live": "polite" });
-    this.options = Object.fromEntries(OPTIONS.map(([name, , placeholder]) => [name, make("input", { placeholder, autocomplete: "off", spellcheck: "false" })]));
-    this.fault = make("p", { class: "fault", role: "alert", hidden: true });
-    this.result = make("div", { class: "result", "aria-live": "polite" });
-    this.same = make("pre", { class: "mono", tabindex: "0" });
-    const more = make("details", { class: "more" }, make("summary", {}, "Queue, key, labels, retries, expiry"), OPTIONS.map(([name, label, , about]) => field(label, this.options[name], { pointer: pointerOf(name), about })));
-    this.form = make("form", { class: "card submit", onsubmit: (event) => this.#send(event), oninput: () => this.#echo() },
-      field("Kind", this.kind, { pointer: "/kind" }), this.modes, this.params,
-      field("When", this.time, { pointer: "/delay", about: "Empty: now. A delay such as 90s, 2h, 1d, or an instant such as 2026-12-01T09:00+01:00." }), this.resolved, more, this.fault,
-      make("div", { class: "actions" }, make("button", { type: "submit", class: "main" }, "Submit"), button("Check", () => this.#check())), this.result);
-    this.node = make("div", { class: "two submit" }, this.form, make("section", { class: "panel" }, make("header", {}, make("h2", {}, "Same request")), make("div", { class: "body" }, this.same)));
+  constructor() {
+    this.kind = choice([], "", (name) => this.#build(this.#kept(name)));
+    this.modes = h("div");
+    this.params = h("div");
+    this.time = timeControl("now");
+    this.options = fields(OPTIONS);
+    this.more = h("details.more", h("summary", "Queue, key, labels, retries, expiry"), this.options.nodes);
+    this.fault = h("div.fault", { role: "alert" });
+    this.result = h("div.result", { "aria-live": "polite" });
+    this.same = panel("Same request");
+    const submit = h("button.main", { type: "submit" }, "Submit");
+    const buttons = h("div.actions", submit, button("Check", () => this.#check()));
+    this.form = h("form.card", { onsubmit: (event) => this.#send(event), oninput: () => this.#echo() },
+      field("Kind", this.kind, { pointer: "/kind" }), this.modes, this.params, this.time.node, this.more, this.fault,
+      buttons, this.result);
+    this.node = h("div.two.submit", this.form, this.same.node);
   }
 
-  async begin() {
-    every(3600, async () => {
-      const from = this.query.get("from");
-      const [{ kinds }, job] = await Promise.all([get("kinds", {}, this.signal), from ? get(pathOf("jobs", from), {}, this.signal) : null]);
+  async begin(kind, from) {
+    try {
+      const [{ kinds }, job] = await Promise.all([get("kinds"), from && get(["jobs", from])]);
+      const name = job?.kind || kind || (kinds.find((one) => one.name === "http") || kinds[0]).name;
       this.#kinds = kinds;
-      const name = job?.kind || this.query.get("kind") || (kinds.some((kind) => kind.name === "http") ? "http" : kinds[0]?.name);
-      fill(this.kind, kinds.map((kind) => make("option", { value: kind.name, selected: kind.name === name }, kind.name)));
+      fill(this.kind, optionsOf(kinds.map((one) => one.name), name));
       if (job) this.#take(job);
-      this.#choose(name, job ? job.params : this.#kept(name));
-    }, this.signal, (problem) => (fill(this.fault, problem.detail || problem.message).hidden = false));
+      this.#build(job ? job.params : this.#kept(name));
+    } catch (problem) {
+      showProblem(this.form, this.fault, problem);
+    }
   }
 
-  #kept(name) {
-    return JSON.parse(sessionStorage.getItem(KEPT + name) || "null") ?? this.#kinds.find((kind) => kind.name === name)?.example ?? {};
-  }
+  #kindOf = (name) => this.#kinds.find((kind) => kind.name === name);
 
-  #choose(name, params) {
-    this.#kind = this.#kinds.find((kind) => kind.name === name);
-    this.#build(params);
-  }
+  #kept = (name) => JSON.parse(sessionStorage.getItem(KEPT + name)) ?? this.#kindOf(name)?.example ?? {};
 
   #build(params) {
-    const schema = this.#kind?.params_schema;
-    const isForm = !this.#isJson && hasFields(schema);
-    this.modes.hidden = !hasFields(schema);
-    this.#params = isForm ? form(schema, params) : jsonField(params, "/params", { rows: 10 });
-    fill(this.params, isForm ? this.#params.node : field("Params", this.#params.node, { pointer: "/params" }));
+    const schema = this.#kindOf(this.kind.value)?.params_schema;
+    const isForm = this.#mode === "Form" && hasFields(schema);
+    const modes = () => choices("How to write params", MODES, this.#mode, (mode) => this.#switch(mode));
+    fill(this.modes, hasFields(schema) && modes());
+    this.#params = isForm ? form(schema, params) : jsonField(params, "/params", 10);
+    const { node } = this.#params;
+    this.params.replaceChildren(isForm ? node : field("Params", node, { pointer: "/params" }));
     this.#echo();
   }
 
-  #mode(isJson) {
+  #switch(mode) {
     try {
       const params = this.#params.read();
-      this.#isJson = isJson;
-      for (const one of this.modes.children) one.setAttribute("aria-pressed", String((one.textContent === "JSON") === isJson));
+      this.#mode = mode;
       this.#build(params === UNSET ? {} : params);
     } catch (problem) {
-      place(this.form, [{ pointer: problem.pointer, detail: problem.message }]);
+      showProblem(this.form, this.fault, problem);
     }
   }
 
   #take({ queue, key, labels, priority, timeout, retry }) {
-    const set = { queue, key: key || "", labels: Object.entries(labels).map((pair) => pair.join("=")).join(", "), priority, timeout: `${timeout}s`, attempts: retry.max_attempts };
-    for (const [name, value] of Object.entries(set)) this.options[name].value = value;
+    const pairs = Object.entries(labels).map((pair) => pair.join("=")).join(", ");
+    const set = { queue, key: key || "", labels: pairs, priority, timeout: `${timeout}s`, retry: retry.max_attempts };
+    for (const [name, value] of Object.entries(set)) this.options.controls[name].value = value;
   }
 
   /** Return the body of the request; raise an Error with a pointer. */
   #body() {
-    const body = { kind: this.kind.value };
-    const params = this.#params ? this.#params.read() : UNSET;
-    if (params !== UNSET) body.params = params;
-    if (this.time.value.trim() && this.time.value.trim() !== "now") Object.assign(body, timeField(this.time.value));
-    const given = (name) => this.options[name].value.trim();
-    for (const name of ["queue", "key", "timeout", "expires_after"]) if (given(name)) body[name] = given(name);
-    if (given("priority")) body.priority = Number(given("priority"));
-    if (given("attempts")) body.retry = { max_attempts: Number(given("attempts")) };
-    if (given("labels")) body.labels = Object.fromEntries(given("labels").split(",").map((pair) => pair.split("=").map((part) => part.trim())).map(([name, value = ""]) => [name, value]));
-    return body;
+    const params = this.#params.read();
+    const { priority, retry, labels, ...given } = this.options.read();
+    const pairs = labels?.split(",").map((pair) => pair.trim().split(/\s*=\s*/));
+    return {
+      kind: this.kind.value, ...(params !== UNSET && { params }), ...this.time.read(), ...given,
+      ...(priority && { priority: Number(priority) }), ...(retry && { retry: { max_attempts: Number(retry) } }),
+      ...(labels && { labels: Object.fromEntries(pairs.map(([name, value = ""]) => [name, value])) }),
+    };
   }
 
   #echo() {
     try {
-      const text = JSON.stringify(this.#body());
-      fill(this.same, `curl ${urlOf("jobs")} \\\n  -H 'Content-Type: application/json' \\\n  -d '${text.replaceAll("'", "'\\''")}'`);
+      const requests = requestsOf(this.#body());
+      const choose = (name) => {
+        this.#language = name;
+        this.#echo();
+      };
+      this.same.show([choices("Language", Object.keys(requests), this.#language, choose),
+        h("pre", { tabindex: "0" }, requests[this.#language])], "");
     } catch {
-      return;
+      return; // what is typed is not a request yet
     }
   }
 
   async #check() {
     const job = await this.#post({ dry_run: "true" });
-    if (job) fill(this.result, make("p", { class: "good" }, "This job would be accepted. Due ", when(job.due_at), "."));
+    if (job) fill(this.result, h("p.good", "This job would be accepted. Due ", when(job.due_at), "."));
   }
 
   async #send(event) {
     event.preventDefault();
     const job = await this.#post({});
     if (!job) return;
-    const list = this.result.querySelector("ul") || fill(this.result, make("ul", { class: "list" })).firstChild;
-    list.prepend(make("li", {}, link(`#/jobs/${job.id}`, job.id, { class: "mono" }), " ", when(job.due_at)));
-    announce(`Submitted; ${count(list.childElementCount, "job")} from this form.`, { action: link(`#/jobs/${job.id}`, "Show the job") });
+    const list = this.result.querySelector("ul") || fill(this.result, h("ul.list")).firstChild;
+    list.prepend(h("li", link(at("jobs", job.id), job.id, {}, "a.mono"), when(job.due_at)));
+    const text = `Submitted; ${count(list.childElementCount, "job")} from this form.`;
+    announce(text, link(at("jobs", job.id), "Show the job"));
   }
 
   async #post(query) {
     try {
       const body = this.#body();
-      this.fault.hidden = true;
-      const { json } = await call("POST", "jobs", { query, body });
-      place(this.form, []);
+      const job = await post("jobs", body, { query });
+      showProblem(this.form, this.fault, null);
       sessionStorage.setItem(KEPT + body.kind, JSON.stringify(body.params || {}));
-      return json;
+      return job;
     } catch (problem) {
-      const errors = problem.pointer ? [{ pointer: problem.pointer, detail: problem.message }] : problem.errors || [];
-      this.form.querySelector(".more").open ||= errors.some(({ pointer }) => OPTIONS.some(([name]) => pointer.startsWith(pointerOf(name))));
-      const left = place(this.form, errors.map(({ pointer, detail }) => ({ detail, pointer: pointer === "/execute_at" ? "/delay" : pointer })));
-      if (left.length || !errors.length) fill(this.fault, left.length ? left.map(({ pointer, detail }) => `${pointer}: ${detail}`).join("; ") : `${problem.title ? `${problem.title}: ` : ""}${problem.detail || problem.message}`).hidden = false;
+      showProblem(this.form, this.fault, problem);
+      this.more.open ||= [...this.more.querySelectorAll(".fault")].some((fault) => fault.textContent);
       return null;
     }
   }
 }
 
-const pointerOf = (name) => (name === "attempts" ? "/retry" : `/${name}`);
+/** Make a field for a time: now, after a delay, or at a time of day in a zone. It shows the instant that is meant. */
+export function timeControl(how) {
+  const delay = input("1h");
+  const local = h("input", { type: "datetime-local", "aria-label": "Date and time", value: localTime(fromNow(3600)) });
+  const zone = input(Intl.DateTimeFormat().resolvedOptions().timeZone, { "aria-label": "Time zone" });
+  const resolved = h("p.about", { "aria-live": "polite" });
+  const parts = { now: [], in: [delay], at: [local, zone] };
+  let timer = 0;
+  const values = {
+    now: () => ({}), in: () => ({ delay: delay.value.trim() }),
+    at: () => ({ local_time: local.value, zone: zone.value.trim() }),
+  };
+  const read = () => values[pick.value]();
+  const resolve = async () => {
+    try {
+      const body = { kind: "echo", queue: me.queues?.[0], ...read() };
+      const { due_at: due } = await post("jobs", body, { query: { dry_run: "true" } });
+      fill(resolved, pick.value !== "now" && [`${due}, `, when(due, "relative")]);
+    } catch (problem) {
+      fill(resolved, problem.errors?.[0]?.detail || problem.message);
+    }
+  };
+  const change = () => {
+    clearTimeout(timer);
+    for (const [name, inputs] of Object.entries(parts)) inputs.forEach((one) => (one.hidden = name !== pick.value));
+    timer = setTimeout(resolve, PAUSE);
+  };
+  const pick = choice(["now", "in", "at"], how, change, { "aria-label": "When" });
+  const inputs = h("div.times", { oninput: change }, pick, delay, local, zone);
+  change();
+  const node = field("When", inputs, { pointer: "/delay" });
+  node.append(resolved);
+  return { node, read };
+}
 
+/** Return a submit as other programs write it. */
+export function requestsOf(body) {
+  const { kind, params = {}, delay, local_time: local, zone, labels = {}, retry, ...more } = body;
+  const quote = (text) => (/^[\w.:/@%+=-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
+  const key = me.anonymous ? "" : ` -H "Authorization: Bearer $ERELONG_KEY"`;
+  const param = ([name, value]) => `${name}${typeof value === "string" ? `=${value}` : `:=${JSON.stringify(value)}`}`;
+  const words = [
+    kind, ...Object.entries(params).map(param), ...(delay ? ["--in", delay] : []),
+    ...(local ? ["--at", local, "--zone", zone] : []),
+    ...(retry ? ["--retry", `max_attempts=${retry.max_attempts}`] : []),
+    ...Object.entries(more).flatMap(([name, value]) => [`--${name.replace("_", "-")}`, String(value)]),
+    ...Object.entries(labels).flatMap(([name, value]) => ["--label", `${name}=${value}`]),
+  ];
+  const options = Object.entries(body).slice(1).filter(([name]) => name !== "params").map(([name, value]) =>
+    `, ${name}=${name === "local_time" ? `datetime.fromisoformat(${python(value)})` : python(value)}`);
+  return {
+    curl: [`curl ${urlOf("jobs")}${key}`, "-H 'Content-Type: application/json'", `-d ${quote(JSON.stringify(body))}`]
+      .join(" \\\n  "),
+    erelong: `erelong submit ${words.map(quote).join(" ")}`,
+    Python: `client.submit(${python(kind)}, ${python(params)}${options.join("")})`,
+  };
+}
+
+/** Write JSON as Python does. */
+function python(value) {
+  if (Array.isArray(value)) return `[${value.map(python).join(", ")}]`;
+  const words = { true: "True", false: "False", null: "None" };
+  if (typeof value !== "object" || !value) return (typeof value !== "string" && words[value]) || JSON.stringify(value);
+  return `{${Object.entries(value).map(([name, one]) => `${python(name)}: ${python(one)}`).join(", ")}}`;
+}
+
+const localTime = (instant) =>
+  new Date(Date.parse(instant) - new Date(instant).getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
+
+export function showKinds({ main, title }) {
+  const part = panel("Kinds", { level: "h1" });
+  part.poll(10, async () => {
+    const { kinds } = await get("kinds");
+    part.show(h("div", kinds.map(cardOf)), count(kinds.length, "kind"));
+  });
+  title("Kinds");
+  fill(main, part.node);
+}
+
+function cardOf({ name, type, isolation, polling, counts, params_schema: schema, ...kind }) {
+  const isForsaken = type === "pull" && polling === 0;
+  const { stop, timeout, declared, last_polled_at: polled } = kind;
+  const workers = isForsaken ? h("span.paused", "no worker polls")
+    : h("span.soft", count(polling, "worker polls", "workers poll"));
+  return h("details.kind", { "data-key": name },
+    h("summary", h("b", name), h("span.soft", [type, isolation].filter(Boolean).join(", ")),
+      type === "pull" ? workers : h("span"),
+      h("span.soft", counts && `${number(counts.waiting)} waiting, ${number(counts.failed)} failed`),
+      can("submit") && link(at("submit", { kind: name }), "Submit")),
+    h("div.inside", schema?.description && h("p", schema.description),
+      isForsaken && h("p", "Workers ask for these jobs over HTTP. Run one: ", h("code", "erelong work my_jobs:worker")),
+      facts([["on timeout", `an attempt ${STOPS[stop] || stop}`], ["timeout", timeout && duration(timeout)],
+        ["declared", declared], ["last polled", polled && when(polled)]]),
+      paramsOf(schema), h("div.actions", can("submit") && linkButton(at("submit", { kind: name }), "Submit a job"),
+        linkButton(at("jobs", { kind: name }), "Jobs")),
+      h("details", h("summary", "JSON Schema"), json(schema, "Schema of the params"))));
+}
+
+function paramsOf(schema) {
+  const properties = Object.entries(schema?.properties || {});
+  if (!properties.length) return h("p.soft", "Params: any JSON object.");
+  const star = (name) => schema.required?.includes(name) && h("span.needed", { title: "required" }, " *");
+  return h("div.scroll", h("table.rows", h("caption.hidden", "Params"),
+    h("thead", h("tr", ["Param", "Type", "About"].map((head) => h("th", { scope: "col" }, head)))),
+    h("tbody", properties.map(([name, one]) => h("tr", h("th.mono", { scope: "row" }, name, star(name)),
+      h("td", { "data-head": "Type" }, typeOf(one)), h("td.about", { "data-head": "About" }, one.description))))));
+}
+
+function typeOf({ type = "any JSON", enum: values, anyOf: choices, $ref: ref, default: standard }) {
+  const plain = ref?.split("/").pop() || [type].flat().join(" or ");
+  const text = values?.join(" · ") || choices?.map(typeOf).join(" or ") || plain;
+  return !isSet(standard) ? text : `${text} = ${JSON.stringify(standard)}`;
+}

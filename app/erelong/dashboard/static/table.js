@@ -1,107 +1,122 @@
-/** A table whose rows stay where they are and change in place, with a current row and selection. */
+/** Tables whose rows stay where they are and change in place, with a current row and a selection. */
 
-import { fill, make } from "./dom.js";
+import { action, fill, h, panel } from "./dom.js";
 
-/** @typedef {{head: string, cell: (row: any) => any, isNumber?: boolean, name?: string}} Column */
+const FIRST = 100;
+const MOST = 1_000;
+
+/**
+ * Show a screen that is one table. `read` is given a limit and the table; it returns the rows, what the table says
+ * without any, whether there are more, and what the rows are based on.
+ * @returns what a screen returns, and `again`, which reads at once
+ */
+export function tableScreen(main, { name, tools, seconds = 5, read, ...options }) {
+  let limit = FIRST;
+  const part = panel(name, { level: "h1", tools });
+  const table = new Table({ caption: name, ...options });
+  const again = part.poll(seconds, async () => {
+    const { rows, none, isMore, note } = await read(limit, table);
+    const more = () => {
+      limit = MOST;
+      again();
+    };
+    table.show(rows, none);
+    part.show([table.node, isMore && limit < MOST && h("p.foot", action("Show more", more))], note);
+  });
+  fill(main, part.node);
+  return { keys: table.keys, ready: part.ready, again, table };
+}
 
 export class Table {
-  #rows = new Map(); // key → {tr, box, cells, row, text}
-  #current = null;
-  #body = make("tbody", {});
-  #all = null;
-  #isReady; // called when the first rows are shown
+  #rows = new Map(); // key → {row, tr}
+  #current = null; // a key
+  #body = h("tbody");
+  #all = h("input", { type: "checkbox", "aria-label": "Select all on this page" });
 
   /**
-   * @param {{caption: string, columns: Column[], keyOf: (row: any) => string, open?: (row: any) => void, selected?: (keys: Set<string>) => void}} options
-   * `selected` is called when the selection changes; without it there is none.
+   * @param {{caption: string, columns: [string, (row: any) => any, string?][], key: string, open: (row: any) => void,
+   *   selected?: () => void}} options a column has a head, a cell and a class; rows differ in the field `key`;
+   *   `selected` is called when the selection changes; without it there is none
    */
-  constructor({ caption, columns, keyOf, open = null, selected = null }) {
-    this.ready = new Promise((resolve) => (this.#isReady = resolve));
-    Object.assign(this, { columns, keyOf, open, selected, chosen: new Set() });
-    const choose = () => this.#choose([...this.#rows.keys()], this.#all.checked);
-    if (selected) this.#all = make("input", { type: "checkbox", "aria-label": "Select all on this page", onchange: choose });
-    const heads = columns.map((column) => make("th", { scope: "col", class: classOf(column) }, column.head));
-    this.node = make("div", { class: "scroll" }, make("table", { class: "rows" }, make("caption", { class: "hidden" }, caption),
-      make("thead", {}, make("tr", {}, this.#all && make("th", { scope: "col", class: "check" }, this.#all), heads)), this.#body));
+  constructor({ caption, columns, key, open, selected }) {
+    Object.assign(this, { columns, key, open, selected, chosen: new Set() });
+    this.#all.onchange = () => this.#choose([...this.#rows.keys()], this.#all.checked);
+    const heads = columns.map(([head, , name]) => h(`th.${name}`, { scope: "col" }, head));
+    this.node = h("div.scroll", h("table.rows", h("caption.hidden", caption),
+      h("thead", h("tr", selected && h("th.check", { scope: "col" }, this.#all), heads)), this.#body));
     this.keys = {
       j: () => this.#step(1),
       k: () => this.#step(-1),
-      Enter: () => open && this.current && open(this.current),
-      x: () => selected && this.current && this.#choose([this.#current], !this.chosen.has(this.#current)),
-      a: () => selected && this.#choose([...this.#rows.keys()], this.chosen.size < this.#rows.size),
+      Enter: () => this.current && open(this.current),
+      ...(selected && {
+        x: () => this.current && this.#choose([this.#current], !this.chosen.has(this.#current)),
+        a: () => this.#choose([...this.#rows.keys()], this.chosen.size < this.#rows.size),
+      }),
     };
   }
 
-  /** The row that the keyboard is at, or null. */
+  /** The row that the keyboard is at, or undefined. */
   get current() {
-    return this.#rows.get(this.#current)?.row ?? null;
+    return this.find(this.#current);
   }
 
   get rows() {
     return [...this.#rows.values()].map(({ row }) => row);
   }
 
+  find = (key) => this.#rows.get(key)?.row;
+
   /** Show these rows. Those that stay are changed in place. */
-  show(list, empty = "Nothing to show.") {
+  show(list, none) {
     const before = this.#rows;
-    this.#rows = new Map();
-    const shown = list.map((row) => this.#place(row, before.get(this.keyOf(row))));
+    const keys = list.map((row) => row[this.key]);
+    this.#rows = new Map(keys.map((key) => [key, before.get(key) || { tr: this.#make(key) }]));
     for (const key of this.chosen) if (!this.#rows.has(key)) this.chosen.delete(key);
-    const width = this.columns.length + (this.#all ? 1 : 0);
-    settle(this.#body, shown.length ? shown : [make("tr", { class: "empty" }, make("td", { colspan: width }, empty))]);
-    if (this.#all) this.#choose([], false);
-    this.#isReady();
+    list.forEach((row) => this.update(row));
+    const shown = [...this.#rows.values()].map(({ tr }) => tr);
+    fill(this.#body, shown.length ? shown : h("tr.empty", h("td", { colspan: this.columns.length + 1 }, none)));
+    this.#mark();
   }
 
-  /** Change a row in place, if it is shown; return whether it is. */
+  /** Change a row in place. */
   update(row, isGone = false) {
-    const known = this.#rows.get(this.keyOf(row));
-    if (!known) return false;
-    const text = JSON.stringify(row);
-    if (text !== known.text) this.columns.forEach((column, index) => fill(known.cells[index], column.cell(row)));
-    Object.assign(known, { row, text });
+    const key = row[this.key];
+    const known = this.#rows.get(key);
+    const onchange = ({ target }) => this.#choose([key], target.checked);
+    const attributes = { type: "checkbox", "aria-label": `Select ${key}`, checked: this.chosen.has(key), onchange };
+    known.row = row;
     known.tr.classList.toggle("gone", isGone);
-    return true;
-  }
-
-  find(key) {
-    return this.#rows.get(key)?.row ?? null;
+    const cells = this.columns.map(([head, cell, name], index) =>
+      h(index ? `td.${name}` : `th.${name}`, { scope: index ? null : "row", "data-head": head }, cell(row)));
+    fill(known.tr, this.selected && h("td.check", h("input", attributes)), cells);
   }
 
   clear() {
     this.#choose([...this.chosen], false);
   }
 
-  #place(row, known) {
-    const key = this.keyOf(row);
-    this.#rows.set(key, known || this.#make(key));
-    this.update(row);
-    return this.#rows.get(key).tr;
-  }
-
   #make(key) {
-    const choose = () => this.#choose([key], box.checked);
-    const box = this.selected ? make("input", { type: "checkbox", "aria-label": `Select ${key}`, onchange: choose }) : null;
-    const cells = this.columns.map((column, index) => make(index ? "td" : "th", { scope: index ? null : "row", class: classOf(column), "data-head": column.head }));
-    const tr = make("tr", { tabindex: "-1", onfocus: () => this.#point(key), onclick: (event) => this.#click(event, key) }, box && make("td", { class: "check" }, box), cells);
-    return { tr, box, cells, row: null, text: "" };
-  }
-
-  #click(event, key) {
-    if (!event.target.closest("a, button, input, select, label") && this.open && !getSelection().toString()) this.open(this.#rows.get(key).row);
+    const onclick = ({ target }) => {
+      const isText = !target.closest("a, button, input, summary") && getSelection().isCollapsed;
+      if (isText) this.open(this.find(key));
+    };
+    return h("tr", { tabindex: "-1", onfocus: () => this.#point(key), onclick });
   }
 
   #choose(keys, isChosen) {
-    for (const key of keys) {
-      if (isChosen) this.chosen.add(key);
-      else this.chosen.delete(key);
-      const { tr, box } = this.#rows.get(key);
-      box.checked = isChosen;
-      tr.classList.toggle("chosen", isChosen);
+    for (const key of keys) this.chosen[isChosen ? "add" : "delete"](key);
+    this.#mark();
+  }
+
+  #mark() {
+    if (!this.selected) return;
+    for (const [key, { tr }] of this.#rows) {
+      tr.classList.toggle("chosen", this.chosen.has(key));
+      tr.querySelector("input").checked = this.chosen.has(key);
     }
     this.#all.checked = this.chosen.size > 0 && this.chosen.size === this.#rows.size;
-    this.#all.indeterminate = this.chosen.size > 0 && this.chosen.size < this.#rows.size;
-    this.selected(this.chosen);
+    this.#all.indeterminate = this.chosen.size > 0 && !this.#all.checked;
+    this.selected();
   }
 
   #point(key) {
@@ -112,19 +127,8 @@ export class Table {
 
   #step(by) {
     const keys = [...this.#rows.keys()];
-    if (!keys.length) return;
-    const at = keys.indexOf(this.#current);
-    const next = at < 0 ? (by > 0 ? 0 : keys.length - 1) : Math.max(0, Math.min(keys.length - 1, at + by));
-    this.#rows.get(keys[next]).tr.focus();
+    const index = keys.indexOf(this.#current);
+    const next = index < 0 ? (by > 0 ? 0 : keys.length - 1) : Math.max(0, Math.min(keys.length - 1, index + by));
+    this.#rows.get(keys[next])?.tr.focus();
   }
-}
-
-const classOf = ({ isNumber, name }) => [isNumber && "right", name].filter(Boolean).join(" ");
-
-/** Make these the children of an element, without touching those that are in place. */
-function settle(parent, children) {
-  children.forEach((child, index) => {
-    if (parent.children[index] !== child) parent.insertBefore(child, parent.children[index] || null);
-  });
-  while (parent.children.length > children.length) parent.lastElementChild.remove();
 }

@@ -1,27 +1,36 @@
 /** Numbers, durations, instants and words as people read them, by the clock of the service. */
 
-import { icon, make } from "./dom.js";
-
-const STATE_WORDS = { scheduled: "waiting" };
-const BLOCKERS = {
-  time: "not due yet", pause: "queue paused", worker: "no worker polls", rate: "rate limit", label: "label limit", slot: "queue full",
-};
 const SECRET = /token|secret|passw|authorization|api[-_]?key|cookie/i;
 const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
-const clock = { offset: 0, frozen: null, zone: localStorage.getItem("erelong.zone") || "local" };
+const SIZES = ["B", "KiB", "MiB", "GiB", "TiB"];
+const CLOCK = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
+const FORMATS = {
+  minutes: CLOCK,
+  seconds: { ...CLOCK, second: "2-digit" },
+  day: { weekday: "short", day: "numeric", month: "short" },
+  date: { day: "numeric", month: "short", year: "numeric" },
+  zone: { hour: "2-digit", timeZoneName: "short" },
+};
+const clock = { ahead: 0, frozen: null, zone: localStorage.getItem("erelong.zone") || "local" };
+const plain = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+const formats = new Map();
 
-/** Follow the clock of the service. @param {string} instant @param {number} took milliseconds of the request */
+/** Follow the clock of the service. @param {number} took milliseconds of the request that returned the instant */
 export function setClock(instant, took, isVirtual) {
   const at = Date.parse(instant);
+  const ahead = at + took / 2 - Date.now();
   clock.frozen = isVirtual ? at : null;
-  const offset = at + took / 2 - Date.now();
-  if (Math.abs(offset - clock.offset) > 250) clock.offset = offset;
+  if (Math.abs(ahead - clock.ahead) > 250) clock.ahead = ahead;
 }
 
-export const now = () => (clock.frozen === null ? Date.now() + clock.offset : clock.frozen);
+export const now = () => clock.frozen ?? Date.now() + clock.ahead;
 
-/** Return how many seconds the clock of the browser is ahead of the service. */
-export const browserAhead = () => (clock.frozen === null ? -clock.offset / 1000 : 0);
+/** Return an instant some seconds from now as the service writes it. */
+export const fromNow = (seconds) => new Date(now() + seconds * 1000).toISOString();
+
+/** Return by how many seconds the clock of the browser is ahead of the service. */
+export const browserAhead = () => (clock.frozen === null ? -clock.ahead / 1000 : 0);
 
 export const isUtc = () => clock.zone === "utc";
 
@@ -29,108 +38,75 @@ export function switchZone() {
   clock.zone = isUtc() ? "local" : "utc";
   localStorage.setItem("erelong.zone", clock.zone);
   formats.clear();
-  document.querySelectorAll("time[datetime]").forEach(tell);
 }
 
-export const number = (value) => (value === null || value === undefined ? "–" : plain.format(value));
+/** Return whether there is a value. */
+export const isSet = (value) => value !== null && value !== undefined;
 
-/** Return a number that may be of any size in few characters. */
-export function short(value) {
-  if (value === null || value === undefined) return "–";
-  return Math.abs(value) < 10_000 ? number(Math.round(value * 10) / 10) : compact.format(value);
-}
+export const number = (value) => (isSet(value) ? plain.format(value) : "–");
 
-/** Return a word for a number of things. */
+/** Return a number of any size in few characters. */
+export const short = (value) => (Math.abs(value) < 10_000 ? number(value) : compact.format(value));
+
+/** Return a number with its word: `1 job`, `2 jobs`. */
 export const count = (value, word, words = `${word}s`) => `${number(value)} ${value === 1 ? word : words}`;
 
 export function rate(value) {
-  if (value === null || value === undefined) return "–";
   if (value > 0 && value < 0.05) return "<0.1/s";
-  return `${value >= 100 ? number(Math.round(value)) : number(Math.round(value * 10) / 10)}/s`;
+  return `${number(value >= 100 ? Math.round(value) : value)}/s`;
 }
 
 /** Return seconds in up to two units: `4.1 ms`, `2 h 14 min`. */
 export function duration(seconds) {
-  if (seconds === null || seconds === undefined) return "–";
+  if (!isSet(seconds)) return "–";
   const size = Math.abs(seconds);
-  if (size < 0.0005) return "0 ms";
-  if (size < 0.9995) return `${size < 0.01 ? (size * 1000).toFixed(1) : Math.round(size * 1000)} ms`;
-  if (size < 9.95) return `${Number(size.toFixed(1))} s`;
+  if (size < 0.9995) return `${number(size < 0.01 ? size * 1000 : Math.round(size * 1000))} ms`;
+  if (size < 9.95) return `${number(size)} s`;
   let left = Math.round(size);
-  const index = UNITS.findIndex(([unit]) => left >= unit);
-  const parts = [];
-  for (const [unit, word] of UNITS.slice(index, index + 2)) {
+  const first = UNITS.findIndex(([unit]) => left >= unit);
+  const parts = UNITS.slice(first, first + 2).map(([unit, word]) => {
     const whole = Math.floor(left / unit);
     left -= whole * unit;
-    if (whole) parts.push(`${whole} ${word}`);
-  }
-  return parts.join(" ");
+    return whole && `${whole} ${word}`;
+  });
+  return parts.filter(Boolean).join(" ");
 }
+
+/** Return a duration without its smaller unit where that says little. */
+export const roughly = (seconds) => duration(seconds < 600 ? Math.round(seconds) : Math.round(seconds / 60) * 60);
 
 export function bytes(value) {
-  if (value === null || value === undefined) return "–";
   const power = Math.min(4, Math.floor(Math.log2(Math.max(value, 1)) / 10));
-  const scaled = value / 2 ** (10 * power);
-  return `${scaled < 10 && power ? scaled.toFixed(1) : Math.round(scaled)} ${["B", "KiB", "MiB", "GiB", "TiB"][power]}`;
+  const scaled = value / 1024 ** power;
+  return `${scaled < 10 && power ? scaled.toFixed(1) : Math.round(scaled)} ${SIZES[power]}`;
 }
 
-/** Return the time of day, with seconds, of an instant; with its date if that is another day. */
+/** Return the time of an instant, with its date unless that is today. @param {"auto" | "always" | "never"} day */
 export function timeOf(instant, { seconds = true, day = "auto" } = {}) {
   const at = typeof instant === "number" ? instant : Date.parse(instant);
-  const isToday = dateText(at) === dateText(now());
-  const time = format(seconds ? "seconds" : "minutes", { hour: "2-digit", minute: "2-digit", hourCycle: "h23", ...(seconds ? { second: "2-digit" } : {}) });
-  if (day === "never" || (day === "auto" && isToday)) return time.format(at);
-  const isNear = Math.abs(at - now()) < 300 * 86400e3;
-  return `${format(isNear ? "day" : "date", { day: "numeric", month: "short", ...(isNear ? { weekday: "short" } : { year: "numeric" }) }).format(at)}, ${format("minutes", { hour: "2-digit", minute: "2-digit", hourCycle: "h23" }).format(at)}`;
+  const isToday = format("date", at) === format("date", now());
+  if (day === "never" || (day === "auto" && isToday)) return format(seconds ? "seconds" : "minutes", at);
+  return `${dateOf(at)}, ${format("minutes", at)}`;
 }
 
+/** Return the date of an instant; with its year if that is far away. */
+export const dateOf = (at) => format(Math.abs(at - now()) < 300 * 86400e3 ? "day" : "date", at);
+
+export const asOf = (instant = now()) => `as of ${timeOf(instant)}`;
+
 /** Return the short name of the zone that times are shown in. */
-export function zoneName() {
-  const parts = format("zone", { timeZoneName: "short", hour: "2-digit" }).formatToParts(now());
-  return parts.find((part) => part.type === "timeZoneName").value;
-}
+export const zoneName = () => format("zone", now()).replace(/.* /, "");
 
 /** Return an instant from now: `in 2 h 14 min`, `3 min ago`. */
 export function relative(instant) {
   const seconds = (Date.parse(instant) - now()) / 1000;
-  const size = Math.abs(seconds);
-  if (size < 1) return "now";
-  const text = duration(size < 10 ? Math.round(size) : size < 600 ? size : Math.round(size / 60) * 60);
+  if (Math.abs(seconds) < 1) return "now";
+  const text = roughly(Math.abs(seconds));
   return seconds > 0 ? `in ${text}` : `${text} ago`;
 }
 
-/**
- * Return an element that shows an instant and stays true.
- * @param {"both" | "relative" | "absolute" | "since" | "overdue"} how
- */
-export function when(instant, how = "both") {
-  if (!instant) return make("span", { class: "soft" }, "–");
-  const element = make("time", { datetime: instant, "data-how": how });
-  tell(element);
-  return element;
-}
-
-/** Bring all relative times up to date. */
-export function tick() {
-  document.querySelectorAll("time[data-how]:not([data-how=absolute])").forEach(tell);
-}
-
-/** Return a state with its picture. @param {any} job @returns {HTMLElement} */
-export function state(job) {
-  const isPaused = job.state === "scheduled" && job.waiting_for === "pause";
-  return make("span", { class: `state ${isPaused ? "paused" : job.state}` }, icon(isPaused ? "paused" : job.state), stateText(job));
-}
-
-export const stateWord = (word) => STATE_WORDS[word] || word;
-
-export const blocker = (word) => BLOCKERS[word] || word;
-
-function stateText(job) {
-  if (job.state === "scheduled") return job.waiting_for ? blocker(job.waiting_for) : "about to start";
-  if (job.state === "running") return [job.cancel_requested ? "stopping, " : "", "running ", when(job.started_at, "since")];
-  if (job.error && job.state !== "succeeded") return job.error.type === job.state ? job.state : `${job.state}: ${job.error.type}`;
-  return job.state;
-}
+/** Return the word of a state: the service says `scheduled` of waiting jobs. */
+export const stateWord = (word) => (word === "scheduled" ? "waiting" : word);
 
 /** Return whether the value of a name should be hidden until somebody asks for it. */
 export const isSecret = (name) => SECRET.test(name);
@@ -138,34 +114,9 @@ export const isSecret = (name) => SECRET.test(name);
 /** Return the last characters of an id, which differ between jobs. */
 export const shortId = (id) => `…${id.slice(-8)}`;
 
-const plain = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
-const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
-const formats = new Map();
-
-function format(name, options) {
+function format(name, at) {
   if (!formats.has(name)) {
-    formats.set(name, new Intl.DateTimeFormat("en-GB", { ...options, ...(isUtc() ? { timeZone: "UTC" } : {}) }));
+    formats.set(name, new Intl.DateTimeFormat("en-GB", { ...FORMATS[name], timeZone: isUtc() ? "UTC" : undefined }));
   }
-  return formats.get(name);
+  return formats.get(name).format(at);
 }
-
-const dateText = (at) => format("calendar", { year: "numeric", month: "2-digit", day: "2-digit" }).format(at);
-
-function tell(element) {
-  const instant = element.dateTime;
-  const text = texts[element.dataset.how](instant);
-  if (element.textContent !== text) element.textContent = text;
-  const title = `${instant} · ${timeOf(instant, { day: "always" })} ${zoneName()}`;
-  if (element.title !== title) element.title = title;
-}
-
-const texts = {
-  absolute: (instant) => timeOf(instant),
-  relative,
-  both: (instant) => `${relative(instant)} · ${timeOf(instant, { seconds: Math.abs(Date.parse(instant) - now()) < 600e3 })}`,
-  since: (instant) => duration(Math.max(0, Math.round((now() - Date.parse(instant)) / 1000))),
-  overdue: (instant) => {
-    const late = (now() - Date.parse(instant)) / 1000;
-    return late > 1 ? `${duration(late < 600 ? late : Math.round(late / 60) * 60)} overdue` : relative(instant);
-  },
-};
