@@ -11,10 +11,10 @@ import pytest
 import pytest_asyncio
 
 from erelong.cluster import hold
-from erelong.cluster.leadership import LOOK_PAUSE
+from erelong.cluster.leadership import PAUSE
 from erelong.settings.sections import ClusterSection, LimitsSection
 from tests.support.builders import ALL
-from tests.support.following import Following
+from tests.support.following import LOOK_PAUSE, Following
 from tests.support.served import Answer, Serve, Served
 from tests.support.virtual import VirtualClock
 
@@ -36,6 +36,7 @@ class Standby:
     async def __aenter__(self) -> Self:
         self.store.depose()
         self._tasks.append(asyncio.create_task(self.served.node.lead()))
+        await asyncio.sleep(2 * LOOK_PAUSE)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -106,7 +107,7 @@ async def test_held_write_is_refused_as_soon_as_another_node_leads(standby: Stan
     since = clock.now()
 
     assert_refused(await request, "another node at 10.0.0.7 leads")
-    assert clock.now() - since <= 1_000_000 * (LOOK_PAUSE + 0.01)
+    assert clock.now() - since <= 1_000_000 * (PAUSE + LOOK_PAUSE + 0.01)
     assert await standby.store.list(ALL) == []
 
 
@@ -137,13 +138,29 @@ async def test_read_that_needs_the_leader_is_not_held(standby: Standby, clock: V
     assert clock.now() - since < 100_000
 
 
-async def test_write_is_not_held_while_another_node_leads(standby: Standby, clock: VirtualClock) -> None:
+async def test_write_is_refused_by_the_next_look_while_another_node_leads(
+    standby: Standby, clock: VirtualClock
+) -> None:
     standby.store.follow()
+    await asyncio.sleep(1)
     since = clock.now()
 
     assert_refused(await standby.send(), "another node at 10.0.0.7 leads")
 
-    assert clock.now() - since < 100_000
+    assert clock.now() - since <= 1_000_000 * (2 * LOOK_PAUSE + PAUSE)
+
+
+async def test_write_that_comes_when_the_leader_has_just_ended_is_held(standby: Standby) -> None:
+    standby.store.follow()
+    await asyncio.sleep(1)
+    standby.store.depose()
+    assert not standby.store.is_vacant  # by the last look
+
+    request = await standby.hold()
+    await asyncio.sleep(1)
+    standby.store.begin()
+
+    assert (await request).status == 201
 
 
 async def test_number_of_held_writes_is_bounded(make_standby: Callable[..., Any]) -> None:

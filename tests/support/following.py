@@ -9,10 +9,11 @@ from tests.support.served import ServedStore
 
 OTHER = "another node at 10.0.0.7 leads"
 NOBODY = "no node leads yet"
+LOOK_PAUSE = 0.05
 
 
 class Following(ServedStore):
-    """Another node leads at first."""
+    """Another node leads at first. The next look shows what a test changes."""
 
     clock = RemoteClock()
     may_lead = True
@@ -21,22 +22,30 @@ class Following(ServedStore):
     def __init__(self) -> None:
         super().__init__()
         self._reason: str | None = OTHER
+        self._next: str | None = OTHER
+        self._changed_at = -1
         self._term = asyncio.Event()
 
     @property
+    def looks(self) -> int:
+        return int(asyncio.get_running_loop().time() / LOOK_PAUSE)
+
+    @property
     def is_vacant(self) -> bool:
-        return self._reason != OTHER
+        return self.standby() != OTHER
 
     def standby(self) -> str | None:
+        if self.looks > self._changed_at:
+            self._reason = self._next
         return self._reason
 
     def depose(self) -> None:
         """Let nobody lead."""
-        self._reason = NOBODY
+        self._change(NOBODY)
 
     def follow(self) -> None:
         """Let another node lead."""
-        self._reason = OTHER
+        self._change(OTHER)
 
     def begin(self) -> None:
         """Let this node lead."""
@@ -44,7 +53,10 @@ class Following(ServedStore):
 
     async def lead(self) -> None:
         await self._term.wait()
-        self._reason = None
+        self._reason = self._next = None
 
     async def resign(self) -> None:
-        self._reason = NOBODY
+        self._reason = self._next = NOBODY
+
+    def _change(self, reason: str) -> None:
+        self._next, self._changed_at = reason, self.looks

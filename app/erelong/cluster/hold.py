@@ -27,26 +27,29 @@ class Hold:
         self._bytes = 0
 
     async def admit(self, client: Client, *, size: int, is_held: bool) -> None:
-        """Return if this node leads. While nobody does, wait if the request may be held. Raise `NotLeading` otherwise.
+        """Return if this node leads. While nobody does, wait if the request may be held. Otherwise, raise `NotLeading`.
 
         `size` is the length of the body, of which the connection has read at most the beginning.
         """
         if self._leadership.refusal() is None:
             return
-        if is_held and self._seconds and self._leadership.is_vacant:
-            await self._wait(client, min(size, READ_AHEAD))
+        if is_held and self._seconds:
+            with suppress(TimeoutError):
+                await self._wait(client, min(size, READ_AHEAD))
         if (reason := self._leadership.refusal()) is not None:
             raise NotLeading(f"{reason}; send the request to the node that is ready, or again")
 
     async def _wait(self, client: Client, size: int) -> None:
+        """Wait until this node leads, or surely another one does."""
+        leadership, since = self._leadership, self._leadership.looks
         if self._bytes + size > MAX_BYTES:
             return
-        with self._waiters.hold(self._waiters.leaders, (None,), client) as waiter, suppress(TimeoutError):
-            if not waiter.has_slot:
-                return
-            self._bytes += size
-            try:
-                async with asyncio.timeout(self._seconds):
-                    await waiter.event.wait()
-            finally:
-                self._bytes -= size
+        self._bytes += size
+        try:
+            with self._waiters.hold(self._waiters.leaders, (None,), client) as waiter:
+                async with asyncio.timeout(self._seconds if waiter.has_slot else 0):
+                    while leadership.refusal() is not None and leadership.is_open(since) and not client.is_gone:
+                        waiter.event.clear()
+                        await waiter.event.wait()
+        finally:
+            self._bytes -= size

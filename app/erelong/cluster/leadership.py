@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from erelong.duties.waiters import Waiters
     from erelong.stores.base import SharedStore
 
-LOOK_PAUSE = 0.05
+PAUSE = 0.05
 """Seconds after which held requests learn at the latest that another node leads."""
+FRESH_LOOKS = 2
+"""Of this many looks, at least one began after the first was counted."""
 
 
 class Leadership:
@@ -37,23 +39,31 @@ class Leadership:
         return reason
 
     @property
-    def is_vacant(self) -> bool:
-        """Whether no other node leads, so that this one may soon."""
-        return self._store.is_vacant and not self._lifecycle.is_draining
+    def looks(self) -> int:
+        """How often this node has looked who leads."""
+        return self._store.looks
+
+    def is_open(self, since: int) -> bool:
+        """Return whether this node may lead soon: no other one does, or none has been seen since this many looks.
+
+        The look that found a leader may have begun before its end.
+        """
+        is_fresh = self._store.looks >= since + FRESH_LOOKS
+        return not self._lifecycle.is_draining and (self._store.is_vacant or not is_fresh)
 
     async def wait(self) -> None:
         """Wait until the term of the store is that of this node."""
         term = asyncio.ensure_future(self._store.lead())
         try:
-            while not (await asyncio.wait((term,), timeout=LOOK_PAUSE))[0]:
-                if not self.is_vacant:
+            while not (await asyncio.wait((term,), timeout=PAUSE))[0]:
+                if not self._store.is_vacant:
                     self.release()
             await term
         finally:
             term.cancel()
 
     def release(self) -> None:
-        """Let held requests continue, because a node leads."""
+        """Let held requests look again."""
         self._waiters.leaders.wake_all()
 
     async def resign(self) -> None:

@@ -317,7 +317,12 @@ class SharedStore(Store, Protocol):
 
     @property
     def is_vacant(self) -> bool:
-        """Whether no other node leads, as far as this one knows."""
+        """Whether no other node leads, by the last look."""
+        ...
+
+    @property
+    def looks(self) -> int:
+        """How often this node has looked who leads."""
         ...
 
     @property

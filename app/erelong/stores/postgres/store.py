@@ -116,6 +116,10 @@ class PostgresStore:
         return self._slow.snapshots.age
 
     @property
+    def looks(self) -> int:
+        return self._term.looks
+
+    @property
     def may_lead(self) -> bool:
         return self._term.may_lead
 

@@ -89,6 +89,7 @@ class Term:
         self.is_mine = self.is_lost = False
         self.leader: Seen | None = None
         """The term of another node, as last read."""
+        self.looks = 0
         self.failure: str | None = None
         """Why the term could not be read or renewed, if so."""
         self._url = url
@@ -170,6 +171,7 @@ class Term:
                     self._look(connection)
             except (psycopg.Error, Exit) as error:  # the writer finds out whether it still leads
                 self._fail(error)
+            self.looks += 1
             pause = self._ttl / RENEWALS if self.is_mine else LOOK_PAUSE * random.uniform(0.8, 1.2)
 
     def _fail(self, error: Exception) -> None:
