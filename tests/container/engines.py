@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from tests.container import stand_ins
 from tests.support import ROOT
 
 SUITE: Final = "trixie"
@@ -42,6 +43,10 @@ class Engine(ABC):
         """Build the image of a folder that has a Dockerfile."""
 
     @abstractmethod
+    def provide(self, image: str) -> None:
+        """Make an image of others available; raise CannotRunError if that is not possible."""
+
+    @abstractmethod
     def network(self, port: int) -> Sequence[str]:
         """Return the options that publish the service on a port of this machine."""
 
@@ -67,6 +72,9 @@ class Docker(Engine):
 
     def build(self, tag: str, folder: Path) -> None:
         self.ask("build", "--tag", tag, str(folder), timeout=600)
+
+    def provide(self, image: str) -> None:
+        self.ask("pull", "--quiet", image, timeout=300)
 
     def network(self, port: int) -> Sequence[str]:
         return ("--publish", f"127.0.0.1:{port}:8080")
@@ -103,6 +111,18 @@ class Podman(Engine):
         mounts = [f"--volume={self._folder}/{name}:ro" for name in ("wheels:/wheels", "pip.conf:/etc/pip.conf")]
         options = ["--isolation=chroot", "--format=docker", "--pull-never", *mounts]
         call("buildah", *self._store, "build", *options, "--tag", tag, str(folder), timeout=300)
+
+    def provide(self, image: str) -> None:
+        """Make the image of the programs of this machine, since none can be pulled."""
+        archive = self._folder / "stand-in.tar"
+        try:
+            stand_in = stand_ins.find(image)
+            stand_ins.write(stand_in, archive)
+        except stand_ins.NotMadeError as reason:
+            raise CannotRunError(str(reason)) from None
+        changes = [f"--change={change}" for change in stand_ins.changes(stand_in)]
+        self.ask("import", "--quiet", *changes, str(archive), f"docker.io/library/{image}", timeout=120)
+        archive.unlink()
 
     def network(self, port: int) -> Sequence[str]:
         return ("--network=host", "--env", f"ERELONG_SERVER__PORT={port}")
