@@ -6,7 +6,10 @@ from erelong.cli import pid1
 
 
 def main() -> int:
-    return pid1.run(_command)
+    try:
+        return pid1.run(_command)
+    except KeyboardInterrupt:  # before the command line could catch it
+        return 130
 
 
 def _command() -> int:

@@ -1,12 +1,14 @@
-"""A service in a process for the commands that use one, and a way to run them."""
+"""A service in a process for the commands that use one, and ways to run them."""
 
 from __future__ import annotations
 
 import io
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +18,7 @@ from erelong import Client
 from erelong.cli.commands import main
 from tests.support import SOURCE
 from tests.support.process import ServiceProcess
+from tests.support.terminal import OnTerminal
 
 
 class Ended(NamedTuple):
@@ -27,6 +30,8 @@ class Ended(NamedTuple):
 
 
 Erelong = Callable[..., Ended]
+Program = Callable[..., subprocess.Popen[str]]
+Terminal = Callable[..., OnTerminal]
 
 
 @pytest.fixture(scope="session")
@@ -43,6 +48,12 @@ def service_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def client(service_url: str) -> Iterator[Client]:
     with Client(service_url, key="") as client:
         yield client
+
+
+@pytest.fixture
+def queue() -> str:
+    """A queue of this test alone, since tests share the service."""
+    return f"q-{secrets.token_hex(4)}"
 
 
 @pytest.fixture
@@ -67,7 +78,7 @@ def erelong(
 
 
 @pytest.fixture
-def program(service_url: str, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+def program(service_url: str, tmp_path: Path) -> Iterator[Program]:
     """Start a command as a process, which ends with the test."""
     started: list[subprocess.Popen[str]] = []
 
@@ -75,7 +86,7 @@ def program(service_url: str, tmp_path: Path) -> Iterator[Callable[..., subproce
         process = subprocess.Popen(
             [sys.executable, "-m", "erelong", *arguments],
             cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": str(SOURCE), "ERELONG_URL": service_url, **options},
+            env=environment(service_url, tmp_path) | options,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -91,3 +102,23 @@ def program(service_url: str, tmp_path: Path) -> Iterator[Callable[..., subproce
         for pipe in (process.stdin, process.stdout, process.stderr):
             if pipe is not None:
                 pipe.close()
+
+
+@pytest.fixture
+def terminal(service_url: str, tmp_path: Path) -> Iterator[Terminal]:
+    """Start a command on a terminal of its own, which ends with the test."""
+    with ExitStack() as stack:
+
+        def start(*arguments: str, size: tuple[int, int] = (100, 40), **options: str) -> OnTerminal:
+            command = [sys.executable, "-m", "erelong", *arguments]
+            variables = environment(service_url, tmp_path) | options
+            return stack.enter_context(OnTerminal(command, folder=tmp_path, environment=variables, size=size))
+
+        yield start
+
+
+def environment(service_url: str, folder: Path) -> dict[str, str]:
+    """Return the variables of a command that knows the service, without those of the developer."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ERELONG_", "PYTHON"))}
+    own = {"PYTHONPATH": str(SOURCE), "ERELONG_URL": service_url, "XDG_CONFIG_HOME": str(folder / "config")}
+    return kept | own

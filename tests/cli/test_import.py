@@ -1,48 +1,18 @@
-"""`erelong import` and `export`: formats, bad lines, busy services, interruptions."""
+"""`erelong import`: formats, bad lines, and lines of other shapes."""
 
 from __future__ import annotations
 
 import gzip
 import json
-import secrets
-import signal
-import subprocess
-import sys
-import time
-from collections import deque
-from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
-from typing import Any
 
 import pytest
 
 from erelong import Client
 from tests.cli.conftest import Erelong
-from tests.support.process import ServiceProcess
+from tests.cli.lines import job, stored, write
 
 pytestmark = pytest.mark.timeout(60)
-
-
-@pytest.fixture
-def queue() -> str:
-    """A queue of this test alone, since tests share the service."""
-    return f"q-{secrets.token_hex(4)}"
-
-
-def write(file: Path, *jobs: Any) -> str:
-    lines = [job if isinstance(job, str) else json.dumps(job) for job in jobs]
-    file.write_text("".join(line + "\n" for line in lines))
-    return str(file)
-
-
-def job(queue: str, **fields: Any) -> dict[str, Any]:
-    return {"kind": "echo", "delay": 3_600, "queue": queue, **fields}
-
-
-def stored(client: Client, queue: str) -> list[dict[str, Any]]:
-    return [found.params for found in client.list(queue=queue, view="full", limit=1_000)][::-1]
 
 
 def test_lines_are_imported_in_batches(erelong: Erelong, client: Client, queue: str, tmp_path: Path) -> None:
@@ -59,9 +29,22 @@ def test_lines_are_imported_in_batches(erelong: Erelong, client: Client, queue: 
 def test_same_file_again_makes_no_job(erelong: Erelong, client: Client, queue: str, tmp_path: Path) -> None:
     file = write(tmp_path / "jobs.ndjson", *[job(queue)] * 10)
 
-    codes = [erelong("import", file).code for _ in range(2)]
+    first, again = [erelong("import", file) for _ in range(2)]
 
-    assert (codes, len(stored(client, queue))) == ([0, 0], 10)
+    assert (first.code, again.code, len(stored(client, queue))) == (0, 0, 10)
+    assert "earlier run" not in first.err
+    assert "10 of the jobs had been stored by an earlier run; to import the file once more, touch it" in again.err
+
+
+def test_same_file_with_other_options_makes_other_jobs(
+    erelong: Erelong, client: Client, queue: str, tmp_path: Path
+) -> None:
+    file = write(tmp_path / "jobs.ndjson", {"delay": "1h"})
+
+    codes = [erelong("import", file, "--kind", "echo", "--queue", f"{queue}{n}").code for n in range(2)]
+
+    assert codes == [0, 0]
+    assert [len(stored(client, f"{queue}{n}")) for n in range(2)] == [1, 1]
 
 
 @pytest.mark.parametrize("name", ["jobs.ndjson.gz", "jobs.csv", "-"])
@@ -109,146 +92,104 @@ def test_bad_lines_are_set_aside_and_the_rest_is_stored(
         (5, "key_taken"),
     ]
     assert rejected[1]["errors"][0]["pointer"] == "/kind"
-    assert "3 lines were rejected" in ended.err
+    assert "3 lines rejected" in ended.err
+
+
+def test_lines_that_are_not_one_job_are_found(erelong: Erelong, client: Client, queue: str, tmp_path: Path) -> None:
+    two = f"{json.dumps(job(queue, params={'n': 8}))},{json.dumps(job(queue, params={'n': 9}))}"
+    lines = [job(queue, params={"n": 0}), two, job(queue, kind="emial"), job(queue, params={"n": 1}), "[]", '"text"']
+
+    ended = erelong("import", write(tmp_path / "jobs.ndjson", *lines))
+
+    rejected = [json.loads(line)["line"] for line in (tmp_path / "jobs.ndjson.rejected").read_text().splitlines()]
+    assert (ended.code, sorted(rejected)) == (1, [2, 3, 5, 6])
+    assert stored(client, queue) == [{"n": 0}, {"n": 1}]
+
+
+def test_file_may_begin_with_a_byte_order_mark(erelong: Erelong, client: Client, queue: str, tmp_path: Path) -> None:
+    file = tmp_path / "jobs.ndjson"
+    file.write_bytes(b"\xef\xbb\xbf" + json.dumps(job(queue, params={"n": 1})).encode())
+
+    assert erelong("import", str(file)).code == 0
+    assert stored(client, queue) == [{"n": 1}]
+
+
+# other shapes
+
+
+def test_map_takes_fields_from_others(erelong: Erelong, client: Client, queue: str, tmp_path: Path) -> None:
+    lines = [
+        {"link": {"href": "https://a.example"}, "when": 3_600, "order": "o-1", "kind": "invoice", "more": [1]},
+        {"link": {"href": "https://b.example"}, "when": "2h", "order": None, "a.b": 7},
+    ]
+    maps = ("-m", "params.url=link.href", "--map", "delay=when", "-m", "key=order", "-m", "labels.n=a.b")
+
+    ended = erelong("import", write(tmp_path / "x.ndjson", *lines), "--kind", "http", "--queue", queue, *maps)
+
+    assert (ended.code, ended.err.partition(" job")[0]) == (1, "1")  # a label is text, not 7
+    (found,) = client.list(queue=queue, view="full")
+    assert (found.kind, found.key, found.params["url"]) == ("http", "o-1", "https://a.example")
+
+
+@pytest.mark.parametrize("map_", ["params.url", "=link", "params.url=", "colour=link"])
+def test_map_that_makes_no_sense_is_a_usage_error(erelong: Erelong, tmp_path: Path, map_: str) -> None:
+    assert erelong("import", write(tmp_path / "x.ndjson"), "--map", map_).code == 2
+
+
+def test_csv_is_mapped_and_typed_by_the_schema_of_the_kind(
+    erelong: Erelong, client: Client, queue: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "people.csv"
+    file.write_text(
+        "link,text,rank,when,phone\n"
+        "https://a.example,123,3,3600,007\n"
+        '"https://b.example/\nx",45,,1h,\n'
+        "https://c.example,46,[oops,1h,\n"
+        "https://d.example,,,2h,\n"
+    )
+    maps = ("params.url=link", "params.body=text", "delay=when", "key=phone", "priority:json=rank")
+
+    options = [word for pair in maps for word in ("--map", pair)]
+    ended = erelong("import", str(file), "--kind", "http", "--queue", queue, *options)
+
+    rejected = [json.loads(line) for line in (tmp_path / "people.csv.rejected").read_text().splitlines()]
+    jobs = [*client.list(queue=queue, view="full")]
+    assert ended.code == 1
+    assert {(line["line"], line["code"]) for line in rejected} == {(4, "invalid"), (5, "malformed_json")}
+    assert [(found.params["url"], found.params.get("body"), found.key, found.priority) for found in jobs] == [
+        ("https://d.example", None, None, 0),
+        ("https://a.example", "123", "007", 3),
+    ]
+
+
+def test_schedules_are_exported_and_imported(erelong: Erelong, client: Client, queue: str, tmp_path: Path) -> None:
+    put = ("--kind", "echo", "--queue", queue, "--zone", "Europe/Berlin", "--missed", "skip", "n:=1")
+    erelong("schedule", f"{queue}-a", "put", *put, "--cron", "0 9 * * MON-FRI")
+    erelong("schedule", f"{queue}-b", "put", "--kind", "echo", "--queue", queue, "--every", "10m")
+    erelong("schedule", f"{queue}-b", "pause", "--reason", "why")
+    before = [found.raw for found in client.schedules.list(queue=queue)]
+    lines = [line for line in erelong("export", "--schedules").out.splitlines() if queue in line]
+    for name in ("a", "b"):
+        client.schedules.delete(f"{queue}-{name}")
+    file = write(tmp_path / "s.ndjson", *lines, "", {"name": f"{queue}-c", "cron": "nonsense"}, "[]")
+
+    checked = erelong("import", file, "--schedules", "--check")
+    none = [*client.schedules.list(queue=queue)]
+    ended = erelong("import", file, "--schedules")
+    again = erelong("import", file, "--schedules")
+
+    after = [found.raw for found in client.schedules.list(queue=queue)]
+    kept = ("name", "cron", "every", "zone", "missed", "paused", "reason", "job")
+    assert (checked.code, none, ended.code, again.code) == (1, [], 1, 1)
+    assert [{name: found[name] for name in kept} for found in after] == [
+        {name: found[name] for name in kept} for found in before
+    ]
+    rejected = [json.loads(line) for line in (tmp_path / "s.ndjson.rejected").read_text().splitlines()]
+    assert [line["line"] for line in rejected] == [4, 5] * 3
+    assert erelong("import", file, "--schedules", "--queue", "x").code == 2
 
 
 def test_check_stores_nothing(erelong: Erelong, client: Client, queue: str, tmp_path: Path) -> None:
     ended = erelong("import", write(tmp_path / "jobs.ndjson", job(queue), job(queue, priority=999)), "--check")
 
     assert (ended.code, stored(client, queue)) == (1, [])
-
-
-def test_export_is_read_by_import(erelong: Erelong, client: Client, queue: str, tmp_path: Path) -> None:
-    for n in range(3):
-        client.submit("echo", {"n": n}, queue=queue, delay="1h", labels={"a": "b"}, priority=n)
-    exported = erelong("export", "--queue", queue, "--as-jobs")
-    client.operations.delete(queue=queue, at_most=3).wait(timeout=20)
-
-    file = tmp_path / "again.ndjson"
-    file.write_text(exported.out)
-    ended = erelong("import", str(file))
-
-    assert ended.code == 0
-    assert sorted((found.priority, found.labels["a"]) for found in client.list(queue=queue)) == [
-        (0, "b"),
-        (1, "b"),
-        (2, "b"),
-    ]
-    assert erelong("export", "--queue", queue, "--format", "csv").out.startswith("id,kind,queue,state,key")
-
-
-class Moody(BaseHTTPRequestHandler):
-    """Answers batches with prepared statuses, and otherwise with 201; records their keys."""
-
-    statuses: deque[int]
-    keys: list[str]
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.keys.append(self.headers["Idempotency-Key"])
-        status = self.statuses.popleft() if self.statuses else 201
-        if status == 0:
-            self.close_connection = True
-            return
-        tickets = {"jobs": [{"id": "x", "created": True} for _ in body["jobs"]]}
-        answer = json.dumps(tickets if status == 201 else {"code": "backlog_full", "detail": "queue is full"})
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(answer)))
-        self.send_header("Retry-After", "0")
-        self.end_headers()
-        self.wfile.write(answer.replace(" ", "").encode().ljust(len(answer)))
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
-def test_full_backlog_and_lost_answers_are_waited_for(
-    erelong: Erelong, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("erelong.cli.client.importing.PAUSE", 0.01)
-    Moody.statuses, Moody.keys = deque([201, 429, 0, 503, 507, 0]), []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Moody)
-    Thread(target=server.serve_forever, daemon=True).start()
-    file = write(tmp_path / "jobs.ndjson", *[job("q")] * 5_000)
-
-    ended = erelong("import", file, "--parallel", "1", "--url", f"http://127.0.0.1:{server.server_port}")
-    server.shutdown()
-    server.server_close()
-
-    assert ended.code == 0
-    assert "5,000 jobs" in ended.err
-    assert len(set(Moody.keys)) == 3
-    assert len(Moody.keys) == 3 + 5  # answers to the three batches, and failures
-
-
-def test_changed_file_is_not_resumed(erelong: Erelong, tmp_path: Path) -> None:
-    file = write(tmp_path / "jobs.ndjson", job("q"))
-    (tmp_path / "jobs.ndjson.import").write_text(json.dumps({"id": "other", "url": "x", "began": 0, "count": 1}))
-
-    ended = erelong("import", file, "--resume")
-
-    assert ended.code == 2
-    assert "the file has changed" in ended.err
-
-
-def progress_of(file: str) -> str | None:
-    """What an import has written down so far."""
-    progress = Path(f"{file}.import")
-    return progress.read_text() if progress.exists() else None
-
-
-def wait_for_progress(file: str, before: str | None) -> None:
-    deadline = time.monotonic() + 20
-    while progress_of(file) == before:
-        assert time.monotonic() < deadline, "the import makes no progress"
-        time.sleep(0.02)
-
-
-def test_killed_and_interrupted_imports_resume_to_exactly_all_jobs(
-    program: Callable[..., subprocess.Popen[str]], tmp_path: Path
-) -> None:
-    """The service is killed, too, and starts again on its file."""
-    (tmp_path / "service").mkdir()
-    service = ServiceProcess(folder=tmp_path / "service")
-    service.start()
-    service.keep_port()
-    number = 60_000
-    file = write(tmp_path / "jobs.ndjson", *[job("q", params={"n": n}) for n in range(number)])
-    for kill in range(6):  # at a rate that would take 6 s, so that none of them comes to its end
-        before = progress_of(file)
-        process = program("import", file, "--resume", "--rate", "10000", ERELONG_URL=service.url)
-        wait_for_progress(file, before)
-        if kill == 3:
-            service.kill()
-            service.start()
-        process.send_signal(signal.SIGINT if kill == 2 else signal.SIGKILL)
-        assert process.wait(30) == (130 if kill == 2 else -9), process.communicate()
-    process = program("import", file, "--resume", ERELONG_URL=service.url)
-    _, err = process.communicate(timeout=50)
-
-    with Client(service.url, key="") as client:
-        counts = client.queue("q").get().counts
-    service.kill()
-    assert process.returncode == 0, err
-    assert counts["scheduled"] == number
-
-
-def test_wheel_has_no_other_imports() -> None:
-    """The commands of the client import nothing that the base of the package does not bring."""
-    script = (
-        "import sys\n"
-        "class Refuse:\n"
-        "    def find_spec(self, name, *_):\n"
-        "        if name.partition('.')[0] in ('aiohttp', 'pydantic', 'orjson', 'apsw', 'yarl', 'typing_extensions'):\n"
-        "            raise ModuleNotFoundError(name=name)\n"
-        "sys.meta_path.insert(0, Refuse())\n"
-        "from erelong.cli.commands import COMMANDS, main, parser_of\n"
-        "[parser_of(name) for name, command in COMMANDS.items() if command.module != 'parser']\n"
-        "import erelong.webhooks, erelong.testing, erelong\n"
-        "erelong.Client, erelong.Executor, erelong.kind\n"
-        "raise SystemExit(main(['serve']))\n"
-    )
-    ended = subprocess.run([sys.executable, "-c", script], env={"PYTHONPATH": "app"}, capture_output=True, text=True)
-
-    assert ended.returncode == 78, ended.stderr
-    assert "is not installed; run: pip install 'erelong[server]'" in ended.stderr

@@ -40,6 +40,17 @@ def test_key_is_not_sent_to_another_url_than_its_own(home: dict[str, str]) -> No
     assert found(home, "http://other") == ("http://other", None, False)
     assert found(home | {"ERELONG_URL": "http://e", "ERELONG_KEY": "k"}, "http://other")[1] is None
     assert found({"XDG_CONFIG_HOME": "/nowhere", "ERELONG_KEY": "k"}, "http://x")[1] == "k"
+    assert found(home | {"ERELONG_URL": "http://e"}) == ("http://e", None, False)
+    assert found(home | {"ERELONG_URL": "http://e", "ERELONG_PROFILE": "prod"})[:2] == ("http://e", None)
+
+
+def test_profile_that_an_argument_names_precedes_the_environment(home: dict[str, str]) -> None:
+    environment = home | {"ERELONG_URL": "http://e", "ERELONG_KEY": "from-env"}
+
+    named = find_profile(name="prod", environment=environment)
+
+    assert (named.url, named.key) == ("https://p", "from-command")
+    assert find_profile("http://other", name="prod", environment=environment).key is None
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ def make_service(tmp_path: Path) -> Iterator[Callable[..., ServiceProcess]]:
     made: list[ServiceProcess] = []
 
     def make(**given: Any) -> ServiceProcess:
-        made.append(ServiceProcess(folder=tmp_path, **given))
+        made.append(ServiceProcess(**{"folder": tmp_path, **given}))
         return made[-1]
 
     yield make

@@ -17,6 +17,8 @@ SECRET: Final = f"whsec_{b64encode(bytes(32)).decode()}"
 EVERY: Final = [README, *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
 GUIDE: Final = [page for page in EVERY if not page.startswith(("docs/recipes/", "docs/moving"))]
 """The pages whose blocks run here. Recipes have their own tests."""
+OF_COMMANDS: Final = ("docs/command-line.md", "docs/import-export.md")
+"""The pages whose console lines are commands of erelong."""
 
 
 class Block(NamedTuple):

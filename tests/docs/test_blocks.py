@@ -21,7 +21,7 @@ from erelong.cli.parser import _parser
 from erelong.settings.load import load
 from erelong.settings.section import ConfigError
 from tests.bench.__main__ import _parser as bench_parser
-from tests.docs.pages import GUIDE, Block, blocks, prose
+from tests.docs.pages import GUIDE, OF_COMMANDS, Block, blocks, prose
 from tests.support import ROOT
 from tests.support.needs import report_missing
 
@@ -75,7 +75,8 @@ def check_stream(block: Block, _: Path) -> Problems:
 
 
 def check_console(block: Block, _: Path) -> Problems:
-    if not block.text.startswith(("$ curl ", "$ printf ")):  # `test_console` pastes these
+    commands = ("$ erelong ", "$ printf ") if block.page in OF_COMMANDS else ("$ curl ", "$ printf ")
+    if not block.text.startswith(commands):  # `test_console` and `test_command_line` paste these
         yield f"no test pastes {block.text.splitlines()[0]}"
 
 

@@ -96,15 +96,6 @@ def run_lines(lines: list[str], folder: Path, service: ServiceProcess) -> str:
     return ended.stdout
 
 
-def test_commands_of_the_page_run(service: ServiceProcess, tmp_path: Path) -> None:
-    (block,) = blocks_of("docs/command-line.md", "sh")
-    exported, *lines = block.text.splitlines()
-
-    run_lines(lines, tmp_path, service)
-
-    assert exported == "export ERELONG_URL=http://127.0.0.1:8080"
-
-
 def test_first_steps_of_readme_run_in_python_and_in_the_shell(service: ServiceProcess, tmp_path: Path) -> None:
     (program,) = [block for block in blocks_of("README.md", "python") if "first_steps" in block.text]
     (shell,) = [block for block in blocks_of("README.md", "sh") if "erelong submit" in block.text]

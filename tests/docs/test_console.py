@@ -11,7 +11,7 @@ import pytest
 from erelong.clock.instants import parse_start
 from erelong.settings.api_keys import fingerprint_of, new_key
 from erelong.settings.sections import AuthSection, Config
-from tests.docs.pages import blocks, blocks_of, merged, read
+from tests.docs.pages import OF_COMMANDS, blocks, blocks_of, merged, read
 from tests.support.served import Answer, Serve, Served
 
 VOLATILE = {
@@ -21,7 +21,7 @@ VOLATILE = {
 }
 MEMBER = re.compile(r'"(\w+)":("[^"]*"|-?[\d.]+|null|true|false)')
 RANDOM = re.compile(r"\b(?:[0-9a-f]{42}|[0-9a-f]{26})\b")  # lease tokens and job ids
-PAGES = sorted({block.page for block in blocks("console")})
+PAGES = sorted({block.page for block in blocks("console")} - {*OF_COMMANDS})
 
 
 class Line(NamedTuple):

@@ -28,11 +28,12 @@ UNDONE = (Cut.AT_ONCE, Cut.AFTER_REQUEST)
 class CuttingProxy:
     """Passes requests on, and breaks the connections of the next ones as `cuts` says; None spares one.
 
-    `requests` has their first lines.
+    `requests` has their first lines. With `only_writes`, only requests that change something are cut.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, *, only_writes: bool = False) -> None:
         self._to = port
+        self._only_writes = only_writes
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.cuts: deque[Cut | None] = deque()
@@ -71,7 +72,8 @@ class CuttingProxy:
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         request = await _message(reader)
         self.requests.append(request.partition(b"\r\n")[0].decode())
-        cut = self.cuts.popleft() if self.cuts else None
+        is_spared = self._only_writes and (request.startswith(b"GET ") or b"dry_run=true" in request)
+        cut = self.cuts.popleft() if self.cuts and not is_spared else None
         if cut in UNDONE:
             return False
         if b"text/event-stream" in request:

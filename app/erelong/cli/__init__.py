@@ -1,1 +1,1 @@
-"""The command line: `erelong <command>`."""
+"""The commands: `commands` names them all, the other modules are imported when their command is named."""

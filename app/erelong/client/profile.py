@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from erelong.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
 KEY_COMMAND_TIMEOUT: Final = 30.0
@@ -35,16 +35,28 @@ def find_profile(
 ) -> Profile:
     """Return the profile in force. Raise ValueError if a named profile or a file does not exist.
 
-    A key of the environment or of a profile is never sent to another URL than the one that stands beside it.
+    An address and a key belong together: a stored key is only sent to the address that stands beside it. `name` goes
+    before the environment, which goes before the profile of ERELONG_PROFILE or the one named `default`.
     """
     stored = _stored(name or environment.get("ERELONG_PROFILE"), environment)
-    known_url = environment.get("ERELONG_URL") or stored.get("url")
+    known_url = (None if name else environment.get("ERELONG_URL")) or stored.get("url")
     found = (url or known_url or DEFAULT_URL).rstrip("/")
     if not found.startswith(("http://", "https://")):
         raise ValueError(f"{found!r} is no URL of a service: write http://host:port or https://host")
-    if key is None and (url is None or known_url is None or found == known_url.rstrip("/")):
-        key = _key(environment, stored)
+    if key is None:
+        key = _stored_key(found, stored, environment, is_named=name is not None)
     return Profile(url=found, key=key, confirm=stored.get("confirm", False) is True)
+
+
+def _stored_key(url: str, stored: Mapping[str, Any], environment: Mapping[str, str], *, is_named: bool) -> str | None:
+    """Return the key of the environment or of a profile, unless it belongs to another address."""
+    finders: list[Callable[[], str | None]] = []
+    if url == (environment.get("ERELONG_URL") or stored.get("url") or url).rstrip("/"):
+        finders.append(lambda: _key_of_environment(environment))
+    if url == stored.get("url", DEFAULT_URL).rstrip("/"):
+        finders.append(lambda: _key_of_profile(stored))
+    keys = (find() for find in (reversed(finders) if is_named else finders))
+    return next((key for key in keys if key is not None), None)
 
 
 def profile_file(environment: Mapping[str, str] = os.environ) -> Path:
@@ -67,11 +79,13 @@ def _stored(name: str | None, environment: Mapping[str, str]) -> Mapping[str, An
     return stored
 
 
-def _key(environment: Mapping[str, str], stored: Mapping[str, Any]) -> str | None:
+def _key_of_environment(environment: Mapping[str, str]) -> str | None:
     if environment.get("ERELONG_KEY"):
         return environment["ERELONG_KEY"].strip()
-    if environment.get("ERELONG_KEY_FILE"):
-        return _read(Path(environment["ERELONG_KEY_FILE"]))
+    return _read(Path(environment["ERELONG_KEY_FILE"])) if environment.get("ERELONG_KEY_FILE") else None
+
+
+def _key_of_profile(stored: Mapping[str, Any]) -> str | None:
     if "key" in stored:
         return str(stored["key"])
     if "key_file" in stored:

@@ -2,62 +2,66 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from erelong.cli.client.options import add_labels, nested, params_of, seconds, setting
-from erelong.cli.client.running import Usage, client_of, output_of
+from erelong.cli.console.options import add_change, add_labels, json_of_stdin, nested, params_of, seconds, setting
+from erelong.cli.console.running import Usage, client_of, output_of
 from erelong.client.calls import jobs as calls
 from erelong.client.calls.jobs import NEW_KEY
 from erelong.client.drafts import Draft
 from erelong.client.errors import job_error
-from erelong.client.requests import with_query
 from erelong.client.sync.jobs import Job
 
 if TYPE_CHECKING:
     import argparse
 
 ITEMS = "params: name=text, name:=json, name=@file, a.b=nested; - reads them as JSON from standard input"
+ON_CONFLICT = ("reject", "keep", "replace", "reschedule")
 
 
 def add(_: str, parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("kind", help="see: erelong kinds")
-    parser.add_argument("params", nargs="*", metavar="NAME=VALUE", help=ITEMS)
-    parser.add_argument("--in", dest="delay", metavar="DURATION", help="due after this: 2h, 90s, PT5M")
+    parser.add_argument("kind", metavar="KIND", help="such as http or echo; erelong kinds lists them")
+    parser.add_argument("params", nargs="*", default=[], metavar="NAME=VALUE", help=ITEMS)
+    parser.add_argument("--in", dest="delay", metavar="DURATION", help="due after this: 90s, 2h, 7d; without it, now")
     parser.add_argument("--at", metavar="TIME", help="due at this time, with offset: 2026-12-01T09:00:00+01:00")
     parser.add_argument("--zone", help="time zone of --at, if it has no offset: Europe/Berlin")
-    parser.add_argument("--queue")
-    parser.add_argument("--priority", type=int)
-    parser.add_argument("--key", help="names the job while it lives")
-    parser.add_argument("--on-conflict", choices=("reject", "keep", "replace", "reschedule"), help="with --key")
+    parser.add_argument("--queue", help="its queue (default)")
+    parser.add_argument("--priority", type=int, metavar="N", help="from -100 to 100 (0); higher ones start first")
+    parser.add_argument("--key", help="names the job while it lives; ~KEY stands for its id")
+    parser.add_argument("--on-conflict", choices=ON_CONFLICT, help="if another live job has the --key (reject)")
     add_labels(parser)
     parser.add_argument(
-        "--retry", type=setting, action="append", default=[], metavar="NAME=VALUE", help="max_attempts=3"
+        "--retry", type=setting, action="append", default=[], metavar="NAME=VALUE", help="such as max_attempts=3"
     )
     parser.add_argument("--timeout", metavar="DURATION", help="of each attempt")
     parser.add_argument("--expires-after", metavar="DURATION", help="do not start later than this after the due time")
-    parser.add_argument("--spread", metavar="DURATION", help="move the due time by a share of this")
+    parser.add_argument("--spread", metavar="DURATION", help="make it due later by a part of this")
+    parser.add_argument("--on-finish", metavar="URL", help="call this URL when the job has ended")
     parser.add_argument(
-        "--idempotency-key", default=NEW_KEY, metavar="KEY", help="repeating the command makes no other job"
+        "--idempotency-key", default=NEW_KEY, metavar="KEY", help="submit once, however often the command is repeated"
     )
-    parser.add_argument("--check", action="store_true", help="check the job without storing it")
-    parser.add_argument("--wait", type=seconds, nargs="?", const=-1.0, metavar="DURATION", help="wait for the end")
+    parser.add_argument(
+        "--wait",
+        type=seconds,
+        nargs="?",
+        const=-1.0,
+        metavar="DURATION",
+        help="wait until it has ended; --wait=30s: not longer, then exit with 124",
+    )
+    add_change(parser, check="check the job without storing it")
     parser.set_defaults(call=submit)
 
 
 def submit(options: argparse.Namespace) -> int:
     draft: Draft[Any] = Draft(options.kind, _params(options.params), **_options(options))
-    request = calls.submit(draft, None if options.check else options.idempotency_key)
     with client_of(options) as client:
+        job: Job[Any] = Job(client.send(calls.submit(draft, options.idempotency_key)), client)
         if options.check:
-            path = with_query(request.path, {"dry_run": True})
-            client.send(request._replace(path=path))
             print("the job is valid", file=sys.stderr)
             return 0
-        job: Job[Any] = Job(client.send(request), client)
         if options.wait is not None:
-            job = job.wait(None if options.wait < 0 else options.wait)
+            job = _wait(job, options.wait)
     output = output_of(options)
     if not (output.is_terminal or options.json or options.fields or options.wait is not None):
         print(job.id)  # for id=$(erelong submit …)
@@ -68,10 +72,19 @@ def submit(options: argparse.Namespace) -> int:
     return 0
 
 
+def _wait(job: Job[Any], seconds: float) -> Job[Any]:
+    """Wait for the end of a job; if that fails, its id is not lost."""
+    try:
+        return job.wait(None if seconds < 0 else seconds)
+    except BaseException:
+        print(f"erelong: submitted {job.id}", file=sys.stderr)
+        raise
+
+
 def _params(items: list[str]) -> dict[str, Any]:
     if items != ["-"]:
         return {**params_of(items)}
-    params = json.load(sys.stdin)
+    params = json_of_stdin()
     if not isinstance(params, dict):
         raise Usage("the params on standard input are not a JSON object")
     return params
@@ -81,11 +94,16 @@ def _options(options: argparse.Namespace) -> Any:
     """Return the options that were given, by their names in the client."""
     names = ("delay", "queue", "priority", "key", "on_conflict", "timeout", "expires_after", "spread")
     given = {name: value for name in names if (value := getattr(options, name)) is not None}
-    if options.at is not None and options.zone is not None:
-        given |= {"local_time": options.at, "zone": options.zone}
-    elif options.at is not None:
-        given["at"] = options.at
-    elif options.zone is not None:
-        raise Usage("--zone is the zone of --at: give --at as well")
+    given |= time_of(options)
     given |= {"labels": dict(options.label)} if options.label else {}
+    given |= {"on_finish": {"url": options.on_finish}} if options.on_finish else {}
     return given | ({"retry": nested(options.retry)} if options.retry else {})
+
+
+def time_of(options: argparse.Namespace) -> dict[str, str]:
+    """Return the fields for --at and --zone."""
+    if options.at is not None and options.zone is not None:
+        return {"local_time": options.at, "zone": options.zone}
+    if options.zone is not None:
+        raise Usage("--zone is the zone of --at: give --at as well")
+    return {} if options.at is None else {"at": options.at}

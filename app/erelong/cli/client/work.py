@@ -10,8 +10,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from erelong.cli.client.options import seconds
-from erelong.cli.client.running import Usage
+from erelong.cli.console.options import seconds
+from erelong.cli.console.running import Usage
 from erelong.client.drafts import write_fields
 
 if TYPE_CHECKING:

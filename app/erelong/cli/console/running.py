@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from typing import TYPE_CHECKING, Final
 
-from erelong.cli.client.output import Output
+from erelong.cli.console.output import Output, printable
+from erelong.cli.console.session import Session
 from erelong.client.errors import (
     Busy,
     Changed,
@@ -18,7 +20,6 @@ from erelong.client.errors import (
     Refused,
     Unauthenticated,
 )
-from erelong.client.sync.client import Client
 
 if TYPE_CHECKING:
     import argparse
@@ -34,6 +35,8 @@ UNAVAILABLE: Final = 69
 TIMED_OUT: Final = 124
 INTERRUPTED: Final = 130
 
+_OF_ARGUMENTS: Final = (errno.ENOENT, errno.EACCES, errno.EISDIR, errno.ENOTDIR, errno.EEXIST)
+
 
 class Usage(Exception):
     """The arguments do not go together."""
@@ -41,14 +44,21 @@ class Usage(Exception):
 
 def run(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> int:
     options = parser.parse_intermixed_args(arguments)
+    options.typed = [*arguments]
     try:
         code: int = options.call(options)
     except BrokenPipeError:
         raise
-    except (Usage, ValueError, OSError) as error:
-        if isinstance(error, TimeoutError):
-            return report(error)
-        print(f"{parser.prog}: {error}", file=sys.stderr)
+    except TimeoutError as error:
+        return report(error)
+    except (Usage, ValueError) as error:
+        print(f"{parser.prog}: {printable(str(error))}", file=sys.stderr)
+        return USAGE
+    except OSError as error:
+        if error.errno not in _OF_ARGUMENTS:
+            raise
+        about = f"{error.filename}: " if error.filename else ""
+        print(f"{parser.prog}: {about}{error.strerror}", file=sys.stderr)
         return USAGE
     except ErelongError as error:
         return report(error)
@@ -57,8 +67,7 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> int:
 
 def report(error: Exception, about: str = "") -> int:
     """Print an error; return its exit code."""
-    code = f" ({error.code})" if isinstance(error, Refused) and error.code else ""
-    print(f"erelong: {about}{': ' if about else ''}{error}{code}", file=sys.stderr)
+    print(f"erelong: {about}{': ' if about else ''}{printable(_text_of(error))}", file=sys.stderr)
     return exit_code(error)
 
 
@@ -76,9 +85,22 @@ def exit_code(error: Exception) -> int:
     return next((code for kinds, code in codes if isinstance(error, kinds)), REFUSED)
 
 
-def client_of(options: argparse.Namespace) -> Client:
-    key = None if options.key_file is None else options.key_file.read_text(encoding="utf-8").strip()
-    return Client(options.url, key=key, profile=options.profile, timeout=options.request_timeout)
+def _text_of(error: Exception) -> str:
+    """Return the text of an error: for a refusal its detail, the faults that it does not name, and its code."""
+    if not isinstance(error, Refused):
+        return str(error)
+    faults = [f"{fault.get('pointer', '')}: {fault.get('detail', '')}" for fault in error.errors]
+    more = [fault for fault in faults if fault not in error.detail]
+    text = "; ".join([error.detail, *more[:5]]) + (f" ({error.code})" if error.code else "")
+    if error.maybe_done:
+        text += "; an earlier try got no answer, and may have done it"
+    if isinstance(error, Unauthenticated):
+        text += "; give a key with erelong login, ERELONG_KEY or --key-file"
+    return text
+
+
+def client_of(options: argparse.Namespace, *, retries: bool = True) -> Session:
+    return Session(options, retries=retries)
 
 
 def output_of(options: argparse.Namespace) -> Output:

@@ -1,0 +1,81 @@
+"""Schedules as lines: which of their fields a client may set, and the command that puts them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from erelong.cli.console.output import counted
+from erelong.cli.console.running import REFUSED, Usage, client_of
+from erelong.cli.files.lines import open_lines
+from erelong.client.calls import schedules as calls
+from erelong.client.errors import Conflict, Invalid, Refused
+from erelong.client.requests import segment, send
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
+
+    from erelong.cli.console.session import Session
+
+TIMING: Final = (
+    *("cron", "every", "anchor", "zone", "gap", "fold", "starts_at", "ends_at"),
+    *("spread", "missed", "catchup", "overlap", "job"),
+)
+
+
+def as_put(schedule: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a schedule that a client may set, and whether it is paused."""
+    fields = {name: schedule[name] for name in ("name", *TIMING) if schedule.get(name) is not None}
+    return fields | ({"paused": True, "reason": schedule.get("reason")} if schedule.get("paused") else {})
+
+
+def import_schedules(options: argparse.Namespace) -> int:
+    """Put the schedules of a file, one per line. The same file again changes nothing, so there is nothing to resume."""
+    if options.maps or options.kind or options.queue or options.label or options.resume:
+        raise Usage(
+            "--schedules goes with no option but --check, --curl and --yes: the same file again changes nothing"
+        )
+    rejects = Path("rejected.ndjson" if options.file == "-" else f"{options.file}.rejected")
+    stored = rejected = 0
+    with client_of(options) as client, open_lines(options.file) as file:
+        for number, line in enumerate(file, 1):
+            if line.isspace():
+                continue
+            try:
+                _put(client, line, options)
+            except (ValueError, Invalid, Conflict) as error:
+                rejected += 1
+                with rejects.open("a", encoding="utf-8") as report:
+                    report.write(json.dumps(_report(number, line, error), ensure_ascii=False) + "\n")
+            else:
+                stored += 1
+    state = "valid" if options.check else "stored"
+    print(f"{counted(stored, 'schedule')} {state}, {rejected:,} rejected", file=sys.stderr)
+    if rejected:
+        print(f"erelong: see {rejects}", file=sys.stderr)
+    return REFUSED if rejected else 0
+
+
+def _put(client: Session, line: bytes, options: argparse.Namespace) -> None:
+    found = json.loads(line)
+    if not isinstance(found, dict) or not isinstance(found.get("name"), str):
+        raise ValueError("a schedule is an object with a name")
+    body = {name: found[name] for name in TIMING if found.get(name) is not None}
+    client.send(send("PUT", f"/v1/schedules/{segment(found['name'])}", body))
+    if found.get("paused") and not options.check:
+        client.send(calls.pause(found["name"], found.get("reason")))
+
+
+def _report(number: int, line: bytes, error: Exception) -> dict[str, Any]:
+    text = line.decode(errors="replace").strip()
+    if isinstance(error, Refused):
+        return {"line": number, "code": error.code, "errors": [*error.errors], "schedule": text}
+    return {
+        "line": number,
+        "code": "malformed_json",
+        "errors": [{"pointer": "", "detail": str(error)}],
+        "schedule": text,
+    }

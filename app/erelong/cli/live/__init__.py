@@ -1,0 +1,1 @@
+"""The commands that run until they are stopped: the screen, the stream of events, the receiver of webhooks."""
