@@ -8,7 +8,7 @@ import socket
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -22,6 +22,7 @@ from erelong.cli.files.progress import MAX_AGE, Progress
 from tests.cli.conftest import Erelong, Program
 from tests.cli.lines import job, stored, write
 from tests.support.process import ServiceProcess
+from tests.system.trials import sized
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -238,36 +239,57 @@ def progress_of(file: str) -> str | None:
 
 
 def wait_for_progress(file: str, before: str | None) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while progress_of(file) == before:
         assert time.monotonic() < deadline, "the import makes no progress"
         time.sleep(0.02)
 
 
-def test_killed_and_interrupted_imports_resume_to_exactly_all_jobs(
-    program: Callable[..., subprocess.Popen[str]], tmp_path: Path
-) -> None:
-    """The service is killed, too, and starts again on its file."""
+@pytest.mark.timeout(sized(120, 1_800))
+def test_killed_and_interrupted_imports_resume_to_exactly_all_jobs(program: Program, tmp_path: Path) -> None:
+    """The service is killed, too, and starts again on its file, and its queue is full for a while."""
     (tmp_path / "service").mkdir()
     service = ServiceProcess(folder=tmp_path / "service")
     service.start()
     service.keep_port()
-    number = 60_000
+    number, kills, rate = sized((60_000, 7, 10_000), (1_000_000, 10, 50_000))
     file = write(tmp_path / "jobs.ndjson", *[job("q", params={"n": n}) for n in range(number)])
-    for kill in range(6):  # at a rate that would take 6 s, so that none of them comes to its end
+    for kill in range(kills):  # at a rate at which none of them comes to its end
         before = progress_of(file)
-        process = program("import", file, "--resume", "--rate", "10000", ERELONG_URL=service.url)
-        wait_for_progress(file, before)
+        if kill == 4:
+            fill(service.url)
+        process = program("import", file, "--resume", "--rate", str(rate), ERELONG_URL=service.url)
+        if kill == 4:
+            wait_for_line(process, "waiting jobs; at most")
+        else:
+            wait_for_progress(file, before)
         if kill == 3:
             service.kill()
             service.start()
         process.send_signal(signal.SIGINT if kill == 2 else signal.SIGKILL)
         assert process.wait(30) == (130 if kill == 2 else -9), process.communicate()
+        if kill == 4:
+            fill(service.url, more=10_000_000)
     process = program("import", file, "--resume", ERELONG_URL=service.url)
-    _, err = process.communicate(timeout=50)
+    _, err = process.communicate(timeout=sized(100, 600))
 
     with Client(service.url, key="") as client:
         counts = client.queue("q").get().counts
+        params = {found.params["n"] for found in client.list(queue="q", view="full", limit=1_000)}
     service.kill()
     assert process.returncode == 0, err
     assert counts["scheduled"] == number
+    assert params == {*range(number)}
+
+
+def fill(url: str, more: int = 0) -> None:
+    """Set the bound of the queue to what it holds, and so many jobs more."""
+    with Client(url, key="") as client:
+        queue = client.queue("q")
+        queue.set(max_backlog=queue.get().counts["scheduled"] + more)
+
+
+def wait_for_line(process: subprocess.Popen[str], text: str) -> None:
+    assert process.stderr is not None
+    while text not in (line := process.stderr.readline()):
+        assert line, "the import has ended"

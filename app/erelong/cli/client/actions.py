@@ -12,6 +12,7 @@ from erelong.cli.console.output import counted, printable
 from erelong.cli.console.running import REFUSED, Usage, client_of, output_of, report
 from erelong.client.calls import jobs as calls
 from erelong.client.errors import ErelongError
+from erelong.client.requests import Repeat
 
 if TYPE_CHECKING:
     import argparse
@@ -105,6 +106,8 @@ def _change_each(client: Session, options: argparse.Namespace, changes: Any, que
 def _request(options: argparse.Namespace, id: str, changes: Any, queue: str | None) -> Request:
     version = options.version
     match options.name:
+        case "cancel" if version is not None:  # a second try would find another version
+            return calls.cancel(id, options.reason, version, queue)._replace(repeat=Repeat.UNBEGUN)
         case "cancel":
             return calls.cancel(id, options.reason, version, queue)
         case "retry":

@@ -76,9 +76,8 @@ def edit(id: str, changes: Mapping[str, Any], version: int | None, queue: str | 
 
 
 def cancel(id: str, reason: str | None, version: int | None, queue: str | None) -> Request:
-    body, headers = {} if reason is None else {"reason": reason}, _match(version)
-    repeat = Repeat.SAFE if version is None else Repeat.UNBEGUN  # a second one would find another version
-    return send("POST", _path(id, "/cancel"), body, query={"queue": queue}, headers=headers, repeat=repeat)
+    body = {} if reason is None else {"reason": reason}
+    return send("POST", _path(id, "/cancel"), body, query={"queue": queue}, headers=_match(version))
 
 
 def run(id: str, version: int | None, queue: str | None) -> Request:
