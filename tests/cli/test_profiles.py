@@ -139,6 +139,7 @@ def test_verbose_shows_tries_that_failed(erelong: Erelong) -> None:
         "schedule {queue} put --kind echo --every 1h",
         "cancel --queue {queue} --reason paid",
         "api POST /v1/jobs kind=echo queue={queue}",
+        "api GET /v1/jobs queue={queue} limit=1",
     ],
 )
 def test_curl_is_a_line_for_the_shell_and_sends_nothing(

@@ -72,6 +72,17 @@ def test_tail_prints_events_as_they_happen(program: Program, client: Client, que
     assert re.fullmatch(rf"\S+Z\tjob.succeeded\t\w+\techo\t{queue}\n", out)
 
 
+def test_tail_shows_a_clock_on_a_terminal(terminal: Terminal, client: Client, queue: str) -> None:
+    screen = terminal("tail", "--queue", queue, "--type", "job.failed", "--limit", "1")
+    while screen.process.poll() is None:
+        client.submit("echo", {"fail": "boom"}, queue=queue, retry={"max_attempts": 1}).wait(timeout=10)
+        screen.wait_for_output(0.3)
+
+    assert screen.wait() == 0
+    assert re.fullmatch(rf"\d\d:\d\d:\d\d  job.failed      \w{{26}}  echo  {queue}  boom", screen.screen.strip())
+    assert "\x1b[31m" in screen.text
+
+
 def test_work_runs_a_worker_of_a_module(program: Program, client: Client, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from erelong import Worker\nworker = Worker()\n"

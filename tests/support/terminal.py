@@ -71,6 +71,10 @@ class OnTerminal:
         drawn = self.text.count(HOME)
         self.wait_for(lambda _: self.text.count(HOME) > drawn)
 
+    def wait_for_output(self, seconds: float) -> None:
+        """Read what the program prints within so many seconds, if anything."""
+        self._read(seconds)
+
     def wait(self) -> int:
         """Read until the program has ended; return its exit code."""
         deadline = time.monotonic() + PATIENCE

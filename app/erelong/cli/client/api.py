@@ -36,8 +36,11 @@ def call(options: argparse.Namespace) -> int:
     if not options.path.startswith("/"):
         raise Usage(f"{options.path!r} is no path: begin it with /, such as /v1/jobs")
     body = json_of_stdin() if options.items == ["-"] else (params_of(options.items) if options.items else None)
+    request = _request(options, body)
     with client_of(options) as client:
-        answer = client.ask(_request(options, body))
+        if options.curl:
+            client.print_as_curl(request)
+        answer = client.ask(request)
     sys.stdout.write(answer.body.decode(errors="replace"))
     if answer.body and sys.stdout.isatty():
         print()

@@ -55,7 +55,9 @@ def add(name: str, parser: argparse.ArgumentParser) -> None:
 def get(options: argparse.Namespace) -> int:
     output, code = output_of(options), 0
     with client_of(options) as client:
-        for id in ids_of(options):
+        for number, id in enumerate(ids_of(options)):
+            if number and output.is_terminal:
+                print()
             try:
                 output.item(client.get(id, queue=options.queue).raw)
             except ErelongError as error:
@@ -141,9 +143,9 @@ def wait(options: argparse.Namespace) -> int:
 
 
 def explain(options: argparse.Namespace) -> int:
-    output, code = output_of(options), 0
+    output, code, ids = output_of(options), 0, ids_of(options)
     with client_of(options) as client:
-        for id in ids_of(options):
+        for id in ids:
             try:
                 explanation = client.explain(id, queue=options.queue)
             except ErelongError as error:
@@ -152,7 +154,7 @@ def explain(options: argparse.Namespace) -> int:
             if options.json:
                 output.item(explanation)
                 continue
-            print(printable(explanation["summary"]))
+            print(f"{f'{id}: ' if len(ids) > 1 else ''}{printable(explanation['summary'])}")
             for blocker in explanation["blockers"]:
                 print(f"  {blocker['type']}: {printable(blocker['detail'])}")
     return code

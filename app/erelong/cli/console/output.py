@@ -75,6 +75,15 @@ class Output:
         for field, value in rows:
             print(f"{field:{width}}  {self._text(value, field)}")
 
+    def line(self, time: str, cells: Sequence[str]) -> None:
+        """Print something that has just happened. The first cell may end in the state of a job: `job.failed`."""
+        if not self.is_terminal:
+            print("\t".join([time, *cells]).rstrip())
+            return
+        clock = f"{datetime.fromisoformat(time).astimezone(UTC if self._is_utc else None):%H:%M:%S}"
+        state = cells[0].rpartition(".")[2]
+        print(self._coloured("  ".join([clock, f"{cells[0]:14}", *cells[1:]]).rstrip(), [state]))
+
     def _line(self, item: Mapping[str, Any], columns: Sequence[str], name: str) -> str:
         if self._is_quiet:
             return printable(str(item.get(name, "")))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from erelong.client.profile import find_profile
 from erelong.client.requests import Repeat
@@ -39,7 +39,7 @@ class Session(Client):
             if self._is_check:
                 request = _as_dry_run(request)
             if self._is_curl:
-                self._print_as_curl(request)
+                self.print_as_curl(request)
             if not self._is_check:
                 self.confirm(f"{request.method} {request.path}")
         return super().ask(request, timeout=timeout)
@@ -55,7 +55,8 @@ class Session(Client):
             raise ValueError("nothing was changed")
         self.must_confirm = False
 
-    def _print_as_curl(self, request: Request) -> None:
+    def print_as_curl(self, request: Request) -> NoReturn:
+        """Print a request, and end the command without sending it."""
         from erelong.cli.console.wire import as_curl
 
         print(as_curl(request, self.url, has_key=self._has_key))

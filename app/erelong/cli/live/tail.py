@@ -43,8 +43,7 @@ def tail(options: argparse.Namespace) -> int:
             if options.json:
                 print(to_json(event.raw))
             else:
-                time = event.raw["time"]
-                print("\t".join([output.time(time) if output.is_terminal else time, *_cells(event)]).rstrip())
+                output.line(event.raw["time"], _cells(event))
             sys.stdout.flush()
             left = None if left is None else left - 1
             if left == 0:
@@ -58,8 +57,5 @@ def _cells(event: Event) -> list[str]:
         about = {name: value for name, value in event.raw.items() if name not in ("type", "time")}
         return [event.type, to_json(about)]
     error = job.get("error") or {}
-    return [event.type, job["id"], *(printable(job.get(name, "")) for name in ("kind", "queue")), *_error(error)]
-
-
-def _error(error: dict[str, str]) -> list[str]:
-    return [printable(error.get("message", ""))] if error else []
+    cells = [event.type, job["id"], job.get("kind", ""), job.get("queue", ""), error.get("message", "")]
+    return [*map(printable, cells)]
