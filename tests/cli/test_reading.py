@@ -191,4 +191,6 @@ def test_key_stands_for_the_id_of_its_job_in_any_queue(erelong: Erelong, client:
 
     assert erelong("get", "~order/7", "--queue", queue, "-q").out == f"{job.id}\n"
     assert erelong("explain", "~order/7", "--queue", queue).code == 0
+    assert erelong("wait", "~order/7", "--queue", queue, "--timeout", "0.1").code == 124
+    assert erelong("wait", "~order/8", "--queue", queue).code == 5
     assert erelong("get", "~order/7").code == 5

@@ -89,6 +89,9 @@ TOPICS: Final = {
     "times": "instants, durations and time zones",
 }
 
+LOCAL: Final = frozenset({"schema", "completion", "help"})
+"""The commands that ask no service."""
+
 USAGE: Final = "usage: erelong COMMAND …"
 
 INTERRUPTED: Final = 130
@@ -162,7 +165,8 @@ def parser_of(name: str) -> argparse.ArgumentParser:
     command = COMMANDS[name]
     parser = make_parser(name, command.summary)
     import_module(f"erelong.cli.{command.module}").add(name, parser)
-    add_shared(parser)
+    if name not in LOCAL:
+        add_shared(parser)
     parser.set_usage()
     return parser
 

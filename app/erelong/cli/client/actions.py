@@ -45,7 +45,8 @@ def add(name: str, parser: argparse.ArgumentParser) -> None:
             "--param", action="append", default=[], metavar="NAME=VALUE", help="as in submit; replaces all params"
         )
     parser.add_argument("--version", type=int, metavar="N", help="only if this is still the version of the job")
-    add_change(parser, check="only count the jobs that match; of edit and reschedule: only check the change")
+    count = "only count the jobs that match"
+    add_change(parser, check=f"only check the change of a job, or {count}" if name in CHECKED else count)
     add_filters(parser)
     parser.add_argument("--all-jobs", action="store_true", help="every job, in place of other conditions")
     many = parser.add_argument_group("for many jobs")

@@ -30,7 +30,7 @@ def add(name: str, parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(call=calls[name])
     if name in ("get", "wait", "explain"):
         add_ids(parser)
-    if name in ("get", "explain"):
+    if name in ("get", "wait", "explain"):
         parser.add_argument("--queue", help="the queue of ~KEY (default)")
     if name == "wait":
         parser.add_argument("--for", dest="until", choices=UNTIL, default="all", help="wait for all (default), or one")
@@ -124,8 +124,8 @@ def _watch(client: Session, options: argparse.Namespace, filters: dict[str, Any]
 
 
 def wait(options: argparse.Namespace) -> int:
-    ids = ids_of(options)
     with client_of(options) as client:
+        ids = [client.get(id, queue=options.queue).id if id.startswith("~") else id for id in ids_of(options)]
         waited = client.wait(ids, until=UNTIL[options.until], timeout=options.timeout)
     if waited.done:
         output_of(options).rows([job.raw for job in waited.done], ("id", "state", "result", "error.message"))
