@@ -20,7 +20,7 @@ from erelong.web.problems import MAX_FAULTS, faults_of
 from erelong.web.router import name_in
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from aiohttp import web
     from pydantic.fields import FieldInfo
@@ -184,6 +184,19 @@ def read_name_cursor(text: str, filters: Mapping[str, Any]) -> str:
     if bound != _bound(filters) or not isinstance(name, str):
         raise BadCursor("this cursor belongs to other filters; send it with the filters of the previous page")
     return name
+
+
+def write_entries(filters: Mapping[str, Any], entries: Sequence[int]) -> str:
+    """Return a cursor of a listing in start order, after these entries of a lane."""
+    return write_name_cursor(filters, ",".join(f"{entry:x}" for entry in entries))
+
+
+def read_entries(text: str, filters: Mapping[str, Any]) -> list[int]:
+    """Return the entries in a cursor that was made for these filters."""
+    try:
+        return [int(entry, 16) for entry in read_name_cursor(text, filters).split(",")]
+    except ValueError:
+        raise BadCursor("this is not a cursor; send `next` of the previous page unchanged") from None
 
 
 def _bound(filters: Mapping[str, Any]) -> str:

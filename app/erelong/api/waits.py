@@ -13,7 +13,7 @@ from erelong.api.schemas import WaitIn
 from erelong.model.caller import Scope
 from erelong.model.job import Job
 from erelong.model.reports.job_view import job_view
-from erelong.service.jobs import MAX_PAGE
+from erelong.service.overview.listings import MAX_PAGE
 from erelong.service.waits import SLICE, end_of
 from erelong.web.auth import caller_of
 from erelong.web.body import NDJSON

@@ -213,6 +213,11 @@ class Lane:
         sublane = self.sublanes.get(self._key_of(seq))
         return sublane is not None and seq in sublane.waiting
 
+    def has_entry(self, packed: int) -> bool:
+        """Return whether a due job waits here with this rank."""
+        sublane = self.sublanes.get(self._key_of(packed % MAX_SEQ))
+        return sublane is not None and sublane.holds(packed)
+
     def seqs(self) -> list[int]:
         return [seq for sublane in self.sublanes.values() for seq in sublane.waiting]
 

@@ -13,6 +13,7 @@ from erelong.lanes.departures import Departures
 from erelong.lanes.lane import INSIDE, Lane, Slot
 from erelong.lanes.order import NONE_AHEAD, count_ahead
 from erelong.lanes.recent import lateness
+from erelong.lanes.upcoming import NOTHING, Upcoming, read_order
 from erelong.model.blocker import Ahead, Flow, Hold
 from erelong.model.ids import MAX_SEQ
 from erelong.model.job import SECOND
@@ -20,7 +21,7 @@ from erelong.model.runs import counted
 from erelong.settings.queues import layered
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from erelong.clock.instants import Instant, Tick
     from erelong.duties.signal import Signal
@@ -315,6 +316,17 @@ class Lanes:
         ahead = await count_ahead(lane, self._consumer_of(job), lane.label_of(job), packed)
         is_partial = bool(lane.spilled or lane.reread) and not lane.has(job.seq)
         return ahead._replace(is_more=ahead.is_more or is_partial)
+
+    async def upcoming(
+        self, queue: str, kinds: Collection[str], after: Sequence[int], number: int, *, is_reverse: bool
+    ) -> Upcoming:
+        """Return the next due jobs of a queue that start with jobs of these kinds (none: all), as `read_order` does."""
+        lane = self._lanes.get(queue)
+        if lane is None:
+            return NOTHING
+        consumers = {kind if self._kinds[kind].is_pull else INSIDE for kind in kinds}
+        found = await read_order(lane, consumers or lane.due_for.keys(), after, number, is_reverse=is_reverse)
+        return found._replace(is_cut=found.is_cut or bool(lane.spilled or lane.reread))
 
     def flow(self, job: Job) -> Flow:
         """Return how fast jobs of its queue start."""

@@ -107,17 +107,30 @@ class Sublane:
         if self.waiting.pop(seq, None) is None:
             return
         if len(self.row) + len(self.heap) > 2 * len(self.waiting) + MIN_STALE:
-            self.row = deque(filter(self._is_true, self.row))
-            self.heap = list(filter(self._is_true, self.heap))
+            self.row = deque(filter(self.holds, self.row))
+            self.heap = list(filter(self.holds, self.heap))
             heapify(self.heap)
 
     def first(self) -> int:
         """Return the top entry; there must be one."""
         while True:
             packed = self.heap[0] if self._is_heap_next() else self.row[0]
-            if self._is_true(packed):
+            if self.holds(packed):
                 return packed
             self._take()
+
+    def holds(self, packed: int) -> bool:
+        """Return whether an entry is not stale."""
+        return self.waiting.get(packed & SEQ_DIGITS) == packed
+
+    def of_row(self, packed: int | None, number: int, *, is_reverse: bool) -> list[int]:
+        """Return the next entries of the row beyond one of them, some of which may be stale."""
+        row = self.row
+        if is_reverse:
+            end = len(row) if packed is None else bisect_left(row, packed)
+            return [row[place] for place in range(end - 1, max(end - number, 0) - 1, -1)]
+        start = 0 if packed is None else bisect(row, packed)
+        return [row[place] for place in range(start, min(start + number, len(row)))]
 
     def before(self, packed: int) -> Iterator[int | None]:
         """Yield how many jobs rank before an entry, in short slices that add up; a final None if there may be more.
@@ -167,6 +180,3 @@ class Sublane:
 
     def _is_heap_next(self) -> bool:
         return bool(self.heap) and not (self.row and self.row[0] < self.heap[0])
-
-    def _is_true(self, packed: int) -> bool:
-        return self.waiting.get(packed & SEQ_DIGITS) == packed

@@ -16,6 +16,7 @@ from erelong.model.job import Job, State
 from erelong.model.spec import DEFAULT_QUEUE
 from erelong.model.submission import CONFLICT, NewJob
 from erelong.service.factory import NO_CHANGE
+from erelong.service.overview.listings import MAX_PAGE
 from erelong.service.rehearsal import Rehearsal
 from erelong.service.room import Room
 from erelong.settings.names import KEY
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from erelong.model.submission import IdempotencyRecord, Receipt
     from erelong.service.factory import Change, JobFactory
 
-MAX_PAGE = 8_388_608  # bytes of params, results and attempts in one listing; beyond it the page ends early
 PAGE_SLICE = 50
 
 

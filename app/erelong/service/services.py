@@ -26,6 +26,7 @@ from erelong.service.operations.operations import Operations
 from erelong.service.overview.causes import Failures
 from erelong.service.overview.due import Due
 from erelong.service.overview.listings import Listings
+from erelong.service.overview.upcoming import Upcoming
 from erelong.service.queues import Queues
 from erelong.service.room import Room
 from erelong.service.schedule_jobs import ScheduleJobs
@@ -48,6 +49,7 @@ class Services:
         )
         self.jobs = Jobs(engine=engine, factory=self.factory)
         self.listings = Listings(engine=engine)
+        self.upcoming = Upcoming(engine=engine)
         self.blockers = Blockers(engine=engine)
         self.explain = Explain(engine=engine, jobs=self.jobs, blockers=self.blockers, clock=virtual)
         self.waits = Waits(engine=engine)

@@ -41,9 +41,20 @@ _COUNT_SCHEMA: Final = object_of(
 _SCANNED: Final = COUNT | {
     "description": "The number of jobs read, if the page is short because too many do not match. Go on with `next`."
 }
+_COMPLETE: Final = {
+    "type": "boolean",
+    "description": "With `order=next`: whether the order is known up to its end. After a start, or with very many due "
+    "jobs, some are not in it.",
+}
 LISTING_SCHEMAS: Final = {
     "Jobs": object_of(
-        {"jobs": array_of(ref("ListedJob")), "next": TEXT_OR_NULL, "scanned": _SCANNED, "count": _COUNT_SCHEMA},
-        optional=("scanned", "count"),
+        {
+            "jobs": array_of(ref("ListedJob")),
+            "next": TEXT_OR_NULL,
+            "scanned": _SCANNED,
+            "count": _COUNT_SCHEMA,
+            "complete": _COMPLETE,
+        },
+        optional=("scanned", "count", "complete"),
     )
 }

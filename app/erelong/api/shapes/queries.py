@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -10,6 +10,9 @@ from erelong.api.schemas import Body, OfQuery
 from erelong.api.shapes.job_filters import JobFilters
 from erelong.settings.section import Name
 from erelong.settings.types import Duration
+
+NEXT: Final = "next"
+"""The order in which due jobs start."""
 
 
 class DryRunIn(Body):
@@ -47,11 +50,12 @@ class ReadIn(NameIn):
 class ListIn(JobFilters):
     """The filters, the order and the page of a listing."""
 
-    order: Literal["created", "due_at", "started_at", "finished_at"] = Field(
+    order: Literal["created", "due_at", "started_at", "finished_at", "next"] = Field(
         "created",
         description="`created`: newest first. `due_at`: waiting jobs by time. `started_at`: running jobs, the longest "
-        "first. `finished_at`: final jobs, the latest end first.",
+        "first. `finished_at`: final jobs, the latest end first. `next`: the due jobs of one queue as they start.",
     )
+    reverse: Literal["true", "false"] = Field("false", description="`true`: with `order=next`, the last one first.")
     limit: Annotated[int, Field(ge=1, le=1_000), OfQuery] = Field(100, description="Jobs per page.")
     cursor: Annotated[str, Field(max_length=200)] | None = Field(None, description="`next` of the previous page.")
     view: Literal["brief", "line", "full"] = Field(

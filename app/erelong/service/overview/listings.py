@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 MAX_READ: Final = 20_000
 """The most jobs that one request reads to check filters."""
+MAX_PAGE: Final = 8_388_608
+"""Bytes of params, results and attempts in a page, beyond which it ends early."""
 SLICE: Final = 2_000
 """Jobs read at a time, for some milliseconds, after which others may read."""
 SLICE_OF_CAUSES: Final = 250
