@@ -470,10 +470,31 @@ async def test_slices_get_smaller_while_commits_are_slow(clock: VirtualClock, mo
 
         monkeypatch.setattr(engine.store, "save", slow)  # a busy disk
 
-        await run(engine, "cancel")
+        await run(engine, "cancel", rate=50_000)
 
         assert sizes[0] == slices.MAX_JOBS
         assert min(sizes[:-1]) == slices.FEW_JOBS  # the last slice takes what is left
+
+
+@pytest.mark.parametrize(("rate", "size"), [(3, 3), (500, 10), (2_000, 20), (50_000, 100)])
+async def test_slices_are_as_large_as_their_rate_needs(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, rate: int, size: int
+) -> None:
+    async with Engine(clock=clock) as engine:
+        await engine.submit_many(200, delay=HOUR)
+        save, sizes = engine.store.save, list[int]()
+
+        async def noted(changed: Any, **others: Any) -> Any:
+            sizes.append(len(changed))
+            return await save(changed, **others)
+
+        monkeypatch.setattr(engine.store, "save", noted)
+        began = asyncio.get_running_loop().time()
+
+        await run(engine, "cancel", rate=rate)
+
+        assert {*sizes[:-1]} == {size}
+        assert asyncio.get_running_loop().time() - began >= (200 - size) / rate
 
 
 async def test_operation_rests_twice_as_long_as_its_slices_take(

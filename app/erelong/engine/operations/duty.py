@@ -119,7 +119,8 @@ class Operations:
         began_at = self._tick()
         with suppress(DocumentChanged):  # cancelled meanwhile: read it again
             await self._take_step(id)
-        self._rest = max(self._rest, REST_FACTOR * (self._tick() - began_at), SHORTEST_REST)
+        took = self._tick() - began_at
+        self._rest = max(self._rest - took, REST_FACTOR * took, SHORTEST_REST)
 
     async def load(self) -> None:
         """Read the stored operations, once."""

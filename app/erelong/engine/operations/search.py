@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -13,21 +14,26 @@ if TYPE_CHECKING:
     from erelong.stores.base import Store
 
 PAGE: Final = 1_000
+SIFTED: Final = 250  # jobs that are read to check them: for a millisecond, in which others wait for the interpreter
 
 
 class Page(NamedTuple):
-    """Matching jobs, without params, and the number below which the search goes on (0: it is over)."""
+    """Matching jobs, and the number below which the search goes on (0: it is over)."""
 
     jobs: Sequence[Job]
     below: int
 
 
-async def find_page(store: Store, conditions: Filter, below: int, limit: int) -> Page:
-    """Return up to `limit` matching jobs with numbers below `below`; there may be none though the search goes on."""
+async def find_page(store: Store, conditions: Filter, below: int, limit: int, *, is_full: bool = False) -> Page:
+    """Return up to `limit` matching jobs with numbers below `below`; there may be none though the search goes on.
+
+    Jobs are without params unless `is_full`.
+    """
     if conditions.jobs is None:
-        found = await store.search(conditions.page(below, limit), PAGE)
+        query = replace(conditions.page(below, limit), is_full=is_full)
+        found = await store.search(query, _read_at_once(conditions))
         return Page(found.jobs, found.after[1] if found.after else 0)
-    seen = PAGE if conditions.query.residue else limit
+    seen = SIFTED if conditions.query.residue else limit
     seqs = [*islice((seq for seq in conditions.jobs if seq < below), seen)]
     stored = await store.get(seqs)
     jobs = [job for seq in seqs if (job := stored.get(seq)) and conditions.matches(job)]
@@ -42,10 +48,15 @@ async def count_page(store: Store, conditions: Filter, below: int) -> tuple[int,
     Jobs that were submitted later do not count.
     """
     if conditions.jobs is not None:
-        page = await find_page(store, conditions, below, PAGE)
+        page = await find_page(store, conditions, below, SIFTED)
         return len(page.jobs), page.below
-    tally = await store.tally(conditions.page(below, PAGE), PAGE)
+    most = _read_at_once(conditions)
+    tally = await store.tally(conditions.page(below, most), most)
     return tally.matches, tally.after[1] if tally.after else 0
+
+
+def _read_at_once(conditions: Filter) -> int:
+    return SIFTED if conditions.query.residue else PAGE
 
 
 async def held_keys(store: Store, jobs: Sequence[Job]) -> set[tuple[str, str]]:

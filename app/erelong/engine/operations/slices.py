@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from erelong.stores.base import Store, Verdicts
 
 MAX_JOBS: Final = 100  # in one commit, which holds the writer for some 5 ms
+BEAT: Final = 0.01  # seconds between slices at the rate of an operation: larger ones would make due jobs wait longer
 FEW_JOBS: Final = 10
 LONG: Final = 0.02  # seconds of a commit, beyond which slices get smaller
 AT_ONCE: Final = 25  # jobs that are decided on before others use the event loop
@@ -44,13 +45,12 @@ class Slices:
 
     async def take(self, operation: Operation) -> Operation:
         """Apply the operation to its next jobs; return it as stored. Raise `DocumentChanged` if it was cancelled."""
-        limit = max(1, int(min(self._limit, operation.left, operation.request.rate)))
+        rate = operation.request.rate
+        limit = max(1, int(min(self._limit, operation.left, rate, max(FEW_JOBS, rate * BEAT))))
         conditions = operation.request.conditions()
         while True:
-            page = await find_page(self._store, conditions, operation.cursor, limit)
-            found = await self._store.get([job.seq for job in page.jobs])
-            jobs = [job for brief in page.jobs if (job := found.get(brief.seq)) and conditions.matches(job)]
-            now = self._now()
+            page = await find_page(self._store, conditions, operation.cursor, limit, is_full=True)
+            jobs, now = page.jobs, self._now()
             decided = await self._decide(operation, jobs, now)
             after = operation.advance(page.below, decided.done, decided.failures)
             if not page.below or after.left <= 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import apsw
 import orjson
@@ -31,11 +31,14 @@ if TYPE_CHECKING:
     from erelong.stores.base import Group
     from erelong.stores.sqlite.claims import ClaimedJobs
 
+T = TypeVar("T")
+
 ENDLESS = 1 << 60
 AT_ONCE = 20
 """Rows read at a time: each may stop the loop for some 50 µs (see `snapshot.one_value`)."""
 BREATH = 20e-6
 """Seconds for which the thread sleeps in between, without which the loop would not get the interpreter lock."""
+ERRORS = "jobs.seq, hex(jobs.kind), hex(jobs.error)"  # in hex, since damaged texts may be no JSON
 POSITIONS = {Order.DUE: "due_at", Order.STARTED: "started_at", Order.FINISHED: "finished_at"}
 
 
@@ -122,13 +125,14 @@ class _Snapshot(NamedTuple):
             statement = f"SELECT json_group_array(jobs.seq) {sql.LISTED} WHERE {condition}"
             rows = select_sound_rows(self.connection, statement, seqs, self.note_damage, *values)
             return [seq for (found,) in rows for seq in orjson.loads(found)]
-        statement = f"SELECT jobs.seq, CAST(jobs.kind AS BLOB), jobs.error {sql.LISTED} WHERE {condition}"
-        cause = query.residue.cause
+        statement = f"SELECT json_group_array(json_array({ERRORS})) {sql.LISTED} WHERE {condition}"
+        rows = select_sound_rows(self.connection, statement, seqs, self.note_damage, *values)
+        errors = [error for (found,) in rows for error in orjson.loads(found)]
         return [
             seq
-            for part in _in_slices(seqs)
-            for seq, kind, error in select_sound_rows(self.connection, statement, part, self.note_damage, *values)
-            if cause_of(kind.decode(errors="replace"), error) == cause
+            for part in _in_slices(errors)
+            for seq, kind, error in part
+            if cause_of(bytes.fromhex(kind).decode(errors="replace"), bytes.fromhex(error)) == query.residue.cause
         ]
 
     def _read(self, query: Query, seqs: Sequence[int]) -> list[Job]:
@@ -168,9 +172,9 @@ class _Snapshot(NamedTuple):
         return None if number > within else int(newer)
 
 
-def _in_slices(seqs: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Yield the numbers of a few jobs at a time, and let the event loop have the interpreter in between."""
-    for start in range(0, len(seqs), AT_ONCE):
+def _in_slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Yield a few items at a time, and let the event loop have the interpreter in between."""
+    for start in range(0, len(items), AT_ONCE):
         if start:
             time.sleep(BREATH)
-        yield seqs[start : start + AT_ONCE]
+        yield items[start : start + AT_ONCE]
