@@ -68,3 +68,12 @@ def block() -> None:
 
 def nap() -> None:
     time.sleep(0.01)
+
+
+async def watch_loop(seconds: float) -> float:
+    """Return by how many milliseconds a timer of a millisecond was late at worst."""
+    worst, until = 0.0, time.perf_counter() + seconds
+    while (began := time.perf_counter()) < until:
+        await asyncio.sleep(0.001)
+        worst = max(worst, time.perf_counter() - began - 0.001)
+    return worst * 1e3

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from erelong.api.overview import reports
+from erelong.service.overview import causes
 from tests.support.keyed import Keys, serve_keyed
 from tests.support.served import Serve, Served
 
@@ -54,6 +56,27 @@ async def test_many_jobs_are_read_page_by_page(service: Served) -> None:
     assert (found["scanned"], [cause["count"] for cause in found["causes"]]) == (250, [250])
 
 
+async def test_most_frequent_causes_are_shown(service: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(causes, "MAX_CAUSES", 2)
+    monkeypatch.setattr(causes, "MANY", 2)
+    for message, number in (("a", 1), ("b", 3), ("c", 1), ("d", 2), ("e", 1)):
+        for _ in range(number):
+            await fail(service, message)
+
+    found = (await service.get("/v1/jobs/errors")).json
+
+    assert [(cause["message"], cause["count"]) for cause in found["causes"]] == [("b", 3), ("d", 2)]
+    assert found["scanned"] == 8
+
+
+async def test_clients_share_one_text(service: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    await fail(service, "a")
+    first = await service.get("/v1/jobs/errors")
+    monkeypatch.delattr(reports, "_render_causes")
+
+    assert (await service.get("/v1/jobs/errors")).body == first.body
+
+
 async def test_filters_select_the_jobs(service: Served) -> None:
     await fail(service, "a", queue="mail", labels={"tenant": "t1"})
     await fail(service, "b", queue="sms", key="k")
@@ -77,8 +100,8 @@ async def test_filters_select_the_jobs(service: Served) -> None:
         "created_after=2026-01-01T00:00:00Z&error=exception": 2,
         "schedule=none": 0,
     }.items():
-        causes = (await service.get(f"/v1/jobs/errors?{query}")).json["causes"]
-        assert sum(cause["count"] for cause in causes) == number, query
+        found = (await service.get(f"/v1/jobs/errors?{query}")).json["causes"]
+        assert sum(cause["count"] for cause in found) == number, query
 
 
 async def test_limited_key_sees_the_errors_of_its_queues(serve: Serve) -> None:
@@ -91,7 +114,7 @@ async def test_limited_key_sees_the_errors_of_its_queues(serve: Serve) -> None:
         found = [(await service.get(f"/v1/jobs/errors{query}")).json for query in ("", "?queue=mail&queue=other")]
         none = (await service.get("/v1/jobs/errors?queue=other")).json
 
-    assert [(causes["of"], [cause["message"] for cause in causes["causes"]]) for causes in found] == [(1, ["a"])] * 2
+    assert [(some["of"], [cause["message"] for cause in some["causes"]]) for some in found] == [(1, ["a"])] * 2
     assert none == {"scanned": 0, "of": 0, "causes": []}
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import orjson
 
 from erelong.api import conditions
 from erelong.api.shapes.overview_queries import DueIn, ErrorsIn, StatsIn
-from erelong.api.shapes.overview_views import causes_view, due_view, me_view, stats_view
+from erelong.api.shapes.overview_views import cause_view, causes_view, due_view, me_view, stats_view
 from erelong.model.query import Query
 from erelong.service.overview.causes import FAILED
 from erelong.web.auth import caller_of
@@ -24,11 +25,14 @@ if TYPE_CHECKING:
     from erelong.clock.instants import Instant, Now
     from erelong.model.caller import Caller
     from erelong.monitoring.statistics.stats import Statistics, Stats
+    from erelong.service.overview.causes import Causes
     from erelong.service.services import Services
     from erelong.settings.sections import Config
     from erelong.web.auth import KeyGate
 
 
+CAUSES_AT_ONCE = 100
+"""Causes shown before others use the loop."""
 NO_KIND = frozenset({""})
 """Kinds of no job."""
 
@@ -53,6 +57,7 @@ class OverviewRoutes:
             "full": WeakKeyDictionary(),
             "brief": WeakKeyDictionary(),
         }
+        self._causes: WeakKeyDictionary[Causes, bytes] = WeakKeyDictionary()
 
     async def me(self, request: web.Request) -> Reply:
         caller = caller_of(request)
@@ -85,13 +90,26 @@ class OverviewRoutes:
         queues = _queues_of(fields.queue, caller_of(request))
         query = fields.to_query(queues or ())
         query = replace(query, states=query.states or FAILED, kinds=query.kinds if queues is not None else NO_KIND)
-        return json_reply(causes_view(await self._services.failures.read(query, fields.last)))
+        causes = await self._services.failures.read(query, fields.last)
+        body = self._causes.get(causes)
+        if body is None:
+            body = self._causes[causes] = await _render_causes(causes)
+        return Reply(body=body, headers={"Content-Type": JSON})
 
 
 def _queues_of(asked: list[str], caller: Caller) -> frozenset[str] | None:
     """Return the queues that are asked for and that the caller may use; None if there is none of them."""
     queues = frozenset(queue for queue in asked or caller.queues if caller.may_use(queue))
     return None if (asked or caller.queues) and not queues else queues
+
+
+async def _render_causes(causes: Causes) -> bytes:
+    """Return a reading as JSON, as all clients get it."""
+    shown: list[dict[str, Any]] = []
+    for start in range(0, len(causes.causes), CAUSES_AT_ONCE):
+        shown += map(cause_view, causes.causes[start : start + CAUSES_AT_ONCE])
+        await asyncio.sleep(0)
+    return orjson.dumps(causes_view(causes, shown))
 
 
 def _render(stats: Stats, *, is_brief: bool) -> Rendered:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from erelong.api.shapes.parts import (
@@ -19,19 +18,17 @@ from erelong.clock.instants import SECOND, format_instant
 from erelong.model.caller import Scope
 from erelong.model.job import WORDS
 from erelong.monitoring.statistics.totals import FLOWS, Late
+from erelong.service.overview.causes import MAX_CAUSES
 from erelong.telemetry.notes import EVENTS
 from erelong.version import VERSION
 
 if TYPE_CHECKING:
     from erelong.model.caller import Caller
     from erelong.monitoring.statistics.stats import Stats
-    from erelong.service.overview.causes import Causes
+    from erelong.service.overview.causes import Cause, Causes
     from erelong.service.overview.due import DueTimes
     from erelong.settings.queues import Rate
     from erelong.telemetry.notes import Note
-
-
-MAX_CAUSES: Final = 1_000
 
 
 def me_view(caller: Caller, rate: Rate | None) -> dict[str, Any]:
@@ -82,14 +79,22 @@ def due_view(due: DueTimes) -> dict[str, Any]:
     }
 
 
-def causes_view(causes: Causes) -> dict[str, Any]:
+def causes_view(causes: Causes, shown: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the causes, which `cause_view` has shown."""
+    return {"scanned": causes.scanned, "of": causes.of, "causes": shown}
+
+
+def cause_view(cause: Cause) -> dict[str, Any]:
     return {
-        "scanned": causes.scanned,
-        "of": causes.of,
-        "causes": [
-            asdict(cause) | {"first_at": format_instant(cause.first_at), "last_at": format_instant(cause.last_at)}
-            for cause in causes.causes[:MAX_CAUSES]
-        ],
+        "cause": cause.cause,
+        "kind": cause.kind,
+        "type": cause.type,
+        "message": cause.message,
+        "count": cause.count,
+        "first_at": format_instant(cause.first_at),
+        "last_at": format_instant(cause.last_at),
+        "by_hour": cause.by_hour,
+        "sample": cause.sample,
     }
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from heapq import nsmallest
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -22,13 +23,17 @@ if TYPE_CHECKING:
     from erelong.model.job import Job
     from erelong.model.query import Query
 
-LIFE = 1.0
-PAGE = 250
-AT_ONCE = 25
+LIFE: Final = 1.0
+PAGE: Final = 250
+AT_ONCE: Final = 25
 """Jobs grouped before others use the loop."""
-HOURS = 24
-SAMPLE = 3
-HOUR = 3_600 * SECOND
+MANY: Final = 1_000
+"""Causes looked through before others use the loop."""
+MAX_CAUSES: Final = 1_000
+HOURS: Final = 24
+SAMPLE: Final = 3
+HOUR: Final = 3_600 * SECOND
+FAILED: Final = frozenset({State.FAILED})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,8 +51,9 @@ class Cause:
     sample: list[str] = field(default_factory=list)
 
 
-class Causes(NamedTuple):
-    """The causes of the errors of the newest matching jobs, the most frequent first."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
+class Causes:
+    """The most frequent causes of the errors of the newest matching jobs."""
 
     scanned: int
     of: int
@@ -81,12 +87,24 @@ class Failures:
                 break
             query = replace(query, after=page.after)
             await asyncio.sleep(0)
-        causes = sorted(found.values(), key=lambda cause: (-cause.count, cause.cause))
-        return Causes(scanned, max(scanned, self._matching(query)), causes)
+        causes = await _most_frequent([*found.values()])
+        return Causes(scanned=scanned, of=max(scanned, self._matching(query)), causes=causes)
 
     def _matching(self, query: Query) -> int:
         """Return how many jobs have the states, queues and kinds of a query."""
         return sum(jobs for group, jobs in dict(self._store.counts()).items() if query.matches_group(*group))
+
+
+async def _most_frequent(causes: Sequence[Cause]) -> Sequence[Cause]:
+    most: list[Cause] = []
+    for start in range(0, len(causes), MANY):
+        most = nsmallest(MAX_CAUSES, [*most, *causes[start : start + MANY]], key=_rank_of)
+        await asyncio.sleep(0)
+    return most
+
+
+def _rank_of(cause: Cause) -> tuple[int, str]:
+    return -cause.count, cause.cause
 
 
 def _note(found: dict[str, Cause], job: Job, now: Instant) -> None:
@@ -107,6 +125,3 @@ def _note(found: dict[str, Cause], job: Job, now: Instant) -> None:
         cause.by_hour[HOURS - 1 - hours] += 1
     if len(cause.sample) < SAMPLE:
         cause.sample.append(job.id)
-
-
-FAILED = frozenset({State.FAILED})
