@@ -60,12 +60,12 @@ def test_many_addresses_that_do_not_answer_take_no_longer_than_the_timeout(
     began = time.monotonic()
 
     with (
-        Client("http://localhost", timeout=0.5, retries=False) as client,
+        Client("http://localhost", timeout=1, retries=False) as client,
         pytest.raises(NoAnswer, match="no connection to"),
     ):
         client.me()
 
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 4
 
 
 class Hello(BaseHTTPRequestHandler):

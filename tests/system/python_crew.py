@@ -81,6 +81,8 @@ class PythonCrew:
         worker.send_signal(signal.SIGCONT)
 
     def _drain(self, worker: subprocess.Popen[bytes]) -> None:
+        if str(worker.pid) not in self._log.read_text().split()[2::3]:
+            return  # it may be starting, and would end by the signal
         self.done["drained"] += 1
         worker.terminate()
         self.drained.append(worker.wait(30))

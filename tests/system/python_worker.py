@@ -27,7 +27,7 @@ def end(attempt: Attempt, n: int) -> dict[str, object]:
     if random.random() < 0.05:
         raise RetryAfter(0.1, "no luck")
     call = secrets.token_hex(8)
-    os.write(log, f"{attempt.id} {call}\n".encode())
+    os.write(log, f"{attempt.id} {call} {os.getpid()}\n".encode())
     return {"n": n, "call": call}
 
 

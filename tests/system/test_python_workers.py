@@ -80,7 +80,7 @@ def _wait_for(futures: list[JobFuture[dict[str, object]]], count: int) -> None:
 
 def _each_result_is_of_one_call(jobs: Mapping[str, Mapping[str, Any]], words: list[str]) -> None:
     """Assert that each job has succeeded once, with the result of a call that ran for it, and for no other job."""
-    calls = dict(zip(words[1::2], words[::2], strict=True))
+    calls = dict(zip(words[1::3], words[::3], strict=True))
     for id, job in jobs.items():
         outcomes = [attempt["outcome"] for attempt in job["attempts"]]
         assert (job["state"], outcomes.count("succeeded"), outcomes[-1]) == ("succeeded", 1, "succeeded"), job
