@@ -201,6 +201,11 @@ retry.factor = 0.5
             "config.toml:2: workers.concurrency = 0: should be greater than or equal to 1",
         ),
         ("[jobs]\nwindow = 0.5\n", "config.toml:2: jobs.window = 0.5: should be greater than or equal to 1"),
+        (
+            "[store]\nkind = 'postgres'\nurl = 'mysql://u:canary@h'\n",
+            "config.toml:3: store.url: should be the URL of a database such as postgresql://user@host/database",
+        ),
+        ("[store]\nkind = 'postgres'\n", 'config.toml:1: store: of kind "postgres" needs a `url`'),
         ("[cluster]\nttl = 0.5\n", "config.toml:2: cluster.ttl = 0.5: should be greater than or equal to 1"),
         ("[cluster]\nhold = 61\n", "config.toml:2: cluster.hold = 61: should be less than or equal to 60"),
         ("[cluster]\nlead = false\n", 'config.toml:2: cluster.lead = false: should be true with store.kind = "sqlite"'),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shutil
 import tempfile
@@ -14,6 +15,7 @@ import psycopg
 import pytest
 
 from erelong.errors import Exit, PlaceRefused, StoreCorrupt, StoreFailed, WrongClock
+from erelong.stores.postgres import migrations, statements
 from erelong.stores.postgres.connection import SCHEMA_NAME
 from erelong.stores.postgres.store import PostgresStore
 from tests.support.builders import ALL, put_one
@@ -77,9 +79,20 @@ async def test_malformed_url_is_refused_and_not_shown(url: str) -> None:
     assert "postgresql://user@host/database" in str(exit)
 
 
+@pytest.mark.parametrize("password", [f"x@{PASSWORD}", f"x/{PASSWORD}", f"x/{PASSWORD}@y", f"%{PASSWORD}"])
+async def test_special_characters_of_a_password_must_be_encoded_and_are_not_shown(password: str) -> None:
+    exit = await _refusal(f"postgresql://u:{password}@127.0.0.1/db")
+
+    assert isinstance(exit, PlaceRefused)
+    assert "[store] url cannot be read" in str(exit)
+    if "@" in password:
+        assert "@ as %40" in str(exit)
+
+
 @pytest.mark.parametrize(
     ("url", "remedy"),
     [
+        (f"postgresql://u:{PASSWORD}@127.0.0.1:1/db?sslmode=nonsense", "correct sslmode"),
         (f"postgresql://u:{PASSWORD}@127.0.0.1:1/db", "check the server"),
         (f"postgresql://u:{PASSWORD}@nowhere.invalid/db", "correct the host"),
         (f"postgresql://u:{PASSWORD}@/db?host=/nowhere", "check the server"),
@@ -138,6 +151,72 @@ async def test_user_without_rights_is_refused_until_they_are_granted(
     await store.close()
 
 
+async def test_user_without_rights_on_the_tables_is_refused(
+    admin: psycopg.Connection[tuple[object, ...]], make_database: Make, postgres_server: PostgresServer
+) -> None:
+    admin.execute("CREATE ROLE limited LOGIN")
+    url = make_database()
+    store = PostgresStore(url=url, durability="normal")
+    await store.open()
+    await store.close()
+
+    for grant in (f"USAGE ON SCHEMA {SCHEMA_NAME}", f"SELECT ON ALL TABLES IN SCHEMA {SCHEMA_NAME}"):
+        exit = await _refusal(_url(postgres_server.home, "trial", "limited"))
+        assert "grant the user of [store] url CREATE on the database, or all rights on its schema" in str(exit)
+        _execute(url, f"GRANT {grant} TO limited")
+    exit = await _refusal(_url(postgres_server.home, "trial", "limited"))
+    assert "all rights on its schema" in str(exit)
+    _execute(url, "DROP OWNED BY limited")
+
+
+async def test_server_without_a_free_session_is_refused(
+    admin: psycopg.Connection[tuple[object, ...]], make_database: Make
+) -> None:
+    admin.execute("CREATE ROLE limited LOGIN CONNECTION LIMIT 0")
+
+    exit = await _refusal(make_database(login="limited"))
+
+    assert isinstance(exit, StoreFailed)
+    assert "raise max_connections or the limit of the role" in str(exit)
+
+
+async def test_server_without_tls_is_refused_where_the_url_asks_for_it() -> None:
+    async def refuse_tls(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(8)
+        writer.write(b"N")
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+
+    async with await asyncio.start_server(refuse_tls, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        exit = await _refusal(f"postgresql://u:{PASSWORD}@127.0.0.1:{port}/db?sslmode=require")
+
+    assert isinstance(exit, StoreFailed)
+    assert "correct sslmode in [store] url, or turn ssl on" in str(exit)
+
+
+async def test_settings_of_the_url_and_the_role_do_not_change_what_is_stored(
+    admin: psycopg.Connection[tuple[object, ...]], make_database: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    url = make_database()
+    for setting in ("client_encoding = 'LATIN1'", "statement_timeout = '300ms'", "search_path = public"):
+        admin.execute(f"ALTER DATABASE trial SET {setting}".encode())
+
+    store = PostgresStore(url=f"{url}&client_encoding=LATIN1&options=-c%20lock_timeout%3D1ms", durability="normal")
+    await store.open()
+    job = await put_one(store, labels={"name": "J\u00fcrgen \u65e5\u672c"})
+    await store.close()
+
+    store = PostgresStore(url=url, durability="normal")
+    await store.open()
+    assert await store._lister.call(lambda: store._slow.connection.row("SHOW statement_timeout")) == ("0",)
+    assert await store.label_values("name") == ["J\u00fcrgen \u65e5\u672c"]
+    assert await store.list(ALL) == [job]
+    await store.close()
+
+
 async def test_schema_of_another_program_is_refused(make_database: Make) -> None:
     url = make_database()
     _execute(url, f"CREATE SCHEMA {SCHEMA_NAME}", f"CREATE TABLE {SCHEMA_NAME}.theirs (a int)")
@@ -159,6 +238,60 @@ async def test_newer_schema_and_the_other_clock_are_refused(make_database: Make)
     exit = await _refusal(url)
     assert isinstance(exit, StoreCorrupt)
     assert "schema version 99" in str(exit)
+
+
+@pytest.fixture
+def next_version(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Return a function that releases a next schema version with one statement."""
+
+    def release(statement: str) -> None:
+        monkeypatch.setattr(migrations, "MIGRATIONS", (migrations.Migration(2, [statement]),))
+        monkeypatch.setattr(statements, "SCHEMA_VERSION", 2)
+
+    return release
+
+
+async def test_older_schema_is_migrated(make_database: Make, next_version: Callable[[str], None]) -> None:
+    url = make_database()
+    store = PostgresStore(url=url, durability="normal")
+    await store.open()
+    job = await put_one(store)
+    await store.close()
+
+    next_version("ALTER TABLE jobs ADD COLUMN more int")
+    for _ in range(2):
+        store = PostgresStore(url=url, durability="normal")
+        await store.open()
+        assert await store.list(ALL) == [job]
+        await store.close()
+
+    with psycopg.connect(url) as connection:
+        assert connection.execute(f"SELECT schema_version FROM {SCHEMA_NAME}.meta".encode()).fetchone() == (2,)
+
+
+async def test_migration_that_fails_changes_nothing(make_database: Make, next_version: Callable[[str], None]) -> None:
+    url = make_database()
+    store = PostgresStore(url=url, durability="normal")
+    await store.open()
+    await store.close()
+
+    next_version("ALTER TABLE jobs ADD COLUMN more int, DROP COLUMN never")
+    exit = await _refusal(url)
+
+    assert isinstance(exit, StoreFailed)
+    assert "never" in str(exit)
+    with psycopg.connect(url) as connection:
+        assert connection.execute(f"SELECT schema_version FROM {SCHEMA_NAME}.meta".encode()).fetchone() == (1,)
+
+
+async def test_version_that_no_erelong_writes_is_refused(make_database: Make) -> None:
+    url = make_database()
+    store = PostgresStore(url=url, durability="normal")
+    await store.open()
+    await store.close()
+    _execute(url, f"UPDATE {SCHEMA_NAME}.meta SET schema_version = 0")
+
+    assert "which no erelong writes" in str(await _refusal(url))
 
 
 async def test_empty_database_is_refused_where_one_must_exist(make_database: Make) -> None:
@@ -287,7 +420,7 @@ def _pooler(server: PostgresServer, mode: str) -> Iterator[Path]:
             f"[pgbouncer]\nauth_type = any\nunix_socket_dir = {home}\nlisten_port = 6432\npool_mode = {mode}\n"
         )
         with server.running(str(shutil.which("pgbouncer")), str(settings)):
-            _wait(lambda: (home / ".s.PGSQL.6432").exists())
+            _wait(lambda: _answers(f"{_url(home, 'postgres')}&port=6432"))
             yield home
 
 

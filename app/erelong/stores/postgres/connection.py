@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ Row = tuple[Any, ...]
 _SETTINGS = {
     "search_path": SCHEMA_NAME,
     "lock_timeout": "1500ms",
+    "statement_timeout": "0",
     "idle_in_transaction_session_timeout": "1s",
     "default_transaction_isolation": "read committed",
     "jit": "off",
@@ -48,6 +50,9 @@ _DEFAULTS = {
     "keepalives_count": "3",
     "tcp_user_timeout": "5000",
 }
+_FIXED = {"client_encoding": "UTF8"}
+_MALFORMED = "[store] url cannot be read; write it as postgresql://user@host/database"
+_UNENCODED = f"{_MALFORMED}, and encode special characters of a password: @ as %40, / as %2F, ? as %3F, % as %25"
 
 
 class Connection(psycopg.Connection[Row]):
@@ -97,12 +102,8 @@ class Connection(psycopg.Connection[Row]):
 
 def connect(url: str, *, role: str, by_number: bool = True, patience: float = 2.0) -> Connection:
     """Open a connection for statements that find rows by number and are planned once, or for listings."""
-    try:
-        given = conninfo.conninfo_to_dict(url)
-    except psycopg.ProgrammingError:  # its text quotes the URL, which may contain a password
-        raise PlaceRefused("[store] url cannot be read; write it as postgresql://user@host/database") from None
-    options = {**_DEFAULTS, **given, "application_name": f"erelong/{role}"}
-    connection = Connection.connect(autocommit=True, **options)  # type: ignore[arg-type]  # the options of libpq
+    options = {**_DEFAULTS, **_parts_of(url), **_FIXED, "application_name": f"erelong/{role}"}
+    connection = Connection.connect(autocommit=True, **options)
     try:
         connection.patience = patience
         connection.doubts = []
@@ -116,6 +117,18 @@ def connect(url: str, *, role: str, by_number: bool = True, patience: float = 2.
         connection.drop()
         raise
     return connection
+
+
+def _parts_of(url: str) -> dict[str, Any]:
+    """Return the options in a URL. Nothing of a password may get into a host, a port or a name, which errors quote."""
+    try:
+        given = conninfo.conninfo_to_dict(url)
+    except (psycopg.ProgrammingError, UnicodeDecodeError):  # the text of the first quotes the URL
+        raise PlaceRefused(_MALFORMED) from None
+    host, port, name = (str(given.get(part) or "") for part in ("host", "port", "dbname"))
+    if "@" in host + name or not re.fullmatch(r"[0-9,]*", port):
+        raise PlaceRefused(_UNENCODED)
+    return given
 
 
 def must_fit(connection: Connection) -> None:

@@ -62,6 +62,11 @@ _REMEDY = "check the server and [store] url"
 # libpq reports a failed login without an SQLSTATE.
 _REMEDIES = (
     ("(42501)", "grant the user of [store] url CREATE on the database, or all rights on its schema erelong"),
+    ("too many ", "raise max_connections or the limit of the role in PostgreSQL, or end other sessions"),
+    ("connection slots", "raise max_connections in PostgreSQL, or end other sessions"),
+    ("sslmode", "correct sslmode in [store] url"),
+    ("SSL", "correct sslmode in [store] url, or turn ssl on in PostgreSQL"),
+    ("certificate", "correct sslmode or sslrootcert in [store] url"),
     ("lock timeout", "another program holds its tables; wait for the end of a copy, or end that program's session"),
     ("password", "check the user and the password in [store] url"),
     ("role ", "create the role, or correct the user in [store] url"),

@@ -20,6 +20,9 @@ log = get_logger(__name__)
 
 LOCK = 0x45524C4F  # "ERLO", so that two nodes that start together do not both make the schema
 HAS_SCHEMA = "SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = %s"
+VERSION = f"SELECT schema_version, is_virtual FROM {SCHEMA_NAME}.meta"
+PATIENCE = 3_600.0
+"""Seconds that a statement of a migration may take, such as an index of all jobs."""
 TABLES = "SELECT relname FROM pg_catalog.pg_class JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = %s"
 
 
@@ -84,10 +87,12 @@ def make_rows(connection: Connection, *, identity: str, is_virtual: bool) -> Non
 
 
 def _must_be_readable(connection: Connection, *, is_virtual: bool) -> None:
-    _, version, was_virtual, *_ = connection.row(sql.SELECT_META)
+    version, was_virtual = connection.row(VERSION)
     if version > sql.SCHEMA_VERSION:
         message = f"the database has schema version {version}; this erelong reads versions up to {sql.SCHEMA_VERSION}; "
         raise StoreCorrupt(message + "start the erelong that wrote it, or a newer one")
+    if version < 1:
+        raise StoreCorrupt(f"the database has schema version {version}, which no erelong writes; restore a backup")
     if was_virtual and not is_virtual:
         raise WrongClock("the database was made under a virtual clock; add --virtual-clock, or name another database")
     if is_virtual and not was_virtual:
@@ -99,7 +104,7 @@ def _must_be_readable(connection: Connection, *, is_virtual: bool) -> None:
 
 def _apply(connection: Connection, migration: Migration) -> None:
     log.info("migration_started", schema=SCHEMA_NAME, version=migration.version)
-    start = time.monotonic()
+    start, connection.patience = time.monotonic(), PATIENCE
     for statement in migration.statements:
         connection.script(statement)
     connection.run("UPDATE meta SET schema_version = %s", migration.version)
