@@ -199,6 +199,7 @@ async def test_null_for_an_optional_field_means_not_set(service: Served) -> None
         ({"labels": {"a": 1}}, ["/labels/a"]),
         ({"labels": {"a b/~": "x"}}, ["/labels/a b~1~0"]),
         ({"labels": {"a": "x" * 65}}, ["/labels/a"]),
+        ({"labels": {"a": "x\u0000"}}, ["/labels/a"]),  # no text of PostgreSQL can hold it
         ({"labels": {f"l{i}": "" for i in range(17)}}, ["/labels"]),
         ({"params": [1]}, ["/params"]),
         ({"params": {"sleep": -1, "fail": 7}}, ["/params/sleep", "/params/fail"]),

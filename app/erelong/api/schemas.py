@@ -30,7 +30,7 @@ from erelong.model.times.spread import MAX_SPREAD
 from erelong.service.factory import Change, Own, Submission
 from erelong.service.jobs import BY_KEY
 from erelong.service.waits import Until
-from erelong.settings.names import KEY
+from erelong.settings.names import KEY, TEXT
 from erelong.settings.queues import RetryPatch
 from erelong.settings.section import Name
 from erelong.settings.types import DURATION_SCHEMA, Duration, PositiveDuration, read_duration
@@ -93,7 +93,7 @@ InstantIn = Annotated[
     ),
 ]
 Priority = Annotated[int, Field(ge=-100, le=100, description="Higher runs first among due jobs.")]
-LabelValue = Annotated[str, Field(max_length=64)]
+LabelValue = Annotated[str, Field(pattern=TEXT, max_length=64)]
 Labels = Annotated[
     dict[Name, LabelValue],
     BeforeValidator(_few),
