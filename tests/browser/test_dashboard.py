@@ -13,6 +13,13 @@ from tests.browser.screens import SCREENS, dress
 from tests.support.browser import Browser
 from tests.support.demo import Demo
 
+EVIL = [
+    "<img src=x onerror=isHacked=1>", "javascript:isHacked=1", "</script><script>isHacked=1</script>", "\u202egnp.exe",
+    "<svg onload=isHacked=1>", "<iframe srcdoc='<script>parent.isHacked=1</script>'>", "' onfocus=isHacked=1 x='",
+    '"><b onclick=isHacked=1>', "{{isHacked=1}}${isHacked=1}", "<a href=javascript:isHacked=1>",
+    "\u0000\ufeff\u2028<b>",
+    "<style>*{display:none}</style>",
+]  # fmt: skip
 IS_LOADING = "part => part.offsetParent && part.textContent === 'Loading…'"
 
 pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(60)]
@@ -299,42 +306,37 @@ async def test_schedule_is_triggered_and_made(demo: Demo, browser: Browser) -> N
 
 
 async def test_texts_of_strangers_stay_text(demo: Demo, browser: Browser) -> None:
-    evil = [
-        "<img src=x onerror=alert(1)>",
-        "javascript:alert(1)",
-        "</script><script>alert(1)</script>",
-        "\u202egnp.exe",
-    ]
-    params = {"fail": evil[0], "__proto__": evil[1], evil[2]: evil[3], "long": "<b>" * 15_000}
-    job = await demo.change(
-        "POST",
-        "jobs",
-        {
-            "kind": "echo",
-            "params": params,
-            "retry": {"max_attempts": 1},
-            "key": evil[0],
-            "labels": {"x": evil[1]},
-            "queue": "evil",
-        },
-    )
-    await demo.change("POST", "queues/evil/pause", {"reason": evil[2]})
+    schema = {"description": EVIL[0], "properties": {EVIL[1]: {"description": EVIL[2]}, "x": {"default": EVIL[3]}}}
+    await demo.change("PUT", "kinds/evil", {"params_schema": {"type": "object", **schema}})
+    params = {"fail": EVIL[4], "__proto__": EVIL[5], **{text: text for text in EVIL}, "long": "<b>" * 21_000}
+    labels = {f"label{number}": text[:64] for number, text in enumerate(EVIL)}
+    job = {
+        "kind": "echo",
+        "params": params,
+        "retry": {"max_attempts": 1},
+        "key": EVIL[6],
+        "labels": labels,
+        "queue": "evil",
+    }
+    failed = await demo.change("POST", "jobs", job)
+    await demo.read(f"jobs/{failed['id']}?wait=5")
+    await demo.change("POST", "queues/evil/pause", {"reason": EVIL[7]})
+    await demo.change("PUT", "schedules/evil", {"every": "1h", "job": {"kind": "echo", "params": {"x": EVIL[8]}}})
+    await demo.change("POST", "schedules/evil/pause", {"reason": EVIL[9]})
+    waiting = await demo.change("POST", "jobs", {"kind": "evil", "queue": "evil", "params": {"x": EVIL[10]}})
+    await demo.change("POST", f"jobs/{waiting['id']}/cancel", {"reason": EVIL[11]})
+
     for address in (
-        f"#/jobs/{job['id']}",
-        "#/jobs?queue=evil",
-        "#/failed",
-        "#/queues",
-        "#/queues/evil",
-        "#/",
-        f"#/submit?from={job['id']}",
-    ):
+        *(f"#/jobs/{one['id']}" for one in (failed, waiting)), f"#/submit?from={failed['id']}", "#/submit?kind=evil",
+        "#/jobs?queue=evil", "#/failed", "#/queues", "#/queues/evil", "#/", "#/kinds", "#/schedules",
+        "#/schedules/evil",
+    ):  # fmt: skip
         await visit(browser, f"{demo.url}/{address}")
-        await asyncio.sleep(0.1)
-        found = await browser.value(
-            "document.querySelectorAll('main img, main script, main [href^=javascript]').length"
-        )
-        assert found == 0
+        await browser.value("document.querySelectorAll('details').forEach(one => { one.open = true })")
+        made = "main :is(img, script, iframe, b b, [href^=javascript], [onerror], [onload])"
+        assert await browser.value(f"document.querySelectorAll('{made}').length") == 0, address
     assert browser.faults == []
+    assert await browser.value("window.isHacked") is None
 
 
 async def test_rows_keep_their_place_while_events_arrive(demo: Demo, browser: Browser) -> None:

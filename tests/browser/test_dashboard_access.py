@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -97,6 +98,40 @@ async def test_jobs_are_found_selected_and_cancelled_with_the_keyboard_alone(dem
     await browser.until("location.hash.match(/jobs\\/0/)")
 
     assert "Cancel 2 jobs?" in asked
+
+
+async def test_job_is_steered_with_the_keyboard_alone(demo: Demo, browser: Browser) -> None:
+    said = "document.getElementById('said').textContent"
+    (job,) = (await demo.read("jobs?key=order-7-reminder"))["jobs"]
+    await visit(browser, f"{demo.url}/#/jobs/{job['id']}")
+
+    await type_key(browser, "e")
+    await browser.until("document.querySelector('dialog[open]')")
+    await type_key(browser, "Escape")
+    await browser.until("!document.querySelector('dialog')")
+    for keys, text in (("u", "Due now."), ("c", "Cancelled."), ("r", "Scheduled again."), (".", "Updates are paused.")):
+        await type_key(browser, keys)
+        if keys == "c":
+            await browser.until("document.querySelector('dialog[open]')")
+            await type_key(browser, "Enter")
+        await browser.until(f"{said} === {json.dumps(text)}")
+    await type_key(browser, ".", "t")
+    await browser.until(f"{said} === 'Times are shown in UTC.'")
+    await type_key(browser, "n")
+    await browser.until("location.hash === '#/submit'")
+
+    assert (await demo.read(f"jobs/{job['id']}"))["version"] == 4
+
+
+async def test_menu_is_opened_and_closed_with_the_keyboard(demo: Demo, browser: Browser) -> None:
+    await visit(browser, f"{demo.url}/#/queues")
+    await browser.until("document.querySelector('.menu summary')")
+    await browser.value("document.querySelector('.menu summary').focus()")
+
+    await type_key(browser, "Enter")
+    await browser.until("document.querySelector('.menu[open]')?.innerText.includes('Limits')")
+    await type_key(browser, "Tab", "Enter")
+    await browser.until("location.hash === '#/queues/mail'")
 
 
 async def test_keys_can_be_switched_off_and_do_nothing_in_fields(demo: Demo, browser: Browser) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 
 import aiohttp
 import pytest
@@ -10,15 +13,29 @@ import pytest_asyncio
 from aiohttp import web
 
 from erelong.clock.instants import SECOND
-from tests.browser.test_dashboard import click, text_of, visit
+from tests.browser.test_dashboard import click, fill, text_of, visit
 from tests.support.browser import Browser
 from tests.support.demo import START, Demo
+from tests.support.process import ServiceProcess
 
 pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(60)]
 
 BANNER = "document.getElementById('banner').innerText"
+GONE = "document.querySelectorAll('.rows tr.gone').length"
 ROWS = "document.querySelectorAll('.rows tbody tr').length"
 FOLDER = "/x/y"
+DEAF = """const original = window.fetch; window.fetch = async (url, options) => {
+  if (!String(url).includes('/events')) return original(url, options);
+  const body = new ReadableStream({start: (sink) => {
+    window.reset = () => sink.enqueue(new TextEncoder().encode('id: a-1\\nevent: reset\\ndata: {}\\n\\n'));
+  }});
+  return new Response(body);
+};"""
+CHECKS = """const original = window.fetch; window.fetch = async (url, options) => {
+  const answer = await original(url, options);
+  if (!String(url).includes('/stats')) return answer;
+  return new Response(JSON.stringify({...await answer.json(), checks: {checks}}), {headers: answer.headers});
+};"""
 
 
 @pytest_asyncio.fixture
@@ -32,6 +49,7 @@ class Proxy:
 
     def __init__(self, *, target: str) -> None:
         self._target = target
+        self._transports: set[asyncio.Transport] = set()
         self.url = ""
 
     async def __aenter__(self) -> Proxy:
@@ -49,7 +67,14 @@ class Proxy:
         await self._session.close()
         await self._runner.cleanup()
 
+    def cut(self) -> None:
+        """Break the connections of all requests that are under way."""
+        for transport in self._transports:
+            transport.abort()
+
     async def _pass(self, request: web.Request) -> web.StreamResponse:
+        if isinstance(request.transport, asyncio.Transport):
+            self._transports.add(request.transport)
         headers = {name: text for name, text in request.headers.items() if name not in ("Host", "Origin")}
         url = f"{self._target}{request.match_info['tail'] or '/'}"
         body = await request.read()
@@ -112,17 +137,80 @@ async def count_streams(demo: Demo, browser: Browser, streams: int) -> int:
 
 
 async def test_operation_is_refused_if_more_jobs_match_than_were_confirmed(demo: Demo, browser: Browser) -> None:
-    await visit(browser, f"{demo.url}/#/failed")
-    await browser.until(f"{ROWS} === 4")
-    await click(browser, ".rows button", "Retry…")
-    await browser.until("document.querySelector('dialog[open]')?.innerText.includes('Retry 41 jobs?')")
-    job = {"kind": "echo", "queue": "webhooks", "retry": {"max_attempts": 1}}
-    job |= {"params": {"fail": "HTTP 503: upstream connect error after 9 ms"}}
+    jobs = [{"kind": "echo", "delay": 3_600, "queue": "many"} for _ in range(20_000)]
+    for first in range(0, len(jobs), 5_000):
+        await demo.change("POST", "jobs/batch", {"jobs": jobs[first : first + 5_000]})
+    await visit(browser, f"{demo.url}/#/jobs?queue=many&state=scheduled")
+    await browser.until(f"{ROWS} === 100")
+    await browser.value("document.querySelector('.rows thead input').click()")
+    await click(browser, ".selection .soft button", "Cancel")
+    await browser.until("document.querySelector('dialog[open]')?.innerText.includes('Cancel 20,000 jobs?')")
+    await fill(browser, "dialog [data-pointer='/confirm'] input", "19,999")
+    await click(browser, "dialog button", "Cancel 20,000 jobs")
+    await browser.until("document.querySelector('dialog')?.innerText.includes('Type 20000 to confirm.')")
+    await asyncio.sleep(0.1)  # the page and the service count in milliseconds
     for _ in range(2):
-        made = await demo.change("POST", "jobs", job)
-        await demo.read(f"jobs/{made['id']}?wait=5")
+        await demo.change("POST", "jobs", jobs[0])
 
-    await click(browser, "dialog button", "Retry 41 jobs")
+    await fill(browser, "dialog [data-pointer='/confirm'] input", "20,000")
+    await click(browser, "dialog button", "Cancel 20,000 jobs")
     await browser.until("document.getElementById('said').textContent.startsWith('Nothing was changed')")
 
-    assert (await demo.read("jobs?state=failed&limit=1&count=true"))["count"]["n"] == 72
+    assert (await demo.read("jobs?state=cancelled&limit=1&count=true"))["count"]["n"] == 0
+
+
+async def test_stream_that_is_cut_is_joined_again_and_continues(demo: Demo, browser: Browser) -> None:
+    async with Proxy(target=demo.url) as proxy:
+        await visit(browser, f"{proxy.url}/#/jobs?state=scheduled")
+        await browser.until(f"{ROWS} === 100")
+        await count_streams(demo, browser, 1)
+        ids = await browser.value("[...document.querySelectorAll('.rows tbody a')].map(one => one.title)")
+        await demo.change("POST", f"jobs/{ids[0]}/cancel", {})
+        await browser.until(f"{GONE} === 1")
+
+        proxy.cut()
+        await demo.change("POST", f"jobs/{ids[1]}/cancel", {})
+        await browser.until(f"{GONE} === 2")
+
+        assert await count_streams(demo, browser, 1) == 1
+
+
+async def test_reset_of_the_stream_reads_the_rows_again(demo: Demo, browser: Browser) -> None:
+    await browser.ask("Page.addScriptToEvaluateOnNewDocument", source=DEAF)
+    await visit(browser, f"{demo.url}/#/jobs?state=scheduled")
+    await browser.until(f"{ROWS} === 100")
+    ids = await browser.value("[...document.querySelectorAll('.rows tbody a')].map(one => one.title)")
+
+    await demo.change("POST", f"jobs/{ids[0]}/cancel", {})
+    await demo.change("DELETE", f"jobs/{ids[1]}")
+    await browser.value("window.reset(); 0")
+    await browser.until(f"{GONE} === 2")
+
+    assert await browser.value("[...document.querySelectorAll('.rows tbody a')].map(one => one.title)") == ids
+
+
+async def test_wrong_clock_of_the_browser_is_reported_and_not_used(browser: Browser, service: ServiceProcess) -> None:
+    ahead = "const read = Date.now; Date.now = () => read() + 7_200_000;"
+    await browser.ask("Page.addScriptToEvaluateOnNewDocument", source=ahead)
+    await visit(browser, f"{service.url}/")
+    await browser.until(f"{BANNER}.includes('The clock of this browser is 2 h ahead')")
+
+    shown = await browser.value("document.querySelector('#top button').innerText")
+    known = datetime.now(UTC).strftime("%H:%M")
+    assert shown[:4] == known[:4] or shown[:5] > known  # the minute may have passed
+
+
+@pytest.mark.parametrize(
+    ("check", "banner"),
+    [
+        ({"service": "draining"}, "The service is shutting down."),
+        ({"store": "ok, but the disk is full: submits are refused"}, "Disk full: new jobs are rejected."),
+    ],
+)
+async def test_drain_and_full_disk_are_told_above_all_screens(
+    demo: Demo, browser: Browser, check: dict[str, str], banner: str
+) -> None:
+    await browser.ask("Page.addScriptToEvaluateOnNewDocument", source=CHECKS.replace("{checks}", json.dumps(check)))
+    await visit(browser, f"{demo.url}/#/kinds")
+
+    await browser.until(f"{BANNER}.includes({json.dumps(banner)})")

@@ -10,7 +10,8 @@ import pytest
 import pytest_asyncio
 
 from erelong.dashboard.face import read_files
-from tests.browser.test_dashboard import visit
+from tests.api.functions import Tree
+from tests.browser.test_dashboard import type_key, visit
 from tests.support.browser import Browser
 from tests.support.demo import RESIZE, Demo
 
@@ -29,11 +30,7 @@ SEARCHES = {
     'label.note:"two words"': "label.note=two+words",
 }
 VALUES = "[m.number(1048211), m.number(null), m.rate(3388.2), m.rate(0.01), m.short(2e6)]"
-TREE = {
-    "type": "object",
-    "properties": {"name": {"type": "string"}, "children": {"type": "array", "items": {"$ref": "#/$defs/Tree"}}},
-    "required": ["name", "children"],
-}
+TREE = Tree.model_json_schema()["$defs"]["Tree"]
 TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
 INSTANT = {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "null"}]}
 SCHEMAS: list[tuple[dict[str, Any], dict[str, Any]]] = [
@@ -108,3 +105,37 @@ async def test_form_names_the_line_of_wrong_json(page: Browser) -> None:
 
     assert "line 2" in fault[0]
     assert fault[1] == "/params/x"
+
+
+async def test_chart_of_bars_says_its_numbers(page: Browser) -> None:
+    data = "{from: Date.parse('2026-12-01T11:00:00Z'), step: 60, counts: [0, 3, 0, 1200], limit: 600, caption: 'Busy.'}"
+    make = "{ const chart = m.bars({label: 'Due', unit: 'due', open: (from, to) => { window.opened = [from, to]; }});"
+    make += f" document.querySelector('main').replaceChildren(chart.node); chart.show({data}); }}"
+    await run(page, "chart.js", make)
+    await page.until("document.querySelectorAll('.bar').length === 2")
+
+    await page.value("document.querySelector('.plot').focus()")
+    await type_key(page, "ArrowRight", "ArrowRight")
+    await page.until("document.querySelector('.readout').innerText === '11:01–11:02: 3 due'")
+    await type_key(page, "End", "Enter")
+    await page.until("window.opened")
+    await page.value("[...document.querySelectorAll('.below button')].pop().click()")
+
+    assert await page.value("window.opened[1] - window.opened[0]") == 60_000
+    assert await page.value("document.querySelector('.numbers').innerText.split(/\\s+/).join(' ')") == (
+        "Time due 11:01–11:02 3 11:03–11:04 1,200"
+    )
+    assert await page.value("document.querySelector('figcaption').innerText") == "Busy."
+    assert "rate limit" in await page.value("document.querySelector('.plot').textContent")
+
+
+async def test_chart_of_lines_says_its_latest_numbers_and_leaves_gaps(page: Browser) -> None:
+    data = "{from: 0, step: 10, marks: [[20000, 'start']], lines: [['p50', [1, null, 3]], ['p99', [2, 4, null]]]}"
+    make = "{ const chart = m.lines({label: 'Late', format: String});"
+    make += f" document.querySelector('main').replaceChildren(chart.node); chart.show({data}); }}"
+    await run(page, "chart.js", make)
+    await page.until("document.querySelectorAll('.line').length === 2")
+
+    assert await page.value("document.querySelector('.plot').getAttribute('aria-label')") == "Late: p50 3, p99 4"
+    assert await page.value("document.querySelector('.line0').getAttribute('d').match(/[ML]/g).join('')") == "MM"
+    assert await page.value("document.querySelector('.line1').getAttribute('d').match(/[ML]/g).join('')") == "ML"

@@ -31,7 +31,9 @@ def find_browser() -> str | None:
 
 
 class Browser:
-    """One page; `faults` has the errors, refused loads and uncaught exceptions in its console."""
+    """One page, for which there are no hosts but this machine; `faults` has the errors, refused loads and uncaught
+    exceptions in its console.
+    """
 
     def __init__(self, *, program: str, folder: Path) -> None:
         self.faults: list[str] = []
@@ -46,7 +48,7 @@ class Browser:
             self._program,
             *OPTIONS,
             f"--user-data-dir={self._folder}",
-            f"--host-resolver-rules=MAP {EVIL} 127.0.0.1",
+            f"--host-resolver-rules=MAP {EVIL} 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
             "about:blank",
             stderr=asyncio.subprocess.PIPE,
         )

@@ -22,8 +22,7 @@ class StatsIn(Body):
         [], max_length=100, description="The sums of these queues, without host, checks and series."
     )
     view: Literal["full", "brief"] = Field(
-        "full",
-        description="`brief`: without host and notes, and of the checks only those that fail. For frequent polls.",
+        "full", description="`brief`: without host, notes and checks that are just `ok`. For frequent polls."
     )
 
 

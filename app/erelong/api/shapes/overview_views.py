@@ -58,7 +58,7 @@ def stats_view(stats: Stats, *, is_brief: bool) -> dict[str, Any]:
         "workers": {"running": stats.running, "of": stats.workers},
     }
     if checks is not None and is_brief:
-        checks = {name: state for name, state in checks.items() if not state.startswith("ok")}
+        checks = {name: state for name, state in checks.items() if state != "ok"}
     if checks is not None:
         shared["checks"] = checks
     if not is_brief:

@@ -77,7 +77,7 @@ export function lines({ label, format, isLog }) {
 /** Make small bars of a few numbers. */
 export function spark(values, label) {
   const highest = Math.max(...values, 1);
-  const rect = (value, index) => value && svg("rect", { x: index * 4, width: 3, ...upTo(value / highest, 20) });
+  const rect = (value, index) => value > 0 && svg("rect", { x: index * 4, width: 3, ...upTo(value / highest, 20) });
   const attributes = { viewBox: `0 0 ${values.length * 4} 20`, role: "img", "aria-label": label };
   return svg("svg.spark", attributes, values.map(rect));
 }
@@ -118,7 +118,7 @@ function spanOf({ from, step }, index) {
 
 function numbersOf(data, unit) {
   const row = (count, index) =>
-    count && h("tr", h("th", { scope: "row" }, spanOf(data, index)), h("td.right", number(count)));
+    count > 0 && h("tr", h("th", { scope: "row" }, spanOf(data, index)), h("td.right", number(count)));
   return h("table", h("thead", h("tr", h("th", { scope: "col" }, "Time"), h("th", { scope: "col" }, unit))),
     h("tbody", data.counts.map(row)));
 }
@@ -132,7 +132,7 @@ function drawBars(plot, { from, step, counts, limit }, chosen) {
   const bar = (count, index) => {
     const { y, height } = upTo(count / highest, full);
     const place = { x: index * one + gap / 2, y: TOP + y, width: one - gap, height };
-    return count && svg(`rect.bar.${index === chosen ? "now" : ""}`, place);
+    return count > 0 && svg(`rect.bar.${index === chosen ? "now" : ""}`, place);
   };
   const cursor = chosen >= 0 && svg("rect.cursor", { x: chosen * one, y: 0, width: one, height: HIGH - AXIS });
   const level = TOP + full * (1 - limit / highest);

@@ -42,7 +42,8 @@ export function show({ main, title }) {
     h("div.three", hourPanels(known)), h("div.two", queues.node, failures.node));
   onStats(render);
   const readQueues = queues.poll(5, async () => {
-    known.queues = (await get("queues", { order: "due", limit: 8 })).queues;
+    const { queues: found } = await get("queues", { order: "due", limit: 8, view: "brief" });
+    known.queues = await Promise.all(found.map((queue) => (isSuspect(queue) ? get(["queues", queue.name]) : queue)));
     due.queues(known.queues.map(({ name }) => name));
     queues.show(queueList(known.queues, () => readQueues()));
     render();
@@ -106,7 +107,8 @@ const causeList = (causes) => (causes.length ? h("ul.list.causes", causes.slice(
 /** Return what needs a person, the worst first. */
 function issuesOf(stats, { queues, kinds, causes, hour }) {
   const issues = [
-    ...Object.entries(stats.checks || {}), ...queues.flatMap(queueIssues), ...kinds.flatMap(workerIssues),
+    ...Object.entries(stats.checks || {}).filter(([, check]) => !check.startsWith("ok")),
+    ...queues.flatMap(queueIssues), ...kinds.flatMap(workerIssues),
     ...failureIssues(hour?.series, causes), ...hostIssues(stats, hour),
   ];
   if (!issues.length) return [];
@@ -114,6 +116,10 @@ function issuesOf(stats, { queues, kinds, causes, hour }) {
   const title = count(issues.length, "issue needs attention", "issues need attention");
   return [h("h2", icon("warning"), title), h("ul", issues.map(item))];
 }
+
+/** Return whether more should be read of a queue: the age of its oldest due job costs a search. */
+const isSuspect = ({ paused: isPaused, counts: { due, running }, settings: { concurrency, rate: limit } }) =>
+  due > 0 && (isPaused || running >= concurrency || due > limit?.per_second);
 
 function queueIssues(queue) {
   const { name, counts: { due, running, scheduled }, settings, pause, oldest_due_age: age } = queue;

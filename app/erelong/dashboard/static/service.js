@@ -6,6 +6,7 @@ const BASE = new URL("v1/", location.href.split("#")[0]);
 const KEY = "erelong.key";
 const PAUSES = [1, 2, 4, 8, 16, 30];
 const TRIES = 3;
+const QUIET = 40_000; // milliseconds after which a stream is dead: the service sends something every 15 s
 const channel = new BroadcastChannel(`erelong ${location.pathname}`);
 const events = new EventTarget();
 let wake = () => {};
@@ -221,7 +222,9 @@ const pauseOf = (failures) => PAUSES[Math.min(failures, PAUSES.length) - 1];
 async function* eventsOf(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   for (let rest = "", found = {}; ;) {
+    const timer = setTimeout(() => reader.cancel(), QUIET);
     const { done, value } = await reader.read();
+    clearTimeout(timer);
     if (done) return;
     const lines = (rest + value).split("\n");
     rest = lines.pop();
