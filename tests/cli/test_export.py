@@ -1,4 +1,4 @@
-"""`erelong export`: what it writes, and how it continues."""
+"""`erelong export`: its output, and how it continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`erelong listen`: what it prints of webhooks, what it answers, and what it says about the service."""
+"""`erelong listen`: its output, its answers, and its hints about the service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`erelong import` on bad days: busy services, interruptions, and what is resumed."""
+"""`erelong import` on bad days: busy services, interruptions, resumed imports."""
 
 from __future__ import annotations
 
@@ -283,7 +283,7 @@ def test_killed_and_interrupted_imports_resume_to_exactly_all_jobs(program: Prog
 
 
 def fill(url: str, more: int = 0) -> None:
-    """Set the bound of the queue to what it holds, and so many jobs more."""
+    """Set the bound of the queue to its number of jobs and `more`."""
     with Client(url, key="") as client:
         queue = client.queue("q")
         queue.set(max_backlog=queue.get().counts["scheduled"] + more)

@@ -1,6 +1,6 @@
 """The built wheel in an environment of its own: the base needs no other package, and the service is complete.
 
-Exit codes, output and completion are tested here as whoever installs the wheel gets them.
+Exit codes, output and completion are tested here with the installed program.
 """
 
 from __future__ import annotations

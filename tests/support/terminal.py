@@ -1,4 +1,4 @@
-"""A program on a terminal of its own: what it shows, keys that are pressed, and the state it leaves behind."""
+"""A program on a terminal of its own: its screen, keys to press, and whether it restores the terminal."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def _export_to_file(client: Session, options: argparse.Namespace) -> int:
     if not options.resume and notes.exists():
         raise Usage(f"an export to this file was interrupted: add --resume, or delete {notes} to begin again")
     with path.open("r+" if place.size else "w", encoding="utf-8", newline="") as file:
-        file.truncate(place.size)  # what was written of a page that is not noted
+        file.truncate(place.size)  # drops the part of a page that is not noted
         file.seek(place.size)
         try:
             number = _write_pages(client, options, place, file, notes)

@@ -15,7 +15,7 @@ SELDOM: Final = 2.0
 
 
 class Meter:
-    """What was stored and rejected. `total` is the size of the file in bytes; 0: not known."""
+    """Counts stored jobs and rejected lines. `total` is the size of the file in bytes, 0 if that is not known."""
 
     def __init__(self, *, total: int) -> None:
         self._total = total

@@ -24,7 +24,7 @@ class Unresumable(Exception):
 class Progress:
     """The batches of one file that are stored, and how the others were sent.
 
-    `path` is None for standard input, which cannot be resumed. `made_by` are the options that decide what is sent.
+    `path` is None for standard input, which cannot be resumed. `made_by` are the options that affect jobs.
     """
 
     def __init__(self, *, path: Path | None, url: str, count: int, made_by: Any, is_resumed: bool) -> None:

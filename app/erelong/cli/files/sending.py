@@ -29,7 +29,7 @@ UNREADABLE: Final = "malformed_json"
 FULL: Final = "backlog_full"
 
 Faults = dict[int, list[dict[str, Any]]]
-"""What is wrong with lines, by their positions."""
+"""The faults of lines, by their positions."""
 
 
 class NoRoom(Exception):

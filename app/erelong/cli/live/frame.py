@@ -1,4 +1,4 @@
-"""What `top` shows, as lines of text: pure functions of what was read, the keys pressed, and the size of the screen."""
+"""The screen of `top` as lines of text, made of the last answers, the keys pressed, and its size."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def _of_networks(host: str) -> str:
 
 
 def _verdict(received: Received, secrets: list[str]) -> str:
-    """Return what is to say about the signature of a request."""
+    """Return a phrase about the signature of a request."""
     if not secrets:
         return "signed, not verified: give --secret" if "webhook-signature" in received.headers else "not signed"
     try:

@@ -63,7 +63,7 @@ def _print_once(client: Session, view: View) -> int:
 
 
 def read(client: Session, view: View, before: Snapshot, *, is_whole: bool) -> Snapshot:
-    """Read the service again; keep what it said before where it does not respond."""
+    """Read the service again. Keep its earlier answers if it does not respond."""
     try:
         found = before._replace(stats=client.stats(), queues=_queues(client, view.order), error="", since=None)
         if view.opened:
@@ -164,7 +164,7 @@ class Screen:
                 self._pressed(key, found)
 
     def _known(self) -> Snapshot:
-        """Return what was read, with the queues as this screen has changed them since that reading began."""
+        """Return the last reading, with the pauses that this screen has changed since it began."""
         found = self._reader.found
         self._toggled = {name: new for name, new in self._toggled.items() if new[1] >= found.number}
         paused = {name: is_paused for name, (is_paused, _) in self._toggled.items()}
