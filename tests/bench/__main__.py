@@ -19,6 +19,7 @@ from erelong import __version__
 from tests.bench.against import compare
 from tests.bench.beside import measure_beside
 from tests.bench.ground import Ground
+from tests.bench.imports import measure_imports
 from tests.bench.plot import plot
 from tests.bench.requests import measure_many, measure_requests
 from tests.bench.runs import measure_alone, measure_drains, measure_lateness, measure_rush, measure_second
@@ -37,6 +38,7 @@ class Size:
     rush_span: float
     drain: int
     due: int
+    imports: int
     waiting: tuple[int, ...]
     most: int | None = None
 
@@ -49,6 +51,7 @@ FULL = Size(
     rush_span=4.0,
     drain=20_000,
     due=1_000_000,
+    imports=300_000,
     waiting=(10_000, 100_000, 1_000_000),
 )
 QUICK = Size(
@@ -59,6 +62,7 @@ QUICK = Size(
     rush_span=1.0,
     drain=5_000,
     due=50_000,
+    imports=40_000,
     waiting=(1_000, 10_000, 100_000),
 )
 
@@ -121,6 +125,7 @@ PARTS: dict[str, Callable[[Ground, Size], Coroutine[Any, Any, Findings]]] = {
     "rush": lambda ground, size: measure_rush(ground, 5_000, size.rush_span),
     "drains": lambda ground, size: measure_drains(ground, size.drain),
     "second": lambda ground, size: measure_second(ground, size.due),
+    "imports": lambda ground, size: measure_imports(ground, size.imports),
     "many": lambda ground, size: measure_many(ground, size.waiting, size.requests, size.most),
 }
 
