@@ -5,35 +5,20 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from erelong.clock.instants import parse_instant
 from tests.support.process import ServiceProcess
+from tests.system.beats import BEATS, check_beats, put_all
 from tests.system.client import Client
 from tests.system.trials import percentile, sized
 
 HERD = sized(200, 1_000)
 KILLS = sized(3, 100)
-BEATS = 5
 CONFIG = "[queues.default]\nconcurrency = 10000\n"
-SECOND = 1_000_000
-YEARS = 10 * 365 * 86400
 
 pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(sized(60, 900))]
-
-
-async def put_all(client: Client, schedules: dict[str, dict[str, Any]]) -> None:
-    async def put(name: str, schedule: dict[str, Any]) -> None:
-        status, answer = await client.ask("PUT", f"/v1/schedules/{name}", schedule)
-        assert status in (200, 201), answer
-
-    names = [*schedules]
-    for start in range(0, len(names), 50):
-        await asyncio.gather(*(put(name, schedules[name]) for name in names[start : start + 50]))
 
 
 async def test_many_schedules_due_in_the_same_second_are_on_time(
@@ -74,19 +59,7 @@ async def test_no_kill_around_an_occurrence_doubles_or_loses_it(
     service = make_service()
     service.start()
     client = make_client(service)
-    policies: dict[str, dict[str, Any]] = {
-        "all": {"missed": "all", "catchup": "1h", "overlap": "allow"},
-        "once": {"missed": "once", "overlap": "allow"},
-        "skip": {"missed": "skip", "overlap": "skip", "job": {"kind": "echo", "params": {"sleep": 1.5}}},
-        "queue": {"overlap": "queue_one", "job": {"kind": "echo", "params": {"sleep": 1.5}}},
-        "replace": {"overlap": "replace", "job": {"kind": "echo", "params": {"sleep": 1.5}}},
-    }
-    beats = {
-        f"{name}-{number}": {"every": 1, "job": {"kind": "echo"}} | policy
-        for name, policy in policies.items()
-        for number in range(BEATS)
-    }
-    await put_all(client, beats)
+    await put_all(client, BEATS)
     for kill in range(KILLS):
         await asyncio.sleep(random.choice([0, 1]))
         beat = time.time() // 1 + 1
@@ -96,27 +69,7 @@ async def test_no_kill_around_an_occurrence_doubles_or_loses_it(
         await asyncio.to_thread(service.start)
 
     await asyncio.sleep(2)
-    jobs = await client.list_all()
-    made = Counter((job["schedule"], job["occurrence"]) for job in jobs)
-    outcomes: Counter[str] = Counter()
-    assert set(made.values()) == {1}
-    for name in beats:
-        status, paused = await client.ask("POST", f"/v1/schedules/{name}/pause", {})
-        assert status == 200
-        counts = paused["counts"]
-        outcomes.update(counts)
-        beaten = _seconds(paused["changed_at"]) - _seconds(paused["created_at"])
-        kept = paused["queued"] is not None
-        assert sum(counts.values()) + kept == beaten, paused
-        stored = await client.list_all(f"schedule={name}")
-        assert len(stored) == counts["made"], paused
-        if name.startswith("all"):
-            assert counts == {"made": beaten, "skipped": 0, "missed": 0}, paused
+    outcomes = await check_beats(client)
     figure("kills", KILLS)
     figure("occurrences by outcome", dict(outcomes))
     assert outcomes["missed"] > 0, "no occurrence passed while the service was down: the trial shows nothing"
-
-
-def _seconds(text: str) -> int:
-    """Return how many whole seconds have passed at an instant."""
-    return parse_instant(text, round(time.time() * SECOND), YEARS) // SECOND

@@ -359,7 +359,7 @@ async def test_pooler_must_give_each_client_a_session(
             await store.close()
         else:
             exit = await _refusal(url)
-            assert isinstance(exit, PlaceRefused)
+            assert isinstance(exit, PlaceRefused), exit
             assert "pooler in transaction mode" in str(exit)
 
 

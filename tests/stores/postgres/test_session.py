@@ -12,6 +12,7 @@ from erelong.model.job import State
 from erelong.model.outcome import End, Outcome
 from erelong.model.submission import NewJob
 from erelong.stores.base import Ending
+from erelong.stores.postgres import readers
 from erelong.stores.postgres.store import PostgresStore
 from tests.support.builders import ALL, NOW, count_both, make_job, put, put_one
 from tests.support.postgres import PostgresServer
@@ -116,6 +117,35 @@ async def test_acknowledged_commits_that_are_gone_are_reported(postgres: Postgre
     await put_one(postgres)
 
     assert "has lost commits" in (postgres.status() or "")
+
+
+async def test_read_waits_for_a_server_that_is_away_for_a_moment(distant: PostgresStore, proxy: Proxy) -> None:
+    job = await put_one(distant)
+    distant._cache.drop_all()
+    proxy.is_refusing = True
+    proxy.cut("reader")
+    reading = asyncio.ensure_future(distant.get([job.seq]))
+    await asyncio.sleep(0.3)
+    assert not reading.done()
+
+    proxy.is_refusing = False
+
+    assert await reading == {job.seq: job}
+
+
+async def test_reads_are_refused_soon_while_the_server_is_away(
+    distant: PostgresStore, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "RESTORE_PATIENCE", 0.2)
+    proxy.is_refusing = True
+    proxy.cut("reader")
+    began = time.monotonic()
+
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match="cannot be reached"):
+            await distant.get([1])
+
+    assert time.monotonic() - began < 1.0
 
 
 async def test_read_whose_transaction_is_ended_is_repeated(postgres: PostgresStore) -> None:

@@ -14,6 +14,7 @@ from tests.support.postgres_proxy import Proxy
 from tests.support.process import ServiceProcess
 
 MakeNode = Callable[..., ServiceProcess]
+KINDS = '[kinds.note]\npython = "functions:note"\n'
 
 
 @pytest.fixture

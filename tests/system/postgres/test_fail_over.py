@@ -15,7 +15,7 @@ from tests.support.postgres_proxy import Proxy
 from tests.support.process import ServiceProcess
 from tests.system.book import Run, install, read_book
 from tests.system.postgres.balancer import Trial, loaded
-from tests.system.postgres.conftest import MakeNode
+from tests.system.postgres.conftest import KINDS, MakeNode
 from tests.system.trials import IS_FULL, percentile, sized
 
 pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(sized(90, 3600))]
@@ -23,7 +23,6 @@ pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(sized(90, 3600))]
 Figure = Callable[[str, object], None]
 TTL = 2.0
 WARM_UP = 0.5
-KINDS = '[kinds.note]\npython = "functions:note"\n'
 SETTLED = 1.0  # seconds after which a leader that was stopped has learnt that it no longer leads
 
 

@@ -141,8 +141,7 @@ class Nemesis:
             case 2:
                 self.proxy.cut("writer")
             case 3:
-                for pid in await asyncio.to_thread(self._writers):
-                    os.kill(pid, signal.SIGTERM)
+                self._signal(await asyncio.to_thread(self._writers), signal.SIGTERM)
             case 4:
                 await self._freeze()
             case 5:
@@ -165,11 +164,14 @@ class Nemesis:
     async def _freeze(self) -> None:
         """Stop the process of a writing session; it continues after the store has given it up, or before."""
         pids = await asyncio.to_thread(self._writers)
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
+        self._signal(pids, signal.SIGSTOP)
         await asyncio.sleep(self.random.uniform(0.1, 1.0))
+        self._signal(pids, signal.SIGCONT)
+
+    def _signal(self, pids: list[int], number: signal.Signals) -> None:
         for pid in pids:
-            os.kill(pid, signal.SIGCONT)
+            with suppress(ProcessLookupError):  # an earlier fault has ended it
+                os.kill(pid, number)
 
     def _writers(self) -> list[int]:
         with psycopg.connect(self.server.url) as connection:

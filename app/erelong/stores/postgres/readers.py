@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from erelong.model.submission import IdempotencyRecord, Receipt
     from erelong.stores.base import Bins, Documents, Found, Instants, Jobs, Override, Peeks, Spread, Tally
 
+RESTORE_PATIENCE, RESTORE_PAUSE = 2.0, 0.05  # seconds, of a lost connection
+
 log = get_logger(__name__)
 
 
@@ -43,7 +45,7 @@ class Reading:
     def connection(self) -> Connection:
         """The connection; only for the thread that runs this work."""
         if self._connection is None:
-            self.open()
+            self._restore(time.monotonic() + RESTORE_PATIENCE)
         assert self._connection is not None
         return self._connection
 
@@ -63,6 +65,17 @@ class Reading:
     def rest(self) -> float | None:
         return None
 
+    def _restore(self, until: float) -> None:
+        """Connect, and try again until a deadline."""
+        while True:
+            try:
+                self.open()
+                return
+            except psycopg.Error as error:
+                if diagnose(error) is not FailureKind.SESSION or time.monotonic() + RESTORE_PAUSE > until:
+                    raise
+            time.sleep(RESTORE_PAUSE)
+
     def _run(self, calls: Sequence[Call]) -> None:
         try:
             _run(calls)
@@ -73,6 +86,10 @@ class Reading:
         """Repeat reads once, on a new connection if it was lost, and one by one."""
         if diagnose(error) is FailureKind.SESSION:
             log.warning("reader_disconnected", role=self._role, problem=described(error))
+            if self._connection is None:  # the next reads try again
+                for call in calls:
+                    call.error = as_problem(error)
+                return
             self.close()
         for call in calls:
             try:

@@ -24,6 +24,7 @@ PATIENCE = 2.0
 """Seconds that a group may take, and that a lost connection is tried again before callers are refused."""
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
 MAX_REPEATS = 8
+MAX_WAITS = 2  # for a lock, each as long as `lock_timeout` of the connection
 BLOCK = 65_536
 """How many job numbers a term takes at once."""
 
@@ -96,7 +97,7 @@ class WriteSession:
                 kind = diagnose(error)
                 if kind is FailureKind.SESSION:
                     self._drop(error)
-                elif kind is not FailureKind.WAIT or repeat == MAX_REPEATS - 1:
+                elif kind is not FailureKind.WAIT or repeat + 1 >= MAX_WAITS:
                     raise
                 else:
                     continue

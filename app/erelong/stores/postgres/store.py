@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from erelong.telemetry.metrics import GroupTimer
 
 WRITTEN = (AddStatus.ADDED, AddStatus.CHANGED)
-QUICK_PATIENCE = 5.0
+QUICK_PATIENCE = 3.0
 _ONE = Split(or_, None, lambda jobs, seqs, _: {seq: jobs[seq] for seq in seqs if seq in jobs})
 _SOME = Split(or_, {})
 _PEEKS = Split(add, [])
