@@ -967,6 +967,24 @@ async def test_next_times_follow_changed_rules_of_a_zone(service: Served) -> Non
     assert await made(service) == ["00:30"]
 
 
+async def test_outdated_next_times_make_no_job(service: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Moved:
+        version = "2099a"
+
+        def find(self, name: str) -> Any:
+            return timezone(timedelta(minutes=-20))
+
+    for number in range(20):
+        await put(service, f"s{number}", cron="10 * * * *", zone="Europe/Berlin")
+    await asyncio.sleep(10 * MINUTE - 0.01 - service.clock.now() % SECOND / SECOND)
+    monkeypatch.setattr(duty, "SLICE", 1)  # it takes a while to plan all schedules again
+
+    service.node.services.recurrences.renew(Moved())  # type: ignore[arg-type]
+    await asyncio.sleep(MINUTE)
+
+    assert [await made(service, f"s{number}") for number in range(20)] == [[]] * 20
+
+
 async def test_zone_that_has_gone_pauses_its_schedules(service: Served) -> None:
     await put(service, zone="Europe/Berlin")
     await put(service, "utc")

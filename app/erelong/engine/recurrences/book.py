@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from erelong.stores.base import Store
 
 MAX_LIVE: Final = 1_000  # live jobs of one schedule that are found by their label
+PAGE: Final = 100  # schedules that are read at once: each may be large
 NEWEST: Final = 50  # jobs of a schedule among which those of its last commit are found after a restart
 MAX_KEPT: Final = 1_000  # schedules that were read ahead
 MAX_TEXT: Final = 4_096  # bytes of the submission of a schedule that is worth keeping
@@ -55,8 +56,8 @@ class Book:
     async def names(self) -> list[tuple[str, bool]]:
         """Return the name of every schedule, and whether it is paused."""
         found: list[tuple[str, bool]] = []
-        after, limit = "", 500
-        while page := await self._store.documents(SORT, after=after, limit=limit):
+        after = ""
+        while page := await self._store.documents(SORT, after=after, limit=PAGE):
             found += [(document.name, _is_paused(document)) for document in page]
             after = page[-1].name
         return found

@@ -52,6 +52,10 @@ class Plan:
             self._heap = [(at, name) for name, at in self._next.items()]
             heapify(self._heap)
 
+    def clear(self) -> None:
+        self._next.clear()
+        self._heap.clear()
+
     def due_by(self, instant: Instant, limit: int) -> list[str]:
         """Return schedules that are due by an instant, in any order."""
         heap, indices = self._heap, [0]

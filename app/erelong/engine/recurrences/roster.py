@@ -73,7 +73,8 @@ class Roster:
         self._wake.set()
 
     def plan_again(self) -> None:
-        """Plan all schedules again."""
+        """Plan all schedules again; until then none is due, since its next time may be wrong."""
+        self.plan.clear()
         self.unplanned = deque(self.paused or ())
         self._wake.set()
 

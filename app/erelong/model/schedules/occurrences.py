@@ -39,12 +39,12 @@ def arrive(schedule: Schedule, occurrence: Instant, *, has_live: bool) -> tuple[
         case _ if not has_live and schedule.queued is None:
             return schedule, True
         case Overlap.QUEUE_ONE if schedule.queued is None:
-            return replace(_passed(schedule, occurrence), queued=occurrence), False
+            return replace(pass_over(schedule, occurrence), queued=occurrence), False
         case Overlap.SKIP | Overlap.QUEUE_ONE:
-            return _passed(skip(schedule, occurrence, Reason.OVERLAP), occurrence), False
+            return pass_over(skip(schedule, occurrence, Reason.OVERLAP), occurrence), False
         case Overlap.REPLACE:
             after = drop_kept(schedule, Reason.REPLACED)
-            return replace(_passed(after, occurrence), queued=occurrence), False
+            return replace(pass_over(after, occurrence), queued=occurrence), False
         case overlap:
             assert_never(overlap)
 
@@ -91,7 +91,7 @@ def drop_kept(schedule: Schedule, reason: Reason) -> Schedule:
 
 def pass_over(schedule: Schedule, until: Instant) -> Schedule:
     """Note that all occurrences up to an instant have been dealt with."""
-    return _passed(schedule, until)
+    return schedule if until <= schedule.cursor else replace(schedule, cursor=until)
 
 
 def set_back(schedule: Schedule, now: Instant) -> Schedule:
@@ -102,10 +102,6 @@ def set_back(schedule: Schedule, now: Instant) -> Schedule:
 def upcoming(schedule: Schedule, recurrence: Recurrence, now: Instant, count: int) -> list[Instant]:
     """Return the next occurrences; none of a schedule that is paused."""
     return [] if schedule.is_paused else [*islice(recurrence.after(min(schedule.cursor, now)), count)]
-
-
-def _passed(schedule: Schedule, occurrence: Instant) -> Schedule:
-    return schedule if occurrence <= schedule.cursor else replace(schedule, cursor=occurrence)
 
 
 def _with_job(schedule: Schedule, token: str) -> tuple[str, ...]:
