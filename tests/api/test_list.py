@@ -249,6 +249,17 @@ async def test_pages_have_no_gap_and_no_duplicate(service: Served, query: str) -
     assert found == whole
 
 
+async def test_full_page_of_one_unreadable_job_is_empty_and_the_next_follows(service: Served) -> None:
+    jobs = [await service.submit(delay=1_000) for _ in range(2)]
+    service.store.refuse("get", int(jobs[1]["id"][:10], 16))
+
+    first = (await service.get("/v1/jobs?view=full&limit=1")).json
+    second = (await service.get(f"/v1/jobs?view=full&limit=1&cursor={first['next']}")).json
+
+    assert first["jobs"] == []
+    assert [job["id"] for job in second["jobs"]] == [jobs[0]["id"]]
+
+
 async def test_full_last_page_has_no_next(service: Served) -> None:
     await fill(service)
 

@@ -20,6 +20,7 @@ from erelong.service.overview.listings import MAX_PAGE
 from erelong.service.rehearsal import Rehearsal
 from erelong.service.room import Room
 from erelong.settings.names import KEY
+from erelong.stores.base import get_readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -123,12 +124,12 @@ class Jobs:
         taken = size = 0
         while taken < len(summaries) and size < MAX_PAGE:
             part = summaries[taken : taken + PAGE_SLICE]
-            jobs = await self._store.get([job.seq for job in part])
+            jobs = await get_readable(self._store, [job.seq for job in part])
             for job in part:
                 if size >= MAX_PAGE:
                     break
                 taken += 1
-                if (full := jobs.get(job.seq)) is not None:  # otherwise it was deleted meanwhile
+                if (full := jobs.get(job.seq)) is not None:  # otherwise it was deleted meanwhile, or is unreadable
                     size += len(full.params) + len(full.result or b"") + len(full.attempts)
                     page.append(full)
         return page, taken

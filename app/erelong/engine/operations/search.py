@@ -6,6 +6,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from erelong.stores.base import get_readable
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -35,7 +37,7 @@ async def find_page(store: Store, conditions: Filter, below: int, limit: int, *,
         return Page(found.jobs, found.after[1] if found.after else 0)
     seen = SIFTED if conditions.query.residue else limit
     seqs = [*islice((seq for seq in conditions.jobs if seq < below), seen)]
-    stored = await store.get(seqs)
+    stored = await get_readable(store, seqs)
     jobs = [job for seq in seqs if (job := stored.get(seq)) and conditions.matches(job)]
     if len(jobs) > limit:
         return Page(jobs[:limit], jobs[limit - 1].seq)
