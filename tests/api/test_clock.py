@@ -244,6 +244,25 @@ async def test_flowing_clock_is_written_ahead(virtual: Served) -> None:
     assert await lead() == pytest.approx(0, abs=0.001)
 
 
+async def test_clock_flows_on_after_a_leap_once_that_is_stored(
+    virtual: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await move(virtual, frozen=False)
+    clock = virtual.node.services.clock
+    assert clock is not None
+    write_ahead, was_frozen = clock.record.write_ahead, list[bool]()
+
+    async def note() -> None:
+        await write_ahead()
+        was_frozen.append(clock._clock.is_frozen)
+
+    monkeypatch.setattr(clock.record, "write_ahead", note)
+    await move(virtual, advance="1d")
+
+    assert was_frozen == [True]
+    assert not clock._clock.is_frozen
+
+
 async def test_leap_of_a_flowing_clock_flows_on(virtual: Served) -> None:
     await virtual.submit(delay="1d")
     await move(virtual, frozen=False)

@@ -149,8 +149,10 @@ class Clock:
             reason = await self._go(target, bounds, ends_idle=ends_idle)
         finally:
             if is_flowing:
-                self._clock.flow()
-                await self.record.write_ahead()
+                try:
+                    await self.record.write_ahead()
+                finally:
+                    self._clock.flow()
         move = Move(
             now=self._clock.now(),
             is_settled=reason is None,
