@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +17,7 @@ from erelong.settings.section import ConfigError
 from erelong.settings.sections import AuthSection, Config, ServerSection
 from erelong.web.listener import is_loopback, listen, refuse_open_listener
 from erelong.web.process import end_strays, stop_requested
+from tests.support import SOURCE
 from tests.support.builders import make_running, put
 from tests.support.engine import Engine
 from tests.support.faults import FaultyStore
@@ -196,6 +200,28 @@ async def test_background_duty_survives_a_store_that_fails(clock: VirtualClock) 
 
         assert engine.node.health.checks()["scheduler"] == "ok"
         await engine.until(lambda: len(engine.handler.attempts) == 1, within=2)
+
+
+def test_embedded_store_loads_nothing_of_several_nodes(tmp_path: Path) -> None:
+    script = (
+        "import asyncio, pathlib, sys\n"
+        "from erelong.handlers.registry import make_kinds\n"
+        "from erelong.node import Node\n"
+        "from erelong.settings.sections import Config, StoreSection\n"
+        "from erelong.stores.registry import make_store\n"
+        "async def run(path):\n"
+        "    config = Config(store=StoreSection(path=path))\n"
+        "    node = Node(config=config, store=make_store(config), kinds=make_kinds(config))\n"
+        "    await node.start()\n"
+        "    await node.stop()\n"
+        f"asyncio.run(run(pathlib.Path({str(tmp_path / 'jobs.db')!r})))\n"
+        "of_nodes = ('psycopg', 'erelong.cluster', 'erelong.stores.postgres', 'erelong.stores.copying')\n"
+        "sys.exit(str([name for name in sys.modules if name.startswith(of_nodes)]))"
+    )
+
+    done = subprocess.run([sys.executable, "-c", script], cwd=SOURCE, capture_output=True, text=True, timeout=30)
+
+    assert done.stderr.strip() == "[]"
 
 
 # the end

@@ -354,7 +354,7 @@ class WrongClock(Exit):
 
 
 class BadCopy(Exit):
-    """A file cannot be used as a backup of the store."""
+    """A backup cannot be used, or a store cannot be copied as a whole."""
 
     code = 65
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from erelong.errors import StoreCorrupt, StoreInUse
-from erelong.stores.copying.postgres_end import PostgresEnd
+from erelong.stores.copying.postgres_database import PostgresDatabase
 from erelong.stores.copying.tables import JOBS, TABLES, Claimed, Facts, Source, Table
 from erelong.stores.postgres import statements as sql
 from erelong.stores.postgres.connection import SCHEMA_NAME
@@ -33,14 +33,14 @@ class PostgresSource(Source):
     damaged = ()
 
     def __init__(self, *, url: str, durability: str) -> None:
-        self._end = PostgresEnd(url=url, durability=durability)
+        self._database = PostgresDatabase(url=url, durability=durability)
 
     def __str__(self) -> str:
-        return str(self._end)
+        return str(self._database)
 
     def open(self) -> Facts:
-        connection = self._end.connect()
-        with self._end.exits():
+        connection = self._database.connect()
+        with self._database.exits():
             if not is_ours({name for (name,) in connection.rows(NAMES_OF_TABLES, SCHEMA_NAME)}):
                 raise StoreCorrupt("the database holds no jobs of erelong; correct [store] url")
             (is_virtual,) = connection.row(IS_VIRTUAL)
@@ -54,13 +54,15 @@ class PostgresSource(Source):
         return Facts(is_virtual, next_seq - 1, claims)
 
     def close(self) -> None:
-        self._end.drop()
+        self._database.drop()
 
     def sizes(self) -> dict[Table, int]:
-        with self._end.exits():
-            sizes = {table: self._end.connection.row(f"SELECT count(*) FROM {table.name}")[0] for table in TABLES[1:]}
-            jobs = sum(jobs for *_, jobs in self._end.connection.rows(sql.SELECT_COUNTS))
+        with self._database.exits():
+            sizes = {
+                table: self._database.connection.row(f"SELECT count(*) FROM {table.name}")[0] for table in TABLES[1:]
+            }
+            jobs = sum(jobs for *_, jobs in self._database.connection.rows(sql.SELECT_COUNTS))
         return {JOBS: jobs, **sizes}
 
     def rows(self, table: Table) -> Iterator[Row]:
-        return self._end.rows(table)
+        return self._database.rows(table)

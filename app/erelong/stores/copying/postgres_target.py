@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from erelong.errors import Exit
-from erelong.stores.copying.postgres_end import PostgresEnd, types_of
+from erelong.stores.copying.postgres_database import PostgresDatabase, types_of
 from erelong.stores.copying.tables import Facts, Table, Target
 from erelong.stores.postgres import statements as sql
 from erelong.stores.postgres.arrays import bigints, ints
@@ -33,16 +33,16 @@ class PostgresTarget(Target):
     """A database without tables of erelong. A service that starts meanwhile waits, and then gives up."""
 
     def __init__(self, *, url: str, durability: str) -> None:
-        self._end = PostgresEnd(url=url, durability=durability)
+        self._database = PostgresDatabase(url=url, durability=durability)
         self._identity = secrets.token_hex(16)
 
     def __str__(self) -> str:
-        return str(self._end)
+        return str(self._database)
 
     def open(self, facts: Facts) -> None:
         self._facts = facts
-        connection = self._end.connect()
-        with self._end.exits():
+        connection = self._database.connect()
+        with self._database.exits():
             connection.script("BEGIN")
             tables = locked_tables(connection)
             if tables:
@@ -55,20 +55,24 @@ class PostgresTarget(Target):
             connection.script(";".join(_TABLES))
 
     def close(self) -> None:
-        self._end.drop()
+        self._database.drop()
 
     def write(self, table: Table, rows: Iterable[Row]) -> None:
         # The table is of this transaction, so its rows need no later VACUUM.
         statement = f"COPY {table.name} ({', '.join(table.columns)}) FROM STDIN (FORMAT binary, FREEZE)"
-        with self._end.exits(), self._end.connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
+        with (
+            self._database.exits(),
+            self._database.connection.cursor() as cursor,
+            cursor.copy(statement.encode()) as copy,
+        ):
             copy.set_types(types_of(table))
             write = copy.write_row
             for row in rows:
                 write(row)
 
     def complete(self) -> None:
-        connection, claims = self._end.connection, self._facts.claims
-        with self._end.exits():
+        connection, claims = self._database.connection, self._facts.claims
+        with self._database.exits():
             for index in _INDEXES:
                 connection.script(index)
             make_rows(connection, identity=self._identity, is_virtual=self._facts.is_virtual)
@@ -79,22 +83,22 @@ class PostgresTarget(Target):
             connection.run(statement, NODE, bigints(seqs), ints(versions), bigints(instants))
 
     def rows(self, table: Table) -> Iterator[Row]:
-        return self._end.rows(table)
+        return self._database.rows(table)
 
     def commit(self) -> None:
-        with self._end.exits():
+        with self._database.exits():
             try:
-                self._end.connection.script("COMMIT")
-                self._end.connection.check_doubts()
+                self._database.connection.script("COMMIT")
+                self._database.connection.check_doubts()
             except psycopg.Error as error:
                 if diagnose(error) is not FailureKind.SESSION or not self._is_committed():
                     raise
 
     def _is_committed(self) -> bool:
         """Return whether the commit took effect although its connection was lost."""
-        self._end.drop()
+        self._database.drop()
         try:
-            connection = self._end.connect()
+            connection = self._database.connect()
             locked_tables(connection)  # waits for the end of the transaction
             return bool(connection.row(IS_COMMITTED, self._identity)[0])
         except (psycopg.Error, Exit):

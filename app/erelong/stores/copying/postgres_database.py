@@ -34,7 +34,7 @@ _TYPES = {
 _NAMES = {"bigint": "int8", "int": "int4", "float8": "float8", "text": "text", "bytea": "bytea"}
 
 
-class PostgresEnd:
+class PostgresDatabase:
     """One connection with a single transaction, which is rolled back unless it is committed."""
 
     def __init__(self, *, url: str, durability: str) -> None:
