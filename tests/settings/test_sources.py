@@ -164,3 +164,13 @@ def test_problems_of_the_file_and_the_environment_are_reported_together(file: Pa
     messages = problems(file, {"ERELONG_LOG__LEVEL": "loud", "ERELONG_LOG__": "1"})
 
     assert [problem.split(": ")[0] for problem in messages] == ["ERELONG_LOG__", "config.toml:2", "ERELONG_LOG__LEVEL"]
+
+
+def test_url_of_a_database_can_be_in_a_file_and_is_not_shown(tmp_path: Path) -> None:
+    (tmp_path / "url").write_text("postgresql://u:canary@h/db\n")
+    environment = {"ERELONG_STORE__KIND": "postgres", "ERELONG_STORE__URL_FILE": str(tmp_path / "url")}
+
+    store = load(None, environment).store
+
+    assert store.url.get_secret_value() == "postgresql://u:canary@h/db"
+    assert "canary" not in str(store)
