@@ -17,7 +17,7 @@ EVIL = [
     "<img src=x onerror=isHacked=1>", "javascript:isHacked=1", "</script><script>isHacked=1</script>", "\u202egnp.exe",
     "<svg onload=isHacked=1>", "<iframe srcdoc='<script>parent.isHacked=1</script>'>", "' onfocus=isHacked=1 x='",
     '"><b onclick=isHacked=1>', "{{isHacked=1}}${isHacked=1}", "<a href=javascript:isHacked=1>",
-    "\u0000\ufeff\u2028<b>",
+    "\ufeff\u2028<b>",
     "<style>*{display:none}</style>",
 ]  # fmt: skip
 IS_LOADING = "part => part.offsetParent && part.textContent === 'Loading…'"
@@ -161,6 +161,21 @@ async def test_thousand_queues_are_read_in_pages_and_found_by_name(empty: Demo, 
 
     names = await browser.value("[...document.querySelectorAll('.rows tbody th')].map(one => one.innerText)")
     assert sorted(names) == sorted(f"tenant-{number}" for number in (77, *range(770, 780)))
+
+
+async def test_queue_shows_what_starts_next_and_what_starts_last(demo: Demo, browser: Browser) -> None:
+    await demo.change("POST", "jobs", {"kind": "echo", "queue": "mail", "key": "urgent", "priority": 90})
+    await demo.change("POST", "jobs", {"kind": "echo", "queue": "mail", "key": "idle", "priority": -90})
+    await visit(browser, f"{demo.url}/#/queues/mail")
+    await browser.until("document.querySelectorAll('ol.list li').length === 5")
+    first = await browser.value(text_of("ol.list li"))
+
+    await click(browser, "main .tools a", "From the end")
+    await browser.until("document.querySelectorAll('.rows tbody tr').length === 100")
+
+    assert first.startswith("urgent")
+    assert "idle" in await browser.value(text_of(".rows tbody tr"))
+    assert await browser.value("document.querySelector('.order select').value") == "last"
 
 
 async def test_failed_job_is_retried_with_other_params(demo: Demo, browser: Browser) -> None:

@@ -17,6 +17,7 @@ from tests.browser.test_dashboard import click, fill, text_of, visit
 from tests.support.browser import Browser
 from tests.support.demo import START, Demo
 from tests.support.process import ServiceProcess
+from tests.system.trials import sized
 
 pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(60)]
 
@@ -24,6 +25,7 @@ BANNER = "document.getElementById('banner').innerText"
 GONE = "document.querySelectorAll('.rows tr.gone').length"
 ROWS = "document.querySelectorAll('.rows tbody tr').length"
 FOLDER = "/x/y"
+MANY = sized(2_000, 20_000)
 DEAF = """const original = window.fetch; window.fetch = async (url, options) => {
   if (!String(url).includes('/events')) return original(url, options);
   const body = new ReadableStream({start: (sink) => {
@@ -137,23 +139,23 @@ async def count_streams(demo: Demo, browser: Browser, streams: int) -> int:
 
 
 async def test_operation_is_refused_if_more_jobs_match_than_were_confirmed(demo: Demo, browser: Browser) -> None:
-    jobs = [{"kind": "echo", "delay": 3_600, "queue": "many"} for _ in range(20_000)]
+    jobs = [{"kind": "echo", "delay": 3_600, "queue": "many"} for _ in range(MANY)]
     for first in range(0, len(jobs), 5_000):
         await demo.change("POST", "jobs/batch", {"jobs": jobs[first : first + 5_000]})
     await visit(browser, f"{demo.url}/#/jobs?queue=many&state=scheduled")
     await browser.until(f"{ROWS} === 100")
     await browser.value("document.querySelector('.rows thead input').click()")
     await click(browser, ".selection .soft button", "Cancel")
-    await browser.until("document.querySelector('dialog[open]')?.innerText.includes('Cancel 20,000 jobs?')")
-    await fill(browser, "dialog [data-pointer='/confirm'] input", "19,999")
-    await click(browser, "dialog button", "Cancel 20,000 jobs")
-    await browser.until("document.querySelector('dialog')?.innerText.includes('Type 20000 to confirm.')")
+    await browser.until(f"document.querySelector('dialog[open]')?.innerText.includes('Cancel {MANY:,} jobs?')")
+    await fill(browser, "dialog [data-pointer='/confirm'] input", f"{MANY - 1:,}")
+    await click(browser, "dialog button", f"Cancel {MANY:,} jobs")
+    await browser.until(f"document.querySelector('dialog')?.innerText.includes('Type {MANY} to confirm.')")
     await asyncio.sleep(0.1)  # the page and the service count in milliseconds
     for _ in range(2):
         await demo.change("POST", "jobs", jobs[0])
 
-    await fill(browser, "dialog [data-pointer='/confirm'] input", "20,000")
-    await click(browser, "dialog button", "Cancel 20,000 jobs")
+    await fill(browser, "dialog [data-pointer='/confirm'] input", f"{MANY:,}")
+    await click(browser, "dialog button", f"Cancel {MANY:,} jobs")
     await browser.until("document.getElementById('said').textContent.startsWith('Nothing was changed')")
 
     assert (await demo.read("jobs?state=cancelled&limit=1&count=true"))["count"]["n"] == 0

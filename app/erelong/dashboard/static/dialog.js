@@ -49,7 +49,7 @@ export function ask({ title, verb, about, entries = [], isBad = false, isWide = 
   const { nodes, read } = fields(entries);
   const parts = {
     heading: h("h2", title), content: h("div.content", about && h("div", about), nodes),
-    fault: h("div.fault", { role: "alert" }), go: h(isBad ? "button.bad" : "button.main", { type: "submit" }, verb),
+    fault: h("div.fault", { role: "alert" }), go: submitButton(verb, isBad ? "button.bad" : "button.main"),
   };
   const { heading, content, fault, go } = parts;
   let result = null;
@@ -77,6 +77,27 @@ export function ask({ title, verb, about, entries = [], isBad = false, isWide = 
     resolve(result);
   }));
 }
+
+/**
+ * Make a form: its button does `work`, and what is wrong is shown inside.
+ * @param {string} spec its element @param {any[]} more below its fields
+ */
+export function formOf(spec, content, verb, work, ...more) {
+  const fault = h("div.fault", { role: "alert" });
+  const onsubmit = async (event) => {
+    event.preventDefault();
+    try {
+      await work();
+      showProblem(form, fault, null);
+    } catch (problem) {
+      showProblem(form, fault, problem);
+    }
+  };
+  const form = h(spec, { onsubmit }, content, fault, verb && h("div.actions", submitButton(verb), more));
+  return form;
+}
+
+export const submitButton = (verb, spec = "button.main") => h(spec, { type: "submit" }, verb);
 
 /** Show what is wrong with a form, or that nothing is: details of a 422 below their fields, the rest in one place. */
 export function showProblem(form, place, problem, isQuiet = false) {

@@ -15,6 +15,7 @@ const TABS = [
 const FINAL = ["succeeded", "failed", "cancelled", "expired"];
 const ORDERS = {
   created: "newest first", due_at: "due first", finished_at: "latest end first", started_at: "longest running first",
+  next: "starts first", last: "starts last",
 };
 const STREAMED = ["queue", "kind", "key", "schedule"];
 const PAGE = 100;
@@ -215,17 +216,20 @@ class Jobs {
 
   #orders() {
     const [only] = this.states.length === 1 ? this.states : [];
-    const other = { scheduled: "due_at", running: "started_at" }[only] || (this.isFinal && "finished_at");
-    if (!other) return null;
-    const options = ["created", other].map((name) => [name, ORDERS[name]]);
-    const order = this.params.get("order") || "created";
+    const others = this.word === "due" ? this.query.getAll("queue").length === 1 && ["due_at", "next", "last"]
+      : { scheduled: ["created", "due_at"], running: ["created", "started_at"] }[only]
+        || (this.isFinal && ["created", "finished_at"]);
+    if (!others) return null;
+    const options = others.map((name) => [name, ORDERS[name]]);
+    const order = this.query.get("order") || others[0];
     const pick = choice(options, order, (name) => (location.hash = this.#at({ order: name })));
     return h("label.order", "order ", pick);
   }
 
   #showSelection() {
     const { chosen } = this.table;
-    const matching = () => ({ ...operationFilter(this.params), created_before: fromNow(0.001) });
+    const due = this.word === "due" && { due_before: fromNow(0) };
+    const matching = () => ({ ...operationFilter(this.params), ...due, created_before: fromNow(0.001) });
     fill(this.#selection, chosen.size > 0 && [
       h("b", `${number(chosen.size)} selected`),
       this.#buttons("button", () => ({ jobs: [...chosen] }), count(chosen.size, "selected job")),
@@ -268,11 +272,12 @@ const askForTime = () => ask({
 /** Return the parameters of the list for the query of the screen. */
 function paramsOf(query) {
   const params = new URLSearchParams(query);
-  if (params.get("state") === "due") {
-    params.set("state", "scheduled");
-    params.set("due_before", fromNow(0));
-    params.set("order", "due_at");
-  }
+  if (params.get("state") !== "due") return params;
+  const order = params.get("order") || "due_at";
+  params.set("state", "scheduled");
+  params.set("order", order === "last" ? "next" : order);
+  if (order === "last") params.set("reverse", "true");
+  if (order === "due_at") params.set("due_before", fromNow(0));
   return params;
 }
 

@@ -1,19 +1,20 @@
 /** Queues: what waits and runs in each, its limits, when its jobs are due, and what can be done to it. */
 
 import { bars, share } from "./chart.js";
-import { announce, ask, attempt, REASON, showProblem } from "./dialog.js";
+import { announce, ask, attempt, formOf, REASON } from "./dialog.js";
 import {
   action, at, button, choice, choices, facts, fields, fill, go, h, input, link, linkButton, menu, optionsOf, panel,
   paused, when,
 } from "./dom.js";
 import { call, can, get, post } from "./service.js";
 import { tableScreen } from "./table.js";
-import { asOf, count, duration, number, rate, timeOf } from "./text.js";
+import { asOf, count, duration, number, rate, shortId, timeOf } from "./text.js";
 
 const SPANS = { "10 min": [10, 60], "1 h": [60, 60], "24 h": [900, 96], "7 d": [7200, 84], "30 d": [43_200, 60] };
 const ORDERS = [["due", "most due"], ["late", "latest"], ["failed", "most failed"], ["name", "by name"]];
 const OVERFLOWS = [["reject", "reject new jobs"], ["drop_oldest", "drop the oldest"], ["wait", "let submits wait"]];
 const NONE = "No queue yet. A queue exists once a job, a setting or a pause names it.";
+const PEEKED = 5;
 const PAGE = 25;
 const MOST = 1_000;
 const PACE = 200; // milliseconds for each queue that is read
@@ -64,7 +65,7 @@ export function showOne({ main, args: [name], title }) {
     try {
       queue = await get(["queues", name]);
     } catch (problem) {
-      if (problem.status === 404) limits.node.hidden = due.node.hidden = true;
+      if (problem.status === 404) limits.node.hidden = due.node.hidden = next.hidden = true;
       throw problem;
     }
     const { paused: isPaused, pause, overridden } = queue;
@@ -76,8 +77,9 @@ export function showOne({ main, args: [name], title }) {
     const source = overridden ? "◆ Set here: differs from config.toml." : "As in config.toml.";
     fill(limits.node.querySelector(".source"), source);
   });
+  const next = peekPanel(name);
   title(name);
-  fill(main, h("h1", name), head, actions, h("div.two", counts.node, limits.node), due.node);
+  fill(main, h("h1", name), head, actions, h("div.two", h("div.column", counts.node, next), limits.node), due.node);
 }
 
 /** Make a chart of due times with a choice of its span. @param {{queue?: string, queues: () => any[]}} options */
@@ -213,6 +215,20 @@ function catchUpOf({ counts, from, step, overdue, limit }, name, perSecond) {
   return ` ${name} is limited to ${rate(perSecond)} and ${then}.`;
 }
 
+/** Show the jobs of a queue that start next. */
+function peekPanel(queue) {
+  const ordered = (order, text) => link(at("jobs", { state: "due", queue, order }), text);
+  const part = panel("Starts next", { tools: [ordered("next", "All"), ordered("last", "From the end")] });
+  const item = (job) => h("li", { "data-key": job.id },
+    link(at("jobs", job.id), job.key || shortId(job.id), {}, "a.name"), h("span", job.kind),
+    when(job.due_at, "overdue"));
+  part.poll(10, async () => {
+    const { jobs } = await get("jobs", { queue, order: "next", limit: PEEKED });
+    part.show(jobs.length ? h("ol.list", jobs.map(item)) : h("p.empty", "No job is due."));
+  });
+  return part.node;
+}
+
 /** Make the form of the settings of a queue. What somebody has typed stays when new numbers arrive. */
 function limitsOf({ name, settings }, again) {
   const { concurrency, rate: limit, label_concurrency: labels, max_backlog: backlog, overflow, ...others } = settings;
@@ -226,7 +242,6 @@ function limitsOf({ name, settings }, again) {
     ["max_backlog", "Backlog", backlog, "Waiting jobs at most; 0: no limit."],
     ["overflow", "When full", overflow, "", { options: OVERFLOWS }],
   ], { disabled: !can("admin") });
-  const fault = h("div.fault", { role: "alert" });
   const amount = (text) => (text ? Number(text.replaceAll(/[,\s]/g, "")) : undefined);
   const bodyOf = ({ rate: perSecond, burst, label_concurrency: label, each, overflow: full, ...given }) => ({
     ...Object.fromEntries(Object.entries({ timeout, retry, retention }).filter(([, value]) => value !== null)),
@@ -234,18 +249,11 @@ function limitsOf({ name, settings }, again) {
     rate: perSecond && { per_second: amount(perSecond), burst: amount(burst) },
     label_concurrency: label && { label, limit: amount(each) },
   });
-  const onsubmit = async (event) => {
-    event.preventDefault();
-    try {
-      await call("PUT", ["queues", name], { body: bodyOf(read()) });
-      showProblem(form, fault, null);
-      announce("Limits saved; they apply at once.");
-      again();
-    } catch (problem) {
-      showProblem(form, fault, problem);
-    }
+  const save = async () => {
+    await call("PUT", ["queues", name], { body: bodyOf(read()) });
+    announce("Limits saved; they apply at once.");
+    again();
   };
-  const save = [h("button.main", { type: "submit" }, "Save"), resetButton({ name, overridden: true }, again)];
-  const form = h("form.form", { onsubmit }, nodes, fault, h("p.soft.source"), can("admin") && h("div.actions", save));
-  return form;
+  const reset = resetButton({ name, overridden: true }, again);
+  return formOf("form.form", [nodes, h("p.soft.source")], can("admin") && "Save", save, reset);
 }

@@ -1,6 +1,6 @@
 /** Schedules: what each makes, when next, how the last went, and the form to make or change one. */
 
-import { announce, ask, attempt, progress, showProblem } from "./dialog.js";
+import { announce, ask, attempt, formOf, progress, showProblem } from "./dialog.js";
 import { action, at, button, facts, fields, fill, go, h, link, linkButton, panel, paused, when } from "./dom.js";
 import { json, pretty, readJson } from "./form.js";
 import { switchButton } from "./queues.js";
@@ -137,21 +137,15 @@ async function remove(name) {
 
 function showNew({ main }) {
   const form = new Form(null);
-  const onsubmit = async (event) => {
-    event.preventDefault();
-    try {
-      const { name } = await form.save();
-      announce("Created.");
-      go("schedules", name);
-    } catch (problem) {
-      showProblem(form.node, form.fault, problem);
-    }
+  const create = async () => {
+    const { name } = await form.save();
+    announce("Created.");
+    go("schedules", name);
   };
-  const create = h("button.main", { type: "submit" }, "Create");
-  const actions = h("div.actions", create, linkButton(at("schedules"), "Go back"));
+  const card = formOf("form.card", form.node, "Create", create, linkButton(at("schedules"), "Go back"));
   const next = panel("Next times");
   next.show(form.preview, "");
-  fill(main, h("h1", "New schedule"), h("div.two.submit", h("form.card", { onsubmit }, form.node, actions), next.node));
+  fill(main, h("h1", "New schedule"), h("div.two.submit", card, next.node));
 }
 
 /** The fields of a schedule, with its next times as somebody types. */
