@@ -127,7 +127,7 @@ def test_interrupted_export_continues_after_the_last_whole_page(
     with monkeypatch.context() as patched:
         patched.setattr(exporting, "_note", interrupt)
         cut = erelong(*command)
-    file.write_text(file.read_text() + '{"half of a line')
+    file.write_text(2 * file.read_text() + '{"half of a line')
 
     begun_again = erelong(*command)
     other = erelong(*command, "--state", "failed", "--resume")

@@ -78,19 +78,24 @@ def listening(process: object) -> str:
 
 def test_webhook_is_shown_verified_and_answered_as_planned(program: Program, open_service: str) -> None:
     process = program(
-        *("listen", "--port", "0", "--answer", "503x2,200", "--secret", SECRET, "--limit", "3"),
+        *("listen", "--port", "0", "--answer", "503x2,200", "--secret", SECRET, "--limit", "6"),
         ERELONG_URL=open_service,
     )
     url = listening(process)
 
-    with Client(open_service, key="") as client:
-        job = client.submit("http", {"url": f"{url}hello", "json": {"order": 7}}).wait(timeout=20)
+    def submitted(order: int) -> str:
+        with Client(open_service, key="") as client:
+            job = client.submit("http", {"url": f"{url}hello", "json": {"order": order}}).wait(timeout=20)
+        assert job.state == "succeeded"
+        return job.id
+
+    ids = [submitted(7), submitted(8)]
     out, err = process.communicate(timeout=20)
 
     rows = [line.split("\t") for line in out.splitlines()]
-    assert job.state == "succeeded"
     assert [row[1:] for row in rows] == [
-        ["POST", "/hello", job.id, str(attempt), "signature ok", status, '{"order":7}']
+        ["POST", "/hello", id, str(attempt), "signature ok", status, f'{{"order":{order}}}']
+        for id, order in zip(ids, (7, 8), strict=True)
         for attempt, status in ((1, "503"), (2, "503"), (3, "200"))
     ]
     assert "allow_networks" not in err

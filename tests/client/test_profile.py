@@ -50,6 +50,8 @@ def test_profile_that_an_argument_names_precedes_the_environment(home: dict[str,
     named = find_profile(name="prod", environment=environment)
 
     assert (named.url, named.key) == ("https://p", "from-command")
+    assert find_profile(name="prod", environment=home | {"ERELONG_KEY": "from-env"}).key == "from-command"
+    assert find_profile(environment=home | {"ERELONG_KEY": "from-env"}).key == "from-env"
     assert find_profile("http://other", name="prod", environment=environment).key is None
 
 
