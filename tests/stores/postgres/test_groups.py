@@ -8,6 +8,7 @@ import pytest
 
 from erelong.errors import IdempotencyMismatch, NotLeading, StoreUnavailable
 from erelong.model.job import State
+from erelong.model.outcome import End, Outcome
 from erelong.model.submission import IdempotencyRecord, NewJob, Receipt
 from erelong.stores.base import Ending
 from erelong.stores.postgres.store import PostgresStore
@@ -63,6 +64,22 @@ async def test_refused_call_does_not_split_its_group(postgres: PostgresStore) ->
 
     assert [type(answer) for answer in answers] == [Receipt, IdempotencyMismatch, Receipt]
     assert groups(postgres) == before + 1
+
+
+async def test_key_is_passed_on_in_one_group(postgres: PostgresStore) -> None:
+    first = await put_one(postgres, key="k")
+    (running,) = (await postgres.claim([first.seq], now=NOW)).jobs
+    before = groups(postgres)
+
+    _, receipt = await asyncio.gather(
+        postgres.finish([Ending(running, Outcome(End.SUCCEEDED), NOW)]), postgres.add([make_new_job(key="k")], now=NOW)
+    )
+
+    assert groups(postgres) == before + 1
+    (entry,) = receipt.entries
+    assert entry is not None
+    assert await postgres.holder("default", "k") == entry.job
+    assert entry.job.seq != first.seq
 
 
 async def test_job_is_claimed_cancelled_and_retried_in_one_group(postgres: PostgresStore) -> None:

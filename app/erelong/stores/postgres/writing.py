@@ -89,7 +89,7 @@ def _hazards(draft: Draft) -> list[Part]:
     for job in rows.values():
         if job is not None:
             (free if job.key is None or job.is_final else held).append(job)
-    if _frees_keys(draft):
+    if _passes_keys_on(draft):
         parts.append(_succeed(draft))
     parts += [_update(draft, jobs) for jobs in (free, held) if jobs]
     return parts + _named_changes(draft)
@@ -124,7 +124,7 @@ def _additions(draft: Draft, *, node: str, claims: str) -> list[Part]:
     """Return the changes that touch rows of their own: successes, unless they came before, new jobs and claims."""
     parts: list[Part] = []
     jobs = [job for seq in draft.added if (job := draft.rows[seq]) is not None] if draft.added else []
-    if draft.successes and not _frees_keys(draft):
+    if draft.successes and not _passes_keys_on(draft):
         parts.append(_succeed(draft))
     if jobs:
         jobs.sort(key=_seq_of)
@@ -139,9 +139,10 @@ def _additions(draft: Draft, *, node: str, claims: str) -> list[Part]:
     return parts
 
 
-def _frees_keys(draft: Draft) -> bool:
-    """Return whether a success frees a key, which another change of the group may take."""
-    return any(ending.job.key is not None for ending in draft.successes.values())
+def _passes_keys_on(draft: Draft) -> bool:
+    """Return whether a success frees a key and another change takes one, perhaps the same."""
+    takes = any(job is not None and job.key is not None and not job.is_final for job in draft.rows.values())
+    return takes and any(ending.job.key is not None for ending in draft.successes.values())
 
 
 def _label_changes(draft: Draft, rows: dict[int, Job | None]) -> list[Part]:
