@@ -61,6 +61,8 @@ def test_worker_starts_again_when_its_module_has_changed(
     program: Program, client: Client, tmp_path: Path, kind: str
 ) -> None:
     write(tmp_path, kind, 2)
+    written = 1_000_000_000
+    os.utime(tmp_path / "mine.py", (written, written))
     process = program("work", "mine:worker", "--register", "--reload")
     client.kind(kind).put()
 
@@ -71,6 +73,7 @@ def test_worker_starts_again_when_its_module_has_changed(
     while "waiting for a change" not in lines[-1]:
         lines.append(next(process.stderr))
     write(tmp_path, kind, 3)
+    os.utime(tmp_path / "mine.py", (written, written + 0.5))  # a file of the same size within the same second
     after = client.submit(kind, {"n": 4}).result(timeout=30)
     process.terminate()
     process.communicate(timeout=30)

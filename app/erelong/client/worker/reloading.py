@@ -14,6 +14,8 @@ from typing import Any, Final
 
 LOOK: Final = 0.5  # seconds between looks at the files
 SKIPPED: Final = frozenset({"__pycache__", "node_modules"})
+FRESH: Final = {"PYTHONDONTWRITEBYTECODE": "1"}
+"""Leaves no bytecode, which Python takes for current when a file of the same size is written in the same second."""
 
 
 class Reloader:
@@ -31,7 +33,7 @@ class Reloader:
         with self._signals():
             while True:
                 seen = times_of(self._folder)
-                self._process = subprocess.Popen(self._command, env={**os.environ, **self._environment})
+                self._process = subprocess.Popen(self._command, env={**os.environ, **FRESH, **self._environment})
                 if self._is_stopping:
                     self._process.terminate()
                 code = self._wait_for_change(seen)
