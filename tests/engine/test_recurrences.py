@@ -13,7 +13,7 @@ import pytest
 
 from erelong.clock.instants import SECOND
 from erelong.engine.recurrences import duty
-from erelong.engine.recurrences.making import Making
+from erelong.engine.recurrences.making import MAX_JOBS, Making
 from erelong.errors import StorageFull, StoreUnavailable
 from erelong.model.job import Job
 from erelong.model.schedules import occurrences
@@ -177,6 +177,26 @@ async def test_catching_up_makes_at_most_the_latest_thousand(host: Host) -> None
         assert times == sorted(times, key=lambda time: (time < times[0], time))
 
 
+async def test_commits_of_many_schedules_that_catch_up_are_bounded(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with host.serving() as service:
+        for number in range(3):
+            await put(service, f"s{number}", cron=None, every=60, missed="all", catchup="1d", overlap="allow")
+    host.clock.step(400 * MINUTE)
+
+    async with host.serving() as service:
+        add, sizes = service.store.add, list[int]()
+
+        async def note(new_jobs: Any, **others: Any) -> Any:
+            sizes.append(len(new_jobs))
+            return await add(new_jobs, **others)
+
+        monkeypatch.setattr(service.store, "add", note)
+        await asyncio.sleep(5)
+
+        assert [(await read(service, f"s{number}"))["counts"]["made"] for number in range(3)] == [400] * 3
+        assert max(sizes) <= MAX_JOBS + 2
+
+
 async def test_job_made_late_is_due_at_once_and_has_its_nominal_time(host: Host) -> None:
     async with host.serving() as service:
         await put(service)
@@ -259,6 +279,21 @@ async def test_paused_schedule_misses_nothing_in_a_downtime(host: Host) -> None:
 
         assert await made(service) == ["00:25"]
         assert (await read(service))["counts"]["missed"] == 0
+
+
+async def test_occurrence_that_is_due_during_a_trigger_is_made_after_it(service: Served) -> None:
+    await put(service, overlap="allow")
+    await asyncio.sleep(5 * MINUTE - 1)
+
+    write = service.store.hold("add")
+    trigger = asyncio.create_task(service.post(f"{PATH}/trigger"))
+    await asyncio.sleep(5)
+    service.store.held.clear()
+    write.set()
+    await trigger
+    await asyncio.sleep(1)
+
+    assert await fates(service) == [("00:04", "made", "trigger"), ("00:05", "made", None)]
 
 
 async def test_late_lap_misses_nothing(service: Served) -> None:

@@ -91,7 +91,7 @@ class Draft:
             if is_made:
                 after = self._make(after, occurrence)
         if after.queued is not None and after.definition.overlap is Overlap.REPLACE:
-            self.cancelled += [(after.name, job) for job in live if not job.cancel_requested]
+            self.cancelled += [(after.name, job) for job in live]
         self.schedules.append(steps.pass_over(after, arrival.until))
 
     def _make(self, schedule: Schedule, occurrence: Instant) -> Schedule:
