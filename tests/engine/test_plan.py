@@ -55,4 +55,4 @@ def test_cleared_plan_has_no_time() -> None:
 
     plan.clear()
 
-    assert (len(plan), plan.earliest, [*plan.pop(9, 9)]) == (0, None, [])
+    assert (plan.next_of("a"), plan.earliest, [*plan.pop(9, 9)]) == (None, None, [])

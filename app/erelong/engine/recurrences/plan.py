@@ -25,9 +25,6 @@ class Plan:
         self._next: dict[str, Instant] = {}
         self._heap: list[tuple[Instant, str]] = []  # with stale entries, which `_next` does not confirm
 
-    def __len__(self) -> int:
-        return len(self._next)
-
     @property
     def earliest(self) -> Instant | None:
         """The earliest occurrence of all schedules."""
