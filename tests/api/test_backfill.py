@@ -45,7 +45,7 @@ def counts(operation: dict[str, Any]) -> tuple[Any, ...]:
 
 async def test_occurrences_in_the_range_are_made_oldest_first_and_due_at_once(serve: Serve) -> None:
     service = await serve()
-    await put(service, spread="1h")
+    await put(service, spread="24h")
 
     operation = await backfill(service)
 
@@ -150,6 +150,32 @@ async def test_too_many_occurrences_are_refused_with_their_bound(serve: Serve, m
 
     assert (answer.status, answer.pointers) == (422, ["/from"])
     assert "more than 3 occurrences" in answer.json["detail"]
+
+
+async def test_occurrence_that_the_schedule_keeps_is_left_out(serve: Serve) -> None:
+    service = await serve()
+    job = {"kind": "endless", "timeout": 86_400}
+    await put(service, overlap="queue_one", job=job)
+    await asyncio.sleep(2.5 * 3_600)
+    assert (await service.get("/v1/schedules/report")).json["queued"] == "2026-01-01T02:00:00.000Z"
+
+    operation = await backfill(service, "2026-01-01T00:00:00Z", "2026-01-01T02:00:01Z")
+
+    assert counts(operation) == ("succeeded", 3, 1, 2, 0)
+    assert await occurrences(service) == ["2026-01-01T01:00:00.000Z", "2026-01-01T00:00:00.000Z"]
+
+
+async def test_backfilled_occurrence_is_not_made_again_after_a_step_back(serve: Serve, clock: VirtualClock) -> None:
+    service = await serve()
+    await put(service, overlap="allow")
+    await service.post("/v1/schedules/report/pause")
+    await asyncio.sleep(2.5 * 3_600)
+    await backfill(service, "2026-01-01T00:30:00Z", "2026-01-01T02:30:00Z")
+    clock.step(-2 * 3_600)
+    await service.post("/v1/schedules/report/resume")
+    await asyncio.sleep(3 * 3_600)
+
+    assert await occurrences(service) == [f"2026-01-01T0{hour}:00:00.000Z" for hour in (1, 2, 3)]
 
 
 async def test_unknown_schedule_is_not_found(serve: Serve) -> None:

@@ -13,7 +13,7 @@ from aiohttp.test_utils import TestServer
 
 from erelong.attempt import Attempt
 from erelong.clock.instants import parse_start
-from erelong.errors import StorageFull
+from erelong.errors import StorageFull, StoreUnavailable
 from erelong.model.caller import Scope
 from erelong.service import clock as clock_service
 from erelong.settings.kinds import KindSettings
@@ -126,7 +126,7 @@ async def test_job_that_becomes_due_between_two_steps_does_not_end_a_move(
     async def peek_late(seqs: Any) -> Any:
         waiting = await peek(seqs)
         if engine.clock.now() == NEW_YEAR:
-            engine.rechecks.add(NEW_YEAR, 1)  # as a change of a due job does
+            engine.rechecks.add(NEW_YEAR - 1, 1)  # as a change of a due job does
             monkeypatch.undo()
         return waiting
 
@@ -522,6 +522,23 @@ async def test_move_that_cannot_be_stored_is_refused_and_can_be_repeated(virtual
 
     virtual.store.broken.clear()
 
+    assert (await move(virtual, advance=60))["now"] == "2027-01-01T00:01:00.000Z"
+
+
+async def test_move_that_was_stored_without_an_answer_can_be_repeated(
+    virtual: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = virtual.store.add
+
+    async def lose_answer(*arguments: Any, **others: Any) -> Any:
+        await add(*arguments, **others)
+        raise StoreUnavailable("the disk failed")
+
+    monkeypatch.setattr(virtual.store, "add", lose_answer)
+    answer = await virtual.post("/v1/clock", {"advance": 60})
+    monkeypatch.undo()
+
+    assert answer.status == 503
     assert (await move(virtual, advance=60))["now"] == "2027-01-01T00:01:00.000Z"
 
 

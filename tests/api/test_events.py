@@ -380,25 +380,27 @@ async def test_place_follows_on_the_present_state(service: Served) -> None:
         assert await stream.is_quiet(5)
 
 
-async def test_events_older_than_the_present_state_are_left_out(serve: Serve) -> None:
+async def test_event_that_the_present_state_includes_is_left_out(
+    service: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The present state is read after the stream has begun to collect events."""
-    service = await serve()
     job = await service.submit(**STAY)
-    held = service.store.hold("get")
+    path, store = f"/v1/jobs/{job['id']}", service.node.engine.store
+    get = store.get
 
-    async def change() -> None:
-        await asyncio.sleep(1)
-        held.set()
+    async def change_first(seqs: Any) -> Any:
+        monkeypatch.undo()
+        await service.patch(path, {"priority": 1})
+        return await get(seqs)
 
-    task = asyncio.create_task(change())
+    monkeypatch.setattr(store, "get", change_first)
     async with follow(service.port, f"?job={job['id']}") as stream:
         present = await stream.next()
-        await service.patch(f"/v1/jobs/{job['id']}", {"priority": 1})
-        await service.delete(f"/v1/jobs/{job['id']}")
+        await service.patch(path, {"priority": 2})
+        await service.delete(path)
         messages = await stream.take(2)
-    await task
 
-    assert seen([present, *messages]) == [("job.now", 1), ("job.changed", 2), ("job.deleted", 2)]
+    assert seen([present, *messages]) == [("job.now", 2), ("job.changed", 3), ("job.deleted", 3)]
 
 
 # places

@@ -801,6 +801,23 @@ async def test_commit_that_succeeded_without_an_answer_makes_no_second_job(servi
     assert await fates(service) == [("00:05", "made", None), ("00:10", "made", None)]
 
 
+async def test_edit_that_was_stored_without_an_answer_applies(service: Served) -> None:
+    await put(service)
+    add = service.store.add
+
+    async def lose_answer(*arguments: Any, **others: Any) -> Any:
+        await add(*arguments, **others)
+        raise StoreUnavailable("the disk failed")
+
+    service.store.add = lose_answer  # type: ignore[method-assign]
+    answer = await service.patch(PATH, {"cron": "*/2 * * * *"})
+    service.store.add = add  # type: ignore[method-assign]
+    await asyncio.sleep(5 * MINUTE)
+
+    assert answer.status == 503
+    assert await made(service) == ["00:02", "00:04"]
+
+
 async def test_schedule_whose_job_cannot_be_made_is_tried_again_after_growing_pauses(
     service: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,6 +97,18 @@ async def test_waiting_job_moves_with_the_rules_of_its_zone(
     assert logged(caplog, "zones_changed") == [{"version": CHANGED, "before": "2026a", "jobs": 1}]
 
 
+async def test_job_that_was_moved_to_a_local_time_after_an_attempt_moves(clock: VirtualClock) -> None:
+    async with Zoned(clock=clock, handler=FakeRunner(raising(ValueError("boom")))) as engine:
+        job = await engine.submit(retry=RARE)
+        await asyncio.sleep(1)
+        await engine.node.services.jobs.patch(job.id, Change(given=frozenset(INTENT), extras=INTENT), None)
+
+        await engine.change_rules()
+
+        moved = await engine.read(job)
+        assert (moved.attempt, moved.due_at) == (1, at(1.25))
+
+
 @pytest.mark.parametrize("hours", [1.25, 0.5, 1 + 25 / 60])  # the last is within the window of the agenda
 async def test_moved_job_starts_at_its_new_time(clock: VirtualClock, hours: float) -> None:
     async with Zoned(clock=clock) as engine:

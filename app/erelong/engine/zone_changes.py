@@ -181,14 +181,14 @@ class ZoneChanges:
 def resolved(job: Job, name: str, zone: tzinfo, now: Instant) -> Job:
     """Return the job at the instant that its local time has in this zone.
 
-    Return the same job if nothing changes, or if it no longer waits for its local time: it has begun, was run by a
-    client, or was changed to another zone.
+    Return the same job if nothing changes, or if it does not wait for its local time: it has begun, waits for a retry,
+    was run by a client, or was changed to another zone.
     """
     extras = read_extras(job.extras)
     local_time = extras.get("local_time")
     if local_time is None or extras.get("zone") != name or job.state is not State.SCHEDULED:
         return job
-    if job.attempt or job.due_at != job.execute_at + job.offset:
+    if job.due_at != job.execute_at + job.offset:
         return job
     execute_at = instant_of(datetime.fromisoformat(local_time), zone)
     return job if execute_at == job.execute_at else job.move(execute_at, now)

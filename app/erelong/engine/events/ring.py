@@ -72,7 +72,6 @@ class EventRing:
         """Forget everything, since a change may not have been told; all readers start over."""
         self._epoch = _new_epoch()
         self._clear()
-        self._complete_from = dict.fromkeys(self._complete_from, self._number)
         self.bell.ring()
 
     def _append(self, event: Event) -> None:
