@@ -178,6 +178,31 @@ async def test_queue_shows_what_starts_next_and_what_starts_last(demo: Demo, bro
     assert await browser.value("document.querySelector('.order select').value") == "last"
 
 
+async def test_secret_that_is_left_hidden_in_an_edit_or_a_copy_stays(demo: Demo, browser: Browser) -> None:
+    params = {"api_token": "s3cret", "list": [{"password": "s3cret"}], "n": 1}
+    job = await demo.change("POST", "jobs", {"kind": "echo", "delay": 3_600, "params": params})
+    await visit(browser, f"{demo.url}/#/jobs/{job['id']}")
+    await type_key(browser, "e")
+    area = "document.querySelector('dialog [data-pointer=\"/params\"] textarea').value"
+    await browser.until("document.querySelector('dialog textarea')")
+    text = await browser.value(area)
+    await fill(browser, "dialog [data-pointer='/params'] textarea", text.replace('"n": 1', '"n": 2'))
+    await click(browser, "dialog button", "Save")
+    await browser.until("!document.querySelector('dialog')")
+    await visit(browser, f"{demo.url}/#/submit?from={job['id']}")
+    await browser.until("document.querySelector('main pre')")
+    page = await browser.value(
+        "main.innerHTML + [...document.querySelectorAll('input, textarea')].map(one => one.value)"
+    )
+    await click(browser, "main button", "Submit")
+    await browser.until("document.querySelector('.result a')")
+
+    copied = await demo.read(f"jobs/{await browser.value(text_of('.result a'))}")
+    assert "s3cret" not in text
+    assert "s3cret" not in page
+    assert (await demo.read(f"jobs/{job['id']}"))["params"] == copied["params"] == params | {"n": 2}
+
+
 async def test_failed_job_is_retried_with_other_params(demo: Demo, browser: Browser) -> None:
     (job,) = (await demo.read("jobs?key=order-7002-reports"))["jobs"]
     await visit(browser, f"{demo.url}/#/jobs/{job['id']}")
@@ -291,9 +316,9 @@ async def test_job_is_checked_and_submitted_with_the_form_of_its_kind(demo: Demo
 
     await fill(browser, "[data-pointer='/params/width'] input", "640")
     await fill(browser, "[data-pointer='/params/path'] input", "a.png")
-    await pick(browser, "[data-pointer='/delay'] select", "in")
-    await fill(browser, "[data-pointer='/delay'] input:not([hidden])", "2h")
-    await browser.until("document.querySelector('[data-pointer=\"/delay\"] time')?.innerText === 'in 2 h'")
+    await pick(browser, "[data-pointer^='/delay'] select", "in")
+    await fill(browser, "[data-pointer^='/delay'] input:not([hidden])", "2h")
+    await browser.until("document.querySelector('[data-pointer^=\"/delay\"] time')?.innerText === 'in 2 h'")
     await click(browser, "main button", "Submit")
     await browser.until("document.querySelector('.result a')")
     id = await browser.value(text_of(".result a"))
@@ -302,6 +327,14 @@ async def test_job_is_checked_and_submitted_with_the_form_of_its_kind(demo: Demo
     job = await demo.read(f"jobs/{id}")
     assert (job["kind"], job["params"]) == ("resize", {"path": "a.png", "width": 640})
     assert job["due_at"] == "2026-12-01T13:05:22.000Z"
+    await pick(browser, "[data-pointer^='/delay'] select", "at")
+    await fill(browser, "[data-pointer^='/delay'] [type=datetime-local]", "2026-12-02T09:30")
+    await fill(browser, "[data-pointer^='/delay'] [aria-label='Time zone']", "Europe/Berlim")
+    await click(browser, "main button", "Check")
+    await browser.until("document.querySelector('[data-pointer^=\"/delay\"] .fault')?.innerText.includes('Berlim')")
+    await fill(browser, "[data-pointer^='/delay'] [aria-label='Time zone']", "Europe/Berlin")
+    await click(browser, "main button", "Check")
+    await browser.until("document.querySelector('.result .good time')?.dateTime === '2026-12-02T08:30:00.000Z'")
 
 
 async def test_schedule_is_triggered_and_made(demo: Demo, browser: Browser) -> None:

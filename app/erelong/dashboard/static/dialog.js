@@ -1,6 +1,6 @@
 /** Dialogs, what is said about an action, and operations on many jobs with their progress. */
 
-import { share } from "./chart.js";
+import { shares } from "./chart.js";
 import { action, button, choice, facts, field, fields, fill, h } from "./dom.js";
 import { call, can, every, get, post } from "./service.js";
 import { count, duration, number, stateWord } from "./text.js";
@@ -108,7 +108,8 @@ export function showProblem(form, place, problem, isQuiet = false) {
   const left = [];
   let first = null;
   for (const { pointer, detail } of errors) {
-    const found = places.findLast(({ dataset }) => `${pointer}/`.startsWith(`${dataset.pointer}/`));
+    const isOf = (prefix) => `${pointer}/`.startsWith(`${prefix}/`);
+    const found = places.findLast(({ dataset }) => dataset.pointer.split(" ").some(isOf));
     if (found) fill(found.querySelector(".fault"), detail);
     else left.push(`${pointer}: ${detail}`);
     first ||= found;
@@ -162,7 +163,7 @@ export function progress(operation) {
   const note = h("div.note", { role: "group", "aria-label": "Progress" });
   const close = dismiss(() => note.remove());
   const show = (found) => {
-    fill(note, h("span", toldOf(found)), share(found.done + found.skipped + found.failed, found.matches),
+    fill(note, h("span", toldOf(found)), progressBar(found),
       stopButton(found, action) || close);
     if (!found.finished_at) return;
     end.abort();
@@ -173,6 +174,8 @@ export function progress(operation) {
   show(operation);
   every(0.5, async () => show(await get(["operations", operation.id])), () => {}, end);
 }
+
+export const progressBar = ({ done, skipped, failed, matches }) => shares([[done + skipped + failed]], matches);
 
 /** Make a button that stops an operation, if it is not over and the key may. */
 export const stopButton = ({ id, action: name, finished_at: end }, make = button) =>

@@ -1,7 +1,7 @@
 /** Failures by cause, which are retried together, and the operations on many jobs. */
 
-import { share, spark } from "./chart.js";
-import { bulk, stopButton, toldOf } from "./dialog.js";
+import { spark } from "./chart.js";
+import { bulk, progressBar, stopButton, toldOf } from "./dialog.js";
 import { at, button, choice, fill, go, h, link, optionsOf, when } from "./dom.js";
 import { basedOn } from "./overview.js";
 import { can, get } from "./service.js";
@@ -48,12 +48,19 @@ export function showOperations({ main, title }) {
   });
 }
 
-const wordsOf = (filter = {}) => Object.entries(filter).map(([name, value]) =>
-  `${name}: ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", ") || "chosen by id";
+function wordsOf(filter = {}) {
+  const parts = Object.entries(filter).map(([name, value]) => {
+    const text = Array.isArray(value) || typeof value !== "object" ? [value].flat().join(", ")
+      : Object.entries(value).map((pair) => pair.join("=")).join(", ");
+    const word = name.replace("finished", "ended").replace("_", " ");
+    return `${word} ${/_(after|before)$/.test(name) ? timeOf(text) : text}`;
+  });
+  return parts.join(" · ") || "chosen by id";
+}
 
 const OPERATION = [
   ["Started", ({ created_at: start }) => when(start)],
-  ["Progress", (one) => [toldOf(one), share(one.done + one.skipped + one.failed, one.matches)]],
+  ["Progress", (one) => [toldOf(one), progressBar(one)]],
   ["State", (one) => one.state],
   ["Jobs", (one) => (one.schedule ? link(at("schedules", one.schedule), one.schedule) : wordsOf(one.filter)), "about"],
   ["By", ({ by }) => by || "–"],

@@ -3,6 +3,7 @@
 import { action, area, button, choice, field, fill, h, input } from "./dom.js";
 import { isSecret, isSet, number } from "./text.js";
 
+const HIDDEN = "••••";
 const DEPTH = 2;
 const MANY = 200;
 const LONG = 2_000;
@@ -69,9 +70,17 @@ export const json = (value, label) => h("div.json", { tabindex: "0", role: "grou
 /** Return JSON as indented text. */
 export const pretty = (value) => JSON.stringify(value, null, 2);
 
-/** Return a copy with the values of secret names replaced. */
+/** Return a copy in which the values of secrets are hidden. */
 export const masked = (value) =>
-  JSON.parse(JSON.stringify(value, (name, one) => (isSecret(name) && one ? "••••" : one)));
+  JSON.parse(JSON.stringify(value, (name, one) => (isSecret(name) && one ? HIDDEN : one)));
+
+/** Put the values of secrets back that somebody has left hidden. */
+export function unmasked(value, original) {
+  if (value === HIDDEN) return original ?? value;
+  if (typeof value !== "object" || !value) return value;
+  const pairs = Object.entries(value).map(([name, one]) => [name, unmasked(one, original?.[name])]);
+  return Array.isArray(value) ? pairs.map(([, one]) => one) : Object.fromEntries(pairs);
+}
 
 const wrong = (message, pointer) => Object.assign(new Error(message), { pointer });
 
@@ -182,7 +191,7 @@ function aboutOf({ description, minimum: least, maximum: most }) {
 
 function show(value, name = "") {
   if (isSecret(name) && value) {
-    const place = h("span", "•••• ", action("show", () => fill(place, show(value))));
+    const place = h("span", HIDDEN, " ", action("show", () => fill(place, show(value))));
     return place;
   }
   if (Array.isArray(value)) return group("[]", value.map((one) => [null, one]));

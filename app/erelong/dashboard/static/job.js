@@ -5,7 +5,7 @@ import { announce, ask, complain, REASON } from "./dialog.js";
 import {
   action, at, button, facts, fields, fill, go, h, icon, link, linkButton, menu, panel, state, when,
 } from "./dom.js";
-import { json, masked, pretty, readJson } from "./form.js";
+import { json, masked, pretty, readJson, unmasked } from "./form.js";
 import { pauseButton } from "./queues.js";
 import { call, can, every, get, screen, sleep, visible } from "./service.js";
 import { requestsOf, timeControl } from "./submit.js";
@@ -213,8 +213,8 @@ function fieldsOf({ params, labels, priority, timeout, retry: { max_attempts: mo
   const text = (label, value, about, read = Number) =>
     ({ label, value: read(String(value)), text: String(value), about, read });
   const any = (label, value) => {
-    const read = (typed) => readJson(typed, `/${label.toLowerCase()}`);
-    return { label, value, text: pretty(value), more: { rows: 6 }, read };
+    const read = (typed) => unmasked(readJson(typed, `/${label.toLowerCase()}`), value);
+    return { label, value, text: pretty(masked(value)), more: { rows: 6 }, read };
   };
   return {
     params: any("Params", params), labels: any("Labels", labels),

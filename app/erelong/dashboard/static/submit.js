@@ -4,7 +4,7 @@ import { announce, showProblem } from "./dialog.js";
 import {
   at, button, choice, choices, facts, field, fields, fill, h, input, link, linkButton, optionsOf, panel, when,
 } from "./dom.js";
-import { UNSET, form, hasFields, json, jsonField } from "./form.js";
+import { UNSET, form, hasFields, json, jsonField, masked, unmasked } from "./form.js";
 import { can, get, me, post, urlOf } from "./service.js";
 import { count, duration, fromNow, isSet, number } from "./text.js";
 
@@ -32,11 +32,12 @@ export function show({ main, query, title }) {
 class Submit {
   #kinds = [];
   #params = null; // the control of the params
+  #original = {}; // the params with which the form began, secrets included
   #mode = "Form";
   #language = "curl";
 
   constructor() {
-    this.kind = choice([], "", (name) => this.#build(this.#kept(name)));
+    this.kind = choice([], "", (name) => this.#begin(this.#kept(name)));
     this.modes = h("div");
     this.params = h("div");
     this.time = timeControl("now");
@@ -60,7 +61,7 @@ class Submit {
       this.#kinds = kinds;
       fill(this.kind, optionsOf(kinds.map((one) => one.name), name));
       if (job) this.#take(job);
-      this.#build(job ? job.params : this.#kept(name));
+      this.#begin(job ? job.params : this.#kept(name));
     } catch (problem) {
       showProblem(this.form, this.fault, problem);
     }
@@ -69,6 +70,11 @@ class Submit {
   #kindOf = (name) => this.#kinds.find((kind) => kind.name === name);
 
   #kept = (name) => JSON.parse(sessionStorage.getItem(KEPT + name)) ?? this.#kindOf(name)?.example ?? {};
+
+  #begin(params) {
+    this.#original = params;
+    this.#build(masked(params));
+  }
 
   #build(params) {
     const schema = this.#kindOf(this.kind.value)?.params_schema;
@@ -103,7 +109,8 @@ class Submit {
     const { priority, retry, labels, ...given } = this.options.read();
     const pairs = labels?.split(",").map((pair) => pair.trim().split(/\s*=\s*/));
     return {
-      kind: this.kind.value, ...(params !== UNSET && { params }), ...this.time.read(), ...given,
+      kind: this.kind.value, ...(params !== UNSET && { params: unmasked(params, this.#original) }),
+      ...this.time.read(), ...given,
       ...(priority && { priority: Number(priority) }), ...(retry && { retry: { max_attempts: Number(retry) } }),
       ...(labels && { labels: Object.fromEntries(pairs.map(([name, value = ""]) => [name, value])) }),
     };
@@ -111,7 +118,7 @@ class Submit {
 
   #echo() {
     try {
-      const requests = requestsOf(this.#body());
+      const requests = requestsOf(masked(this.#body()));
       const choose = (name) => {
         this.#language = name;
         this.#echo();
@@ -163,7 +170,7 @@ export function timeControl(how) {
   let timer = 0;
   const values = {
     now: () => ({}), in: () => ({ delay: delay.value.trim() }),
-    at: () => ({ local_time: local.value, zone: zone.value.trim() }),
+    at: () => ({ local_time: local.value.padEnd(19, ":00"), zone: zone.value.trim() }),
   };
   const read = () => values[pick.value]();
   const resolve = async () => {
@@ -183,7 +190,7 @@ export function timeControl(how) {
   const pick = choice(["now", "in", "at"], how, change, { "aria-label": "When" });
   const inputs = h("div.times", { oninput: change }, pick, delay, local, zone);
   change();
-  const node = field("When", inputs, { pointer: "/delay" });
+  const node = field("When", inputs, { pointer: "/delay /execute_at /local_time /zone" });
   node.append(resolved);
   return { node, read };
 }

@@ -46,12 +46,13 @@ export const isSet = (value) => value !== null && value !== undefined;
 export const number = (value) => (isSet(value) ? plain.format(value) : "–");
 
 /** Return a number of any size in few characters. */
-export const short = (value) => (Math.abs(value) < 10_000 ? number(value) : compact.format(value));
+export const short = (value) => (Math.abs(value) >= 10_000 ? compact.format(value) : number(value));
 
 /** Return a number with its word: `1 job`, `2 jobs`. */
 export const count = (value, word, words = `${word}s`) => `${number(value)} ${value === 1 ? word : words}`;
 
 export function rate(value) {
+  if (!isSet(value)) return "–";
   if (value > 0 && value < 0.05) return "<0.1/s";
   return `${number(value >= 100 ? Math.round(value) : value)}/s`;
 }
