@@ -18,7 +18,7 @@ from erelong.model.outcome import End, Outcome
 from erelong.model.query import ORDERED, Order, Query
 from erelong.stores.base import Ending, Store
 from erelong.stores.postgres.listing import walks as postgres_walks
-from erelong.stores.sqlite.listing import ends, walks
+from erelong.stores.sqlite.listing import ends, merging, walks
 from tests.support.builders import NOW, make_ended, make_failure, make_job, make_running, put, put_one
 
 pytestmark = [
@@ -138,7 +138,7 @@ async def test_final_jobs_are_ordered_by_their_end(
     wanted.sort(key=lambda job: -(job.finished_at or 0))
 
     for many_ranges in (FEW, 2):
-        monkeypatch.setattr(ends, "MANY_RANGES", many_ranges)
+        monkeypatch.setattr(ends, "MAX_RANGES", many_ranges)
         await _assert_pages(store, replace(query, order=Order.FINISHED), wanted, monkeypatch)
 
 
@@ -278,6 +278,7 @@ def _brief(job: Job) -> Job:
 async def _assert_pages(store: Store, query: Query, wanted: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
     """Check the pages when the store takes its jobs and groups for few or many, and so chooses other indexes."""
     for few_jobs, many_groups, limit in product((FEW, MANY), (FEW, MANY), (1, 4, 1_000)):
+        monkeypatch.setattr(merging, "FEW", min(limit, 2))
         for listing in (walks, postgres_walks):
             monkeypatch.setattr(listing, "FEW_JOBS", few_jobs)
             monkeypatch.setattr(listing, "MANY_GROUPS", many_groups)

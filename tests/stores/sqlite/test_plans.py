@@ -41,8 +41,8 @@ ALONG_DUE = "jobs USING COVERING INDEX due (due_at>?)"
         pytest.param(Query(states=frozenset({State.FAILED})), [ALONG_GROUPS], [ALONG_GROUPS], id="state"),
         pytest.param(
             Query(kinds=frozenset({"echo"})),
-            [*[ALONG_GROUPS] * 2, *ALONG_CLAIMS, *[ALONG_GROUPS] * 2],
-            [*[ALONG_GROUPS] * 2, *ALONG_CLAIMS, *[ALONG_GROUPS] * 2],
+            [*[ALONG_GROUPS] * 2, *ALONG_CLAIMS],
+            [*[ALONG_GROUPS] * 2, *ALONG_CLAIMS],
             id="kind",
         ),
         pytest.param(Query(key="k"), [ALONG_KEYS], [ALONG_KEYS], id="key"),
@@ -156,8 +156,8 @@ async def plan_of_listing(store: SqliteStore, query: Query) -> list[str]:
     store._file.slow.exec_trace = note
     await store.list(query)
     store._file.slow.exec_trace = None
-    (statement,) = [statement for statement in statements if "ORDER BY" in statement]
-    return plan(store._file.slow, statement)
+    found = [statement for statement in statements if "ORDER BY" in statement]
+    return [step for statement in found for step in plan(store._file.slow, statement)]
 
 
 def plan(connection: apsw.Connection, statement: str) -> list[str]:
@@ -167,7 +167,7 @@ def plan(connection: apsw.Connection, statement: str) -> list[str]:
     assert not [
         step
         for step in steps
-        if step.startswith("SCAN") and not re.search("subquery|listed|carray|VALUES|claims$", step)
+        if step.startswith("SCAN") and not re.search("subquery|listed|range|carray|VALUES|claims$", step)
     ]
     return [step.removeprefix("SEARCH ") for step in steps if step.startswith("SEARCH") and step != LABEL_OF_A_ROW]
 

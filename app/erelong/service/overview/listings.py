@@ -17,7 +17,7 @@ MAX_PAGE: Final = 8_388_608
 """Bytes of params, results and attempts in a page, beyond which it ends early."""
 SLICE: Final = 2_000
 """Jobs read at a time, for some milliseconds, after which others may read."""
-SLICE_OF_CAUSES: Final = 250
+SLICE_OF_CAUSES: Final = 1_000
 
 
 class Page(NamedTuple):

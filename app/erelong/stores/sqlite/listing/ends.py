@@ -13,6 +13,7 @@ import orjson
 
 from erelong.stores.sqlite.listing import walks
 from erelong.stores.sqlite.listing.filters import Part, group_values, where
+from erelong.stores.sqlite.listing.merging import Range, Shape, merge, name
 from erelong.stores.sqlite.listing.snapshot import numbers, one_value
 
 if TYPE_CHECKING:
@@ -21,22 +22,21 @@ if TYPE_CHECKING:
     from erelong.model.query import Query
     from erelong.stores.base import Group
 
-MANY_RANGES = 100
-AT_ONCE = 400
-"""Jobs found at a time, and so the most ranges that can be merged: SQLite joins at most 500 selections."""
+MAX_RANGES = 1_000
 NEVER = 1 << 62
 
 _RANGE = "finished_at IS NOT NULL AND finished_at >= ? AND finished_at < ? AND (finished_at, seq) < (?, ?)"
+_OF_EACH = f"""
+queue = {name(2)} AND state = {name(3)} AND finished_at IS NOT NULL AND finished_at >= ? AND finished_at < ?
+AND (finished_at, seq) < ({name(0)}, {name(1)})
+"""
+
 _LATEST_ENDS = f"""
 SELECT json_group_array(json_array(latest.finished_at, latest.seq, latest.queue, latest.state))
 FROM json_each(?) AS range CROSS JOIN jobs AS latest ON latest.seq = (
     SELECT seq FROM jobs INDEXED BY ended WHERE queue = range.value ->> 0 AND state = range.value ->> 1 AND {_RANGE}
     ORDER BY finished_at DESC, seq DESC LIMIT 1
 )
-"""
-_ENDS = f"""
-SELECT finished_at, seq FROM jobs INDEXED BY ended
-WHERE queue = ? AND state = ? AND {_RANGE} ORDER BY finished_at DESC, seq DESC LIMIT ?
 """
 
 
@@ -50,15 +50,12 @@ def walk_ends(connection: apsw.Connection, query: Query, groups: list[Group], jo
         condition, filters = where(query, _RANGE)
         statement = f"SELECT seq FROM {source} AND {condition} ORDER BY finished_at DESC, seq DESC LIMIT ?"
         return numbers(connection, statement, [*values, *_bounds(query), *filters, limit])
-    ranges = sorted({(queue, int(state)) for queue, _, state in groups})
-    if len(ranges) > MANY_RANGES:
-        ranges = _latest(connection, query, ranges, limit)
-    if not ranges:
-        return []
-    parts = " UNION ALL ".join([f"SELECT * FROM ({_ENDS})"] * len(ranges))
-    values = [value for queue, state in ranges for value in (queue, state, *_bounds(query), limit)]
-    statement = f"SELECT seq FROM ({parts}) ORDER BY finished_at DESC, seq DESC LIMIT ?"
-    return numbers(connection, statement, [*values, limit])
+    ends = sorted({(queue, int(state)) for queue, _, state in groups})
+    if len(ends) > MAX_RANGES:
+        ends = _latest(connection, query, ends, limit)
+    first, end, *_ = _bounds(query)
+    shape = Shape("finished_at", "jobs INDEXED BY ended", _OF_EACH, "finished_at DESC, seq DESC", (first, end))
+    return merge(connection, [Range(shape, names) for names in ends], query.after or walks.NEWEST, limit)
 
 
 def _few(connection: apsw.Connection, query: Query, groups: list[Group], jobs: int) -> Part | None:

@@ -9,24 +9,23 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import apsw
 import orjson
 
-from erelong.model.job import Job, State
 from erelong.model.matching.cause import cause_of
 from erelong.model.query import Order
 from erelong.stores.base import Found, Tally
 from erelong.stores.rows import read_job
 from erelong.stores.searching import find_matching
 from erelong.stores.sqlite import statements as sql
-from erelong.stores.sqlite.listing import ends
+from erelong.stores.sqlite.listing import walks
 from erelong.stores.sqlite.listing.ends import walk_ends
 from erelong.stores.sqlite.listing.filters import residue_where, where
-from erelong.stores.sqlite.listing.snapshot import count_groups, numbers, view
+from erelong.stores.sqlite.listing.snapshot import BREATH, count_groups, view
 from erelong.stores.sqlite.listing.starts import walk_starts
-from erelong.stores.sqlite.listing.walks import choose
 from erelong.stores.sqlite.rows import select_sound_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from erelong.model.job import Job
     from erelong.model.query import Query
     from erelong.stores.base import Group
     from erelong.stores.sqlite.claims import ClaimedJobs
@@ -36,8 +35,6 @@ T = TypeVar("T")
 ENDLESS = 1 << 60
 AT_ONCE = 20
 """Rows read at a time: each may stop the loop for some 50 µs (see `snapshot.one_value`)."""
-BREATH = 20e-6
-"""Seconds for which the thread sleeps in between, without which the loop would not get the interpreter lock."""
 ERRORS = "jobs.seq, hex(jobs.kind), hex(jobs.error)"  # in hex, since damaged texts may be no JSON
 POSITIONS = {Order.DUE: "due_at", Order.STARTED: "started_at", Order.FINISHED: "finished_at"}
 
@@ -104,13 +101,11 @@ class _Snapshot(NamedTuple):
         groups: list[Group] = [group for group in counted if query.matches_group(*group)]
         jobs = sum(map(counted.__getitem__, groups))
         if query.order is Order.FINISHED:
-            most = min(most, ends.AT_ONCE - 1)
             seqs = walk_ends(self.connection, query, groups, jobs, most + 1)
         elif query.order is Order.STARTED:
             seqs = walk_starts(self.connection, self.claimed, query, most + 1)
         else:
-            waiting = sum(number for (_, _, state), number in counted.items() if state is State.SCHEDULED)
-            seqs = numbers(self.connection, *choose(replace(query, limit=most + 1), groups, jobs, waiting))
+            seqs = walks.find(self.connection, replace(query, limit=most + 1), groups, counted)
         return seqs[:most], len(seqs) > most
 
     def sift(self, query: Query, seqs: list[int]) -> list[int]:

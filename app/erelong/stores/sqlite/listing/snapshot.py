@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from erelong.stores.sqlite.claims import ClaimedJobs
 
 T = TypeVar("T")
+
+BREATH = 20e-6
+"""Seconds for which a thread sleeps now and then, without which the event loop would not get the interpreter lock."""
 _STATES = tuple(State)
 
 

@@ -1,4 +1,4 @@
-"""Statements that find the jobs of a listing: each walks along the index that skips the fewest rows."""
+"""Finds the jobs of a listing, along the index that skips the fewest rows."""
 
 from __future__ import annotations
 
@@ -7,22 +7,42 @@ from typing import TYPE_CHECKING, Any
 from erelong.model.job import State
 from erelong.model.query import Order
 from erelong.stores.sqlite.listing.filters import CLAIMED, OF_GROUP, RUNS, WAITS, Part, group_values, where
+from erelong.stores.sqlite.listing.merging import Range, Shape, merge, name
+from erelong.stores.sqlite.listing.snapshot import numbers
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import apsw
+
     from erelong.model.query import Query
     from erelong.stores.base import Group
 
 FEW_JOBS = 20_000
 MANY_GROUPS = 100
+MAX_MERGED = 1_000  # groups, beyond which the whole table is walked along
 NEWEST = (1 << 62, 1 << 62)
 OLDEST = (-1, -1)
 
+_STATE = f"state = {name(2)}"
+_NAMES = f"queue = {name(4)} AND kind = {name(5)}"
+_GROUP = f"group_number = {name(3)} AND {_NAMES}"
 
-def choose(query: Query, groups: list[Group], jobs: int, waiting: int) -> Part:
-    """Choose the statement for a query, whose groups hold `jobs` jobs; `waiting` jobs wait in all groups."""
+
+def find(connection: apsw.Connection, query: Query, groups: Sequence[Group], counted: Mapping[Group, int]) -> list[int]:
+    """Return the next jobs of a listing, which are in these groups of all counted ones."""
+    jobs = sum(map(counted.__getitem__, groups))
+    if (part := _choose(query, groups, jobs, counted)) is not None:
+        return numbers(connection, *part)
+    return merge(connection, _of_groups(query, groups), query.after or NEWEST, query.limit)
+
+
+def _choose(query: Query, groups: Sequence[Group], jobs: int, counted: Mapping[Group, int]) -> Part | None:
+    """Choose the statement for a query, whose groups hold `jobs` jobs; None if the groups are merged."""
     if not groups:
         return "SELECT seq FROM jobs WHERE 0", []
     if query.order is Order.DUE:
+        waiting = sum(number for (_, _, state), number in counted.items() if state is State.SCHEDULED)
         return _by_due(query, groups, jobs, waiting)
     if query.key is not None:
         return _walk("jobs INDEXED BY keyed", query, where(query))
@@ -30,12 +50,13 @@ def choose(query: Query, groups: list[Group], jobs: int, waiting: int) -> Part:
         return _by_label(query)
     if (query.due_after is not None or query.due_before is not None) and jobs > FEW_JOBS:
         return _by_due_range(query)
-    if not (query.states or query.queues or query.kinds) or len(groups) > MANY_GROUPS:
+    are_most = len(groups) > MANY_GROUPS and 2 * jobs > sum(counted.values())
+    if not (query.states or query.queues or query.kinds) or are_most or len(groups) > MAX_MERGED:
         return _walk("jobs", query, where(query))
-    return _by_group(query, groups)
+    return None
 
 
-def _by_due(query: Query, groups: list[Group], jobs: int, waiting: int) -> Part:
+def _by_due(query: Query, groups: Sequence[Group], jobs: int, waiting: int) -> Part:
     """Waiting jobs in order of due time. A few jobs of rare groups are sorted instead of searched for."""
     after = query.after or OLDEST
     is_rare = jobs <= min(FEW_JOBS, waiting // 2) and len(groups) <= MANY_GROUPS
@@ -49,7 +70,7 @@ def _by_due(query: Query, groups: list[Group], jobs: int, waiting: int) -> Part:
     return statement, [*values, *after, query.limit]
 
 
-def _sorted_groups(query: Query, groups: list[Group], after: tuple[int, int]) -> Part:
+def _sorted_groups(query: Query, groups: Sequence[Group], after: tuple[int, int]) -> Part:
     parts = []
     values: list[Any] = []
     for group in groups:
@@ -78,21 +99,22 @@ def _by_label(query: Query) -> Part:
     return statement, [name, value, (query.after or NEWEST)[1], *values, query.limit]
 
 
-def _by_group(query: Query, groups: list[Group]) -> Part:
-    """Merge the newest jobs of each group; a group is one range of the index, newest last."""
-    parts = []
-    values: list[Any] = []
+def _of_groups(query: Query, groups: Sequence[Group]) -> list[Range]:
+    """Return a range of the index for each group, and one of the claimed jobs for each group of running ones."""
+    waiting, others = (_shape("jobs INDEXED BY grouped", f"{first} AND {_GROUP}", query) for first in (WAITS, _STATE))
+    claimed = _shape(CLAIMED, _NAMES, query)
+    ranges: list[Range] = []
     for group in groups:
-        queue, kind, state = group
-        first = f"{WAITS if state is State.SCHEDULED else f'state = {state}'} AND {OF_GROUP}"
-        sources = {"jobs INDEXED BY grouped": (first, group_values(group))}
+        state, names = group[2], [int(group[2]), *group_values(group)]
+        ranges.append(Range(waiting if state is State.SCHEDULED else others, names))
         if state is State.RUNNING:
-            sources[CLAIMED] = ("queue = ? AND kind = ?", [queue, kind])
-        for source, (condition, names) in sources.items():
-            statement, filters = _walk(source, query, where(query, condition))
-            parts.append(f"SELECT seq FROM ({statement})")
-            values += [*names, *filters]
-    return " UNION ALL ".join(parts) + " ORDER BY seq DESC LIMIT ?", [*values, query.limit]
+            ranges.append(Range(claimed, names))
+    return ranges
+
+
+def _shape(source: str, first: str, query: Query) -> Shape:
+    condition, filters = where(query, f"{first} AND seq < {name(1)}")
+    return Shape("0", source, condition, "seq DESC", tuple(filters))
 
 
 def _walk(source: str, query: Query, where: Part) -> Part:
