@@ -36,6 +36,9 @@ CALLS = {
     "errors with a rare type": "/v1/jobs/errors?last={many}&error=timeout",
     "count of a rare filter": "/v1/jobs?limit=1&count=true&attempt_min=7&created_after=2020-01-01T00:00:{number:02d}Z",
     "kinds": "/v1/kinds",
+    "a large page": "/v1/jobs?limit=1000",
+    "what starts next": "/v1/jobs?order=next&queue=held&limit=1000",
+    "what starts last": "/v1/jobs?order=next&queue=held&limit=1000&reverse=true",
 }
 
 pytestmark = [
@@ -87,11 +90,13 @@ def lines() -> Iterator[bytes]:
         job = {"kind": "echo", "queue": f"q{index % 10}", "execute_at": round(first + index * 7919 % WEEK, 3)}
         yield orjson.dumps(job | {"labels": {"tenant": f"t{index % TENANTS}"}} if index % 10 == 0 else job)
     for index in range(DUE):
-        yield orjson.dumps(
-            {"kind": ("echo", "http")[index % 2], "queue": "held", "params": {"url": "http://a.example"}}
-        )
+        job = {"kind": ("echo", "http")[index % 2], "queue": "held", "params": {"url": "http://a.example"}}
+        yield orjson.dumps(job | {"priority": index * 31 % 7})
     for index in range(FAILED):
-        reason = f"answer {index} of host-{index % 7}.example: {REASONS[index % 7]}"
+        words = "".join(chr(ord("a") + int(digit)) for digit in str(index))  # a cause of its own
+        reason = (
+            f"no {words}" if index % 10 == 9 else f"answer {index} of host-{index % 7}.example: {REASONS[index % 7]}"
+        )
         job = {"kind": "echo", "queue": f"q{index % 10}", "params": {"fail": reason}, "retry": {"max_attempts": 1}}
         yield orjson.dumps(job)
 

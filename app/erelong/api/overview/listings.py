@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from erelong.api import conditions
 from erelong.api.shapes.listing_views import count_view, listed_view
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from erelong.service.services import Services
     from erelong.settings.sections import Config
 
+SHOWN_AT_ONCE: Final = 100
+"""Jobs shown before others use the loop."""
 Views = list[dict[str, Any]]
 Filters = Mapping[str, Any]
 Listed = tuple[dict[str, Any], str | None]
@@ -84,7 +87,7 @@ class ListingRoutes:
         found = NO_UPCOMING if is_hidden else await upcoming.page(query, after, is_reverse=is_reverse)
         cursor = conditions.write_entries(filters, found.after) if found.after else None
         body: dict[str, Any] = {
-            "jobs": self._listed(found.jobs, fields.view),
+            "jobs": await self._listed(found.jobs, fields.view),
             "next": cursor,
             "complete": found.is_complete,
         }
@@ -104,11 +107,16 @@ class ListingRoutes:
         if view == "full":
             jobs, count = await self._services.jobs.read_page(found.jobs)
         after = query.position(found.jobs[count - 1]) if count < len(found.jobs) else found.after
-        return self._listed(jobs, view), after
+        return await self._listed(jobs, view), after
 
-    def _listed(self, jobs: Sequence[Job], view: str) -> Views:
-        now, blockers = self._now(), self._services.blockers
-        return [listed_view(job, blockers.waiting_for(job, now), view) for job in jobs]
+    async def _listed(self, jobs: Sequence[Job], view: str) -> Views:
+        views: Views = []
+        for start in range(0, len(jobs), SHOWN_AT_ONCE):
+            now, blockers = self._now(), self._services.blockers
+            part = jobs[start : start + SHOWN_AT_ONCE]
+            views += [listed_view(job, blockers.waiting_for(job, now), view) for job in part]
+            await asyncio.sleep(0)
+        return views
 
 
 def _check_order(fields: ListIn, queues: Collection[str]) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from heapq import nsmallest
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -53,7 +54,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Causes:
-    """The most frequent causes of the errors of the newest matching jobs."""
+    """The most frequent causes of the errors of the newest matching jobs, the most frequent first."""
 
     scanned: int
     of: int
@@ -96,15 +97,14 @@ class Failures:
 
 
 async def _most_frequent(causes: Sequence[Cause]) -> Sequence[Cause]:
-    most: list[Cause] = []
+    """Return the causes of most jobs; of equally frequent ones those of newer jobs, which come first."""
+    by_count: defaultdict[int, list[Cause]] = defaultdict(list)
     for start in range(0, len(causes), MANY):
-        most = nsmallest(MAX_CAUSES, [*most, *causes[start : start + MANY]], key=_rank_of)
+        for cause in causes[start : start + MANY]:
+            by_count[cause.count].append(cause)
         await asyncio.sleep(0)
-    return most
-
-
-def _rank_of(cause: Cause) -> tuple[int, str]:
-    return -cause.count, cause.cause
+    ordered = (cause for count in sorted(by_count, reverse=True) for cause in by_count[count])
+    return [*islice(ordered, MAX_CAUSES)]
 
 
 def _note(found: dict[str, Cause], job: Job, now: Instant) -> None:

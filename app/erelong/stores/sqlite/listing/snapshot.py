@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-BREATH = 20e-6
+BREATH = 100e-6
 """Seconds for which a thread sleeps now and then, without which the event loop would not get the interpreter lock."""
 _STATES = tuple(State)
 
