@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from statistics import median
 
 import aiohttp
@@ -61,6 +63,8 @@ async def test_overviews_of_a_full_store_hold_neither_the_loop_nor_the_processor
     await client.ask("POST", "/v1/queues/held/pause")
     await fill(session, service)
     await settle(client)
+    if IS_FULL:
+        put_first(service)
 
     idle = [await lateness(client, "") for _ in range(RUNS)]
     figure("ms late without a call, median and worst", shown(idle))
@@ -121,6 +125,12 @@ async def settle(client: Client) -> None:
         _, stats = await client.ask("GET", "/v1/stats")
         if (stats["jobs"]["failed"], stats["jobs"]["due"], stats["jobs"]["running"]) == (FAILED, DUE, 0):
             return
+
+
+def put_first(service: ServiceProcess) -> None:
+    """Let the service run before all other processes, so that its loop is late only by what it does itself."""
+    for thread in Path(f"/proc/{service.pid}/task").iterdir():
+        os.sched_setscheduler(int(thread.name), os.SCHED_FIFO, os.sched_param(5))
 
 
 async def lateness(client: Client, path: str) -> float:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 LIFE: Final = 1.0
 PAGE: Final = 250
-AT_ONCE: Final = 25
+AT_ONCE: Final = 15
 """Jobs grouped before others use the loop."""
 MANY: Final = 1_000
 """Causes looked through before others use the loop."""

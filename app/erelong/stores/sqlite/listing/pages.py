@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ENDLESS = 1 << 60
-AT_ONCE = 20
+AT_ONCE = 10
 """Rows read at a time: each may stop the loop for some 50 µs (see `snapshot.one_value`)."""
 ERRORS = "jobs.seq, hex(jobs.kind), hex(jobs.error)"  # in hex, since damaged texts may be no JSON
 POSITIONS = {Order.DUE: "due_at", Order.STARTED: "started_at", Order.FINISHED: "finished_at"}
