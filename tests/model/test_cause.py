@@ -34,7 +34,7 @@ def test_outline_leaves_out_numbers_ids_and_quoted_text(message: str, expected: 
     assert outline(message) == expected
 
 
-@pytest.mark.parametrize("part", ["a-", "_-", "'", "1.", "xxxxxxxx-"])
+@pytest.mark.parametrize("part", ["a-", "_-", "'", "«", "1.", "xxxxxxxx-"])
 def test_longest_message_takes_little_time(part: str) -> None:
     message = (part * MAX_MESSAGE)[:MAX_MESSAGE]
     began_at = time.process_time()
@@ -42,7 +42,7 @@ def test_longest_message_takes_little_time(part: str) -> None:
     for _ in range(100):
         outline(message)
 
-    assert time.process_time() - began_at < 1
+    assert time.process_time() - began_at < 0.25
 
 
 def test_messages_that_differ_in_details_have_one_cause() -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import orjson
 
-_QUOTED: Final = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|`[^`\n]*`|«[^»\n]*»")
+_QUOTED: Final = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|`[^`\n]*`|«[^«»\n]*»")
 _RUN: Final = re.compile(r"[0-9a-zA-Z_-]{8,}")  # an id if it has a digit; one pattern for both would be quadratic
 _DIGIT: Final = re.compile(r"[0-9]")
 _NUMBER: Final = re.compile(r"\d+(?:[.,:]\d+)*")
