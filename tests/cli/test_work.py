@@ -15,7 +15,7 @@ import pytest
 
 from erelong import Client
 from erelong.client.worker.reloading import changes, times_of
-from tests.cli.conftest import Erelong
+from tests.cli.conftest import Erelong, Terminal
 
 Program = Callable[..., subprocess.Popen[str]]
 
@@ -81,6 +81,23 @@ def test_worker_starts_again_when_its_module_has_changed(
     assert (before, after, process.returncode) == (8, 12, 0)
     assert any("mine.py changed; starting again" in line for line in lines)
     assert "the worker ended with 1;" in lines[-1]
+
+
+def test_ctrl_c_lets_a_reloaded_worker_finish_its_job(
+    terminal: Terminal, client: Client, tmp_path: Path, kind: str
+) -> None:
+    write(tmp_path, kind, 2)
+    slow = (tmp_path / "mine.py").read_text().replace("    return", "    time.sleep(1)\n    return")
+    (tmp_path / "mine.py").write_text(f"import time\n{slow}")
+    client.kind(kind).put()
+    job = client.submit(kind, {"n": 4})
+
+    shown = terminal("work", "mine:worker", "--reload")
+    shown.wait_for("attempt_started")
+    shown.press("\x03")
+
+    assert shown.wait() == 0
+    assert client.get(job).raw["result"] == 8
 
 
 def test_python_files_are_watched_but_those_of_environments(tmp_path: Path) -> None:

@@ -75,7 +75,9 @@ class Reloader:
 
     def _stop(self, number: int, _: Any) -> None:
         self._is_stopping = True
-        if hasattr(self, "_process"):
+        # Ctrl-C is a signal to both processes, and a second one would end the worker without a drain.
+        has_signal = number == signal.SIGINT and os.isatty(0)
+        if hasattr(self, "_process") and not has_signal:
             self._process.terminate()
 
 
