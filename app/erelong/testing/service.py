@@ -46,6 +46,7 @@ class Service:
         self._folder = folder or Path.cwd()
         self._log: deque[str] = deque(maxlen=LOG_LINES)
         self._process: subprocess.Popen[str] | None = None
+        self._reader: Thread | None = None
         self.url = ""
         self.client: Client
 
@@ -109,7 +110,8 @@ class Service:
             text=True,
         )
         listening = Event()
-        Thread(target=self._read_log, args=(self._process, listening), daemon=True).start()
+        self._reader = Thread(target=self._read_log, args=(self._process, listening), daemon=True)
+        self._reader.start()
         is_listening = listening.wait(START)
         Path(file.name).unlink()
         if not is_listening or not self.url:
@@ -127,11 +129,13 @@ class Service:
 
     def _stop(self) -> None:
         assert self._process is not None
+        assert self._reader is not None
         self._process.terminate()
         try:
             self._process.wait(END)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        if self._process.stderr is not None:
+        self._reader.join(END)  # its next read of a closed file would be an error in a thread
+        if self._process.stderr is not None and not self._reader.is_alive():
             self._process.stderr.close()
