@@ -247,6 +247,30 @@ async def test_change_that_cannot_be_checked_is_not_repeated(
     assert (after == before) is (cut in UNDONE)
 
 
+async def test_change_that_cannot_be_read_again_may_have_been_made(
+    scene: Scene, cut_client: AsyncClient, proxy: CuttingProxy
+) -> None:
+    proxy.cuts.extend([Cut.BEFORE_ANSWER] * 1_000)
+
+    with pytest.raises(NoAnswer, match=r"PATCH .* may have done it") as caught:
+        await cut_client.edit(scene.through(cut_client).waiting, priority=5)
+
+    assert caught.value.maybe_done
+    assert (await scene.client.get(scene.waiting)).priority == 5
+
+
+async def test_schedule_that_cannot_be_read_again_may_have_been_changed(
+    scene: Scene, cut_client: AsyncClient, proxy: CuttingProxy
+) -> None:
+    proxy.cuts.extend([Cut.BEFORE_ANSWER, None, *[Cut.BEFORE_ANSWER] * 1_000])
+
+    with pytest.raises(Changed) as caught:
+        await cut_client.schedules.edit("known", every="2h", version=1)
+
+    assert caught.value.maybe_done
+    assert (await scene.client.schedules.get("known")).version == 2
+
+
 async def test_change_is_not_taken_for_that_of_somebody_else(
     scene: Scene, cut_client: AsyncClient, proxy: CuttingProxy
 ) -> None:

@@ -208,7 +208,10 @@ class AsyncClient:
             except (NoAnswer, Changed) as error:
                 if not (error.maybe_done and self._is_retrying and isinstance(job, JobRecord)):
                     raise
-                found = AsyncJob[Any](await self.send(calls.read(job.id), timeout=deadline - self.tick()), self)
+                try:
+                    found = AsyncJob[Any](await self.send(calls.read(job.id), timeout=deadline - self.tick()), self)
+                except (NoAnswer, Refused):
+                    raise error from None  # that of the read would not say that the change may have been made
                 if is_done(job, found):
                     return found
                 if found.version != job.version:

@@ -8,7 +8,7 @@ from erelong.client import doubts
 from erelong.client.aio.jobs import AsyncJob
 from erelong.client.aio.operations import AsyncOperation
 from erelong.client.calls import schedules as calls
-from erelong.client.errors import Changed
+from erelong.client.errors import Changed, NoAnswer, Refused
 from erelong.client.records import ScheduleRecord
 
 if TYPE_CHECKING:
@@ -36,7 +36,10 @@ class AsyncSchedules:
         except Changed as problem:
             if version is None or not problem.maybe_done:
                 raise
-            found = await self.get(name)
+            try:
+                found = await self.get(name)
+            except (NoAnswer, Refused):
+                raise problem from None  # that of the read would not say that the change may have been made
             if doubts.shows(found, changes, version):  # an earlier try did it, and its answer was lost
                 return found
             raise

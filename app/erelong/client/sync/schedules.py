@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from erelong.client import doubts
 from erelong.client.calls import schedules as calls
-from erelong.client.errors import Changed
+from erelong.client.errors import Changed, NoAnswer, Refused
 from erelong.client.records import ScheduleRecord
 from erelong.client.sync.jobs import Job
 from erelong.client.sync.operations import Operation
@@ -36,7 +36,10 @@ class Schedules:
         except Changed as problem:
             if version is None or not problem.maybe_done:
                 raise
-            found = self.get(name)
+            try:
+                found = self.get(name)
+            except (NoAnswer, Refused):
+                raise problem from None  # that of the read would not say that the change may have been made
             if doubts.shows(found, changes, version):  # an earlier try did it, and its answer was lost
                 return found
             raise
