@@ -75,9 +75,8 @@ async def _serve(
     virtual = None if virtual_from is None else VirtualClock(at=virtual_from, tick=tick)
     stopping = handle_signals(hangup)
     asyncio.get_running_loop().set_exception_handler(LoopExceptionHandler())
-    with listen(
-        config.server.host, config.server.port
-    ) as listener:  # first: this may fail, and nothing has started yet
+    # The listener comes first: it may fail, and nothing has started yet.
+    with listen(config.server.host, config.server.port) as listener:
         async with Watchdog(limit=config.log.watchdog, metrics=metrics) as watchdog:
             node = Node(
                 config=config,
