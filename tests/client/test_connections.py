@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import resource
 import socket
 import ssl
 import threading
@@ -17,6 +19,7 @@ import pytest
 
 from erelong import AsyncClient, Client, NoAnswer
 
+FD_SETSIZE = 1_024  # what select() can take
 CERTIFICATE = Path(__file__).parents[1] / "handlers" / "http" / "self_signed.pem"
 
 
@@ -124,3 +127,59 @@ async def test_certificate_that_is_not_trusted_is_not_tried_again_by_asyncio(sec
             await client.me()
 
     assert loop.time() - began < 5
+
+
+def test_certificate_that_is_not_trusted_ends_events(secured: str) -> None:
+    with Client(secured) as client, pytest.raises(NoAnswer, match="is not trusted: self-signed"):
+        next(client.events())
+
+
+@pytest.mark.real_loop
+async def test_certificate_that_is_not_trusted_ends_events_of_asyncio(secured: str) -> None:
+    async with AsyncClient(secured) as client:
+        with pytest.raises(NoAnswer, match="self-signed"):
+            await anext(client.events())
+
+
+async def test_client_that_is_closed_reads_no_events() -> None:
+    client = AsyncClient("http://127.0.0.1:9")
+    await client.close()
+
+    with pytest.raises(NoAnswer, match="the client is closed"):
+        await anext(client.events())
+
+
+async def test_service_that_does_not_begin_its_events_is_asked_again() -> None:
+    asked: list[str] = []
+    is_asked_again = asyncio.Event()
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append((await reader.readline()).decode())
+        if len(asked) == 2:
+            is_asked_again.set()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(say_nothing, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with AsyncClient(f"http://127.0.0.1:{port}") as client:
+            following = asyncio.ensure_future(anext(client.events()))
+            await asyncio.wait_for(is_asked_again.wait(), 300)
+            following.cancel()
+            await asyncio.wait([following])
+
+    assert asked == ["GET /v1/events HTTP/1.1\r\n"] * 2
+
+
+def test_connection_is_kept_in_a_program_with_many_open_files(real_service: str) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(2 * FD_SETSIZE, hard)), hard))
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(FD_SETSIZE)]
+
+    try:
+        with Client(real_service) as client:
+            assert [client.me()["anonymous"], client.me()["anonymous"]] == [True, True]
+    finally:
+        for file in files:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

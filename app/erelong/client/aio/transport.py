@@ -54,12 +54,15 @@ class Transport:
     async def stream(self, request: Request, silence: float) -> AsyncIterator[AsyncIterator[bytes]]:
         """Open an endless answer and give its lines; raise Cut if none arrives within `silence` seconds."""
         try:
-            async with self._request(request) as response:
+            async with asyncio.timeout(silence) as limit, self._request(request) as response:
                 if response.status >= 300:
                     body = await response.read()
                     headers = {name.lower(): value for name, value in response.headers.items()}
                     raise refused(response.status, body, retry_after(Answer(response.status, headers, body)))
+                limit.reschedule(None)  # from now on, each line has its own
                 yield self._lines(response, silence)
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise Cut(str(error), is_sent=False, is_lasting=True) from error
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             raise Cut(f"the stream broke: {error}", is_sent=True) from error
 

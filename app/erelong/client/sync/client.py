@@ -318,8 +318,9 @@ class Client:
                 for line in lines:
                     if (event := reader.read(line)) is not None:
                         yield event
-        except Cut:
-            return
+        except Cut as cut:
+            if cut.is_lasting:
+                raise NoAnswer(f"no events: {cut}", maybe_done=False) from cut
         except Refused as problem:
             if problem.retry_after is None:
                 raise

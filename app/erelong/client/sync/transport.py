@@ -103,9 +103,8 @@ class Transport:
 
     def _start(self, connection: http.client.HTTPConnection, request: Request) -> http.client.HTTPResponse:
         headers = {**self._headers, **request.headers}
-        with suppress(
-            BrokenPipeError, ConnectionResetError
-        ):  # it may have answered before it had read all, as with 413
+        # The service may have answered before it had read everything, as with 413.
+        with suppress(BrokenPipeError, ConnectionResetError):
             connection.request(request.method, self._base + request.path, request.body, headers)
         return connection.getresponse()
 
@@ -227,8 +226,11 @@ def _is_stale(connection: http.client.HTTPConnection) -> bool:
     """Return whether the service has closed an idle connection, which then is readable."""
     if connection.sock is None:
         return True
-    readable, _, _ = select.select([connection.sock], [], [], 0)
-    return bool(readable)
+    if not hasattr(select, "poll"):  # Windows
+        return bool(select.select([connection.sock], [], [], 0)[0])
+    poll = select.poll()  # select() takes no descriptor from 1,024 on, which a program with many files has
+    poll.register(connection.sock, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _headers(response: http.client.HTTPResponse) -> dict[str, str]:
