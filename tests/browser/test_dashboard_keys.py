@@ -15,6 +15,10 @@ from tests.support.keyed import Keys
 
 pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(60)]
 
+AWAY = """const original = window.fetch; window.fetch = (url, options) => {
+  if (sessionStorage.away && String(url).endsWith('/me')) return Promise.reject(new TypeError('away'));
+  return original(url, options);
+};"""
 CARD = "document.querySelector('dialog.signin[open]')"
 
 
@@ -105,6 +109,22 @@ async def test_new_tab_gets_the_key_and_sign_out_ends_both(demo: Demo, keys: Key
 
         assert await browser.value("sessionStorage.getItem('erelong.key')") is None
         assert await other.value("sessionStorage.getItem('erelong.key')") is None
+
+
+async def test_key_survives_a_reload_while_the_service_is_away(demo: Demo, keys: Keys, browser: Browser) -> None:
+    await browser.ask("Page.addScriptToEvaluateOnNewDocument", source=AWAY)
+    await sign_in(browser, demo, keys.texts["root"])
+    await browser.value("sessionStorage.setItem('away', 'yes')")
+    await browser.ask("Page.reload")
+    await browser.until("document.querySelector('main .card')")
+    said = await browser.value(text_of("main .card"))
+
+    await browser.value("sessionStorage.removeItem('away')")
+    await click(browser, ".card button", "Try again")
+    await browser.until(f"document.querySelector('.screen h1') || {CARD}")
+
+    assert "No response from the service" in said
+    assert await browser.value(f"!!{CARD}") is False
 
 
 async def test_foreign_host_shows_the_reason_instead_of_the_card(browser: Browser) -> None:

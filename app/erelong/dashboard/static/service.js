@@ -69,11 +69,12 @@ export async function enter() {
 
 /** Keep a key if it is one, and return whether it is. */
 export async function tryKey(key) {
+  const isKnown = key === ownKey();
   if (key) sessionStorage.setItem(KEY, key);
   try {
     me = await get("me");
   } catch (problem) {
-    sessionStorage.removeItem(KEY);
+    if (problem.status === 401 || !isKnown) sessionStorage.removeItem(KEY); // a service that is away refuses no key
     if (problem.status !== 401) throw problem;
     return false;
   }
