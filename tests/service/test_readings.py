@@ -68,6 +68,16 @@ async def test_failed_reading_is_tried_again_by_the_next_client() -> None:
     assert results[1] == 1
 
 
+async def test_old_readings_are_not_kept_in_memory() -> None:
+    kept, counted = make_readings(), Counted(seconds=0.0)
+
+    for number in range(3):
+        await kept.get(number, counted.make)
+        await asyncio.sleep(1.1)
+
+    assert [*kept._kept] == [2]
+
+
 async def test_number_of_readings_is_bounded() -> None:
     kept, counted = make_readings(), Counted(seconds=0.0)
 

@@ -53,9 +53,7 @@ class Readings(Generic[T]):
             return reading.value
 
     def _make_room(self) -> None:
-        """Drop old readings, and the oldest if none is old."""
-        if len(self._kept) < MAX_READINGS:
-            return
+        """Drop old readings, which may be large, and the oldest one if there are too many others."""
         tick = self._tick()
         for key in [key for key, reading in self._kept.items() if reading.until <= tick and not reading.lock.locked()]:
             del self._kept[key]
