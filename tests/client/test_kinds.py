@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from pydantic import BaseModel
@@ -50,6 +50,19 @@ def test_params_become_arguments_by_their_annotations() -> None:
     positional, named = resize.arguments({"path": "a", "size": {"width": 3}, "shape": "round"}, ATTEMPT)
 
     assert (positional, named) == ([ATTEMPT, "a", Size(3)], {"shape": Shape.ROUND})
+
+
+def test_annotation_with_metadata_reads_as_its_type() -> None:
+    @kind("k")
+    def function(shape: Annotated[Shape, "of the frame"], sizes: list[Annotated[Size, "outer first"]]) -> None: ...
+
+    @kind("k")
+    def whole(picture: Annotated[Picture, "in the bucket"]) -> None: ...
+
+    arguments = function.arguments({"shape": "round", "sizes": [{"width": 3}]}, ATTEMPT)
+
+    assert arguments == ([Shape.ROUND, [Size(3)]], {})
+    assert whole.arguments({"path": "a.png"}, ATTEMPT) == ([Picture(path="a.png")], {})
 
 
 def test_params_that_do_not_fit_are_named() -> None:

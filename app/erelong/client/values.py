@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from enum import Enum
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 
 def dump(value: Any) -> bytes:
@@ -43,6 +43,8 @@ def load(kind: Any, value: Any) -> Any:
     if isinstance(kind, type):
         return _load_class(kind, value)
     origin, parts = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return load(parts[0], value)
     if origin in (Union, UnionType):
         others = [part for part in parts if part is not NoneType]
         return load(others[0], value) if value is not None and len(others) == 1 else value
