@@ -68,5 +68,14 @@ def test_what_does_not_exist_is_named(home: dict[str, str], environment: dict[st
         find_profile(environment=home | environment)
 
 
+def test_key_command_that_does_not_end_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("erelong.client.profile.KEY_COMMAND_TIMEOUT", 0.1)
+    (tmp_path / "erelong").mkdir()
+    (tmp_path / "erelong" / "cli.toml").write_text('[profiles.default]\nkey_command = ["sleep", "60"]\n')
+
+    with pytest.raises(ValueError, match=r"key_command \['sleep', '60'\] has not ended within 0.1 s"):
+        find_profile(environment={"XDG_CONFIG_HOME": str(tmp_path)})
+
+
 def test_key_is_not_shown() -> None:
     assert "secret" not in repr(find_profile("http://x", "secret", environment={}))

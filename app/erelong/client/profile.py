@@ -94,7 +94,10 @@ def _key_of_profile(stored: Mapping[str, Any]) -> str | None:
         import subprocess
 
         command = stored["key_command"]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=KEY_COMMAND_TIMEOUT, check=False)
+        try:
+            ended = subprocess.run(command, capture_output=True, text=True, timeout=KEY_COMMAND_TIMEOUT, check=False)
+        except subprocess.TimeoutExpired:
+            raise ValueError(f"key_command {command} has not ended within {KEY_COMMAND_TIMEOUT:g} s") from None
         if ended.returncode:
             raise ValueError(f"key_command {command} ended with {ended.returncode}: {ended.stderr.strip()}")
         return ended.stdout.strip()
