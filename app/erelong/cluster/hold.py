@@ -40,7 +40,7 @@ class Hold:
             raise NotLeading(f"{reason}; send the request to the node that is ready, or again")
 
     async def _wait(self, client: Client, size: int) -> None:
-        """Wait until this node leads, or surely another one does."""
+        """Wait until this node leads, or another one certainly does."""
         leadership, since = self._leadership, self._leadership.looks
         if self._bytes + size > MAX_BYTES:
             return

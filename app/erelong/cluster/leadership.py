@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from erelong.stores.base import SharedStore
 
 PAUSE = 0.05
-"""Seconds after which held requests learn at the latest that another node leads."""
+"""Seconds within which held requests learn that another node leads."""
 FRESH_LOOKS = 2
-"""Of this many looks, at least one began after the first was counted."""
+"""Of this many reads, at least one began after the first was counted."""
 
 
 class Leadership:
@@ -40,13 +40,13 @@ class Leadership:
 
     @property
     def looks(self) -> int:
-        """How often this node has looked who leads."""
+        """How many times this node has read who leads."""
         return self._store.looks
 
     def is_open(self, since: int) -> bool:
-        """Return whether this node may lead soon: no other one does, or none has been seen since this many looks.
+        """Return whether this node may lead soon: no other one leads, or none has been seen since `looks` was `since`.
 
-        The look that found a leader may have begun before its end.
+        The read that found a leader may have begun before that one resigned.
         """
         is_fresh = self._store.looks >= since + FRESH_LOOKS
         return not self._lifecycle.is_draining and (self._store.is_vacant or not is_fresh)
@@ -63,7 +63,7 @@ class Leadership:
             term.cancel()
 
     def release(self) -> None:
-        """Let held requests look again."""
+        """Let held requests check again whether this node leads."""
         self._waiters.leaders.wake_all()
 
     async def resign(self) -> None:

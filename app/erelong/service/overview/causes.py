@@ -29,7 +29,7 @@ PAGE: Final = 250
 AT_ONCE: Final = 15
 """Jobs grouped before others use the loop."""
 MANY: Final = 1_000
-"""Causes looked through before others use the loop."""
+"""Causes sorted by their counts before others use the loop."""
 MAX_CAUSES: Final = 1_000
 HOURS: Final = 24
 SAMPLE: Final = 3

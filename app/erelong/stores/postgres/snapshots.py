@@ -39,7 +39,7 @@ class Snapshots:
         self._seen: dict[tuple[str, str], float] = {}
 
     def note(self, holders: Iterable[tuple[str, str, float | None]], now: float) -> None:
-        """Take a look into account that was made `now`, in monotonic seconds."""
+        """Note the holders of snapshots as they are `now`, in monotonic seconds."""
         seen: dict[tuple[str, str], float] = {}
         ages = []
         for holder, xmin, seconds in holders:

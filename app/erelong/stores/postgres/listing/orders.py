@@ -21,7 +21,7 @@ NEVER = 1 << 62
 _ENDS = """
 finished_at IS NOT NULL AND finished_at >= %s AND finished_at < %s AND (finished_at, jobs.seq) < (%s, %s)"""
 _RANGES = sql.unnest({"queue": "text", "state": "int"}, "ranges")
-# Of so many jobs, those of other ranges than the ones with the latest ends are none.
+# At most as many ranges as jobs are wanted can have one of them: those with the latest ends.
 SELECT_ENDS = f"""
 WITH latest AS (
     SELECT ranges.queue, ranges.state FROM {_RANGES} CROSS JOIN LATERAL (

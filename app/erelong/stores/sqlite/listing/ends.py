@@ -82,7 +82,7 @@ def _few(connection: apsw.Connection, query: Query, groups: list[Group], jobs: i
 def _latest(
     connection: apsw.Connection, query: Query, ranges: list[tuple[str, int]], number: int
 ) -> list[tuple[str, int]]:
-    """Return the ranges with the latest ends: the others have none of so many jobs."""
+    """Return the ranges with the latest ends: at most as many ranges as jobs are wanted can have one of them."""
     latest = one_value(connection, _LATEST_ENDS, [orjson.dumps(ranges).decode(), *_bounds(query)])
     return [(queue, state) for _, _, queue, state in nlargest(number, latest)]
 
