@@ -11,14 +11,17 @@ from collections import deque
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
 
 from erelong import Client
+from erelong.cli.files.importer import Importer
 from erelong.cli.files.lines import Batch
+from erelong.cli.files.meter import Meter
 from erelong.cli.files.progress import MAX_AGE, Progress
+from erelong.cli.files.sending import Sender
 from tests.cli.conftest import Erelong, Program
 from tests.cli.lines import job, stored, write
 from tests.support.process import ServiceProcess
@@ -219,6 +222,35 @@ def test_second_interrupt_leaves_batches_without_an_answer(program: Program, tmp
         assert process.wait(20) == 130
         connection.close()
     assert (tmp_path / "jobs.ndjson.import").exists()
+
+
+class Stopped(Sender):
+    """Leaves the first batch when it is stopped, and stores the others once the importer has noted that."""
+
+    def __init__(self, *, stop: Event) -> None:
+        self.stop = stop
+        self.importer: Importer
+
+    def send(self, batch: Batch) -> bool:
+        self.stop.wait()
+        while batch.offset and any(running.offset == 0 for running in [*self.importer._running.values()]):
+            time.sleep(0.01)
+        return batch.offset > 0
+
+
+def test_batch_that_was_left_before_a_stored_one_is_not_taken_for_stored(tmp_path: Path) -> None:
+    path, stop = Path(write(tmp_path / "jobs.ndjson", job("q"), job("q"))), Event()
+    progress = Progress(path=path, url="http://x", count=1, made_by=None, is_resumed=False)
+    sender = Stopped(stop=stop)
+    sender.importer = Importer(sender=sender, progress=progress, meter=Meter(total=0), stop=stop, parallel=3, rate=None)
+
+    def interrupted() -> Iterator[Batch]:
+        yield from (Batch(offset, [(1, b"{}")], 3) for offset in (0, 3))
+        raise KeyboardInterrupt
+
+    is_whole = sender.importer.run(interrupted())
+
+    assert (is_whole, progress.has(0), progress.has(3)) == (False, False, True)
 
 
 def test_refused_import_tells_how_to_continue(erelong: Erelong, tmp_path: Path, moody: str) -> None:

@@ -40,6 +40,7 @@ class Importer:
         self._parallel = parallel
         self._rate = rate
         self._running: dict[Future[bool], Batch] = {}
+        self._left: list[int] = []  # offsets of the batches that were not stored before the stop
 
     def run(self, batches: Iterable[Batch]) -> bool:
         """Send all batches; return whether none is missing. Ctrl-C ends it after the batches in flight."""
@@ -89,6 +90,8 @@ class Importer:
             if future.result():
                 self._progress.add(batch.offset)
                 self._meter.add(batch.size)
+            else:
+                self._left.append(batch.offset)
         if self._running:
-            self._progress.reached(min(batch.offset for batch in self._running.values()))
+            self._progress.reached(min([*self._left, *(batch.offset for batch in self._running.values())]))
         self._meter.show()
