@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from erelong import AsyncClient, Busy, Draft, Invalid, NoAnswer, Refused
+from erelong import AsyncClient, Busy, Draft, Invalid, NoAnswer, NotFound, Refused
 
 JOB = {"id": "x", "state": "scheduled", "kind": "echo", "queue": "default", "version": 1}
 
@@ -111,6 +111,32 @@ async def test_step_is_repeated_only_if_it_was_certainly_not_begun(
         await client.run("x")
 
     assert len(script.requests) == tries
+
+
+@pytest.mark.parametrize(("status", "code"), [(502, ""), (504, ""), (503, "store_unavailable")])
+async def test_change_may_have_been_made_after_a_gateway_or_the_store_has_failed(
+    client: AsyncClient, script: Script, status: int, code: str
+) -> None:
+    script.add(status, {"code": code}, Retry_After="0")
+    script.add(404, {"code": "job_not_found"})
+    script.add(status, {"code": code})
+
+    await client.delete("x")
+    with pytest.raises(Busy) as caught:
+        await client.run("x")
+
+    assert caught.value.maybe_done
+
+
+@pytest.mark.parametrize("code", ["not_leading", "draining"])
+async def test_change_was_not_made_by_a_service_that_refused_it(client: AsyncClient, script: Script, code: str) -> None:
+    script.add(503, {"code": code}, Retry_After="0")
+    script.add(404, {"code": "job_not_found"})
+
+    with pytest.raises(NotFound) as caught:
+        await client.delete("x")
+
+    assert not caught.value.maybe_done
 
 
 async def test_internal_error_is_repeated_for_reads_alone(client: AsyncClient, script: Script) -> None:

@@ -39,7 +39,7 @@ class NoAnswer(ErelongError):
 class Refused(ErelongError):
     """The service refused a request. The text is the `detail` of its problem.
 
-    `maybe_done`: an earlier try got no answer, and may have done it.
+    `maybe_done`: this try failed halfway, or an earlier one got no answer, and may have done it.
     """
 
     maybe_done = False

@@ -17,6 +17,9 @@ MAX_PAUSE: Final = 5.0
 PASSING: Final = frozenset({408, 429, 502, 503, 504, 507})
 UNBEGUN_CODES: Final = frozenset({"draining", "overloaded", "too_many_connections", "rate_limited"})
 """Codes of problems that are found before a request begins."""
+GATEWAY: Final = frozenset({502, 504})
+STORE_FAILED: Final = "store_unavailable"
+"""The code of a problem after which a write may still take effect."""
 
 
 class Tries:
@@ -49,6 +52,7 @@ class Tries:
 
     def after_answer(self, answer: Answer, now: float) -> float | None:
         """Return the pause before the next try, or None: this answer is the last."""
+        self._maybe_done |= self._request.repeat is not Repeat.READ and _is_doubtful(answer)
         if answer.status not in PASSING and (answer.status != 500 or self._request.repeat is not Repeat.READ):
             return None
         if not self._is_retrying or (self._request.repeat is Repeat.UNBEGUN and not _is_unbegun(answer)):
@@ -87,6 +91,13 @@ def read_json(answer: Answer) -> Any:
         raise NoAnswer(
             f"what answered {answer.status} is not erelong: {start!r}; check the URL", maybe_done=False
         ) from None
+
+
+def _is_doubtful(answer: Answer) -> bool:
+    """Return whether a change may have been made in spite of this refusal: the gateway, or the service, cannot know."""
+    if answer.status in GATEWAY:
+        return True
+    return answer.status == 503 and refused(answer.status, answer.body).code == STORE_FAILED
 
 
 def _is_unbegun(answer: Answer) -> bool:
