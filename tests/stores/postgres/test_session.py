@@ -148,6 +148,24 @@ async def test_reads_are_refused_soon_while_the_server_is_away(
     assert time.monotonic() - began < 1.0
 
 
+async def test_reads_of_one_group_wait_only_once_for_a_server_that_is_away(
+    distant: PostgresStore, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "RESTORE_PATIENCE", 0.5)
+    proxy.is_refusing = True
+    proxy.cut("reader")
+    began = time.monotonic()
+
+    reads = [distant.document("sort", str(number)) for number in range(40)]
+    results = await asyncio.gather(*reads, return_exceptions=True)
+
+    assert all(isinstance(result, StoreUnavailable) for result in results)
+    assert time.monotonic() - began < 10.0  # 20 s, if each waited
+
+    proxy.is_refusing = False
+    assert await distant.document("sort", "0") is None
+
+
 async def test_read_whose_transaction_is_ended_is_repeated(postgres: PostgresStore) -> None:
     pauses = [0.3, 0.0]
 

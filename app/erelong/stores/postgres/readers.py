@@ -40,11 +40,14 @@ class Reading:
         self._by_number = by_number
         self._patience = patience
         self._connection: Connection | None = None
+        self._lost: psycopg.Error | None = None  # why it could not be restored for this group
 
     @property
     def connection(self) -> Connection:
         """The connection; only for the thread that runs this work."""
         if self._connection is None:
+            if self._lost is not None:  # the other calls of the group need not wait as long again
+                raise self._lost
             self._restore(time.monotonic() + RESTORE_PATIENCE)
         assert self._connection is not None
         return self._connection
@@ -61,6 +64,7 @@ class Reading:
     def run(self, group: Sequence[Call]) -> None:
         for calls in in_runs([call for call in group if not call.future.done()]):
             self._run(calls)
+        self._lost = None
 
     def rest(self) -> float | None:
         return None
@@ -73,6 +77,7 @@ class Reading:
                 return
             except psycopg.Error as error:
                 if diagnose(error) is not FailureKind.SESSION or time.monotonic() + RESTORE_PAUSE > until:
+                    self._lost = error
                     raise
             time.sleep(RESTORE_PAUSE)
 
