@@ -38,9 +38,7 @@ class Transport:
         """Return the whole answer; raise Cut if it does not arrive in time."""
         try:
             async with asyncio.timeout(timeout), self._request(request) as response:
-                body = await response.read()
-                headers = {name.lower(): value for name, value in response.headers.items()}
-                return Answer(response.status, headers, body)
+                return await _answer(response)
         except TimeoutError:
             raise Cut(f"nothing within {timeout:.3g} s", is_sent=True) from None
         except aiohttp.ClientConnectorCertificateError as error:
@@ -54,12 +52,13 @@ class Transport:
     async def stream(self, request: Request, silence: float) -> AsyncIterator[AsyncIterator[bytes]]:
         """Open an endless answer and give its lines; raise Cut if none arrives within `silence` seconds."""
         try:
-            async with asyncio.timeout(silence) as limit, self._request(request) as response:
+            async with asyncio.timeout(silence):
+                response = await self._request(request)
+            async with response:
                 if response.status >= 300:
-                    body = await response.read()
-                    headers = {name.lower(): value for name, value in response.headers.items()}
-                    raise refused(response.status, body, retry_after(Answer(response.status, headers, body)))
-                limit.reschedule(None)  # from now on, each line has its own
+                    async with asyncio.timeout(silence):
+                        answer = await _answer(response)
+                    raise refused(answer.status, answer.body, retry_after(answer))
                 yield self._lines(response, silence)
         except aiohttp.ClientConnectorCertificateError as error:
             raise Cut(str(error), is_sent=False, is_lasting=True) from error
@@ -102,3 +101,8 @@ class Transport:
         self._is_closed = True
         if self._session is not None:
             await self._session.close()
+
+
+async def _answer(response: aiohttp.ClientResponse) -> Answer:
+    headers = {name.lower(): value for name, value in response.headers.items()}
+    return Answer(response.status, headers, await response.read())
