@@ -29,6 +29,16 @@ SEARCHES = {
     "attempt:>1": "attempt_min=2",
     'label.note:"two words"': "label.note=two+words",
 }
+PREVIEWS = {
+    '{"headers":{"Authorization":"Bearer s3cret"},"url":"x"}': '{"headers":{"Authorization":••••},"url":"x"}',
+    '{"tokens":["s3cret",{"a":["s3cret"]}],"b":1}': '{"tokens":••••,"b":1}',
+    '{"o":{"secrets":{"db":"s3cret"}},"b":1}': '{"o":{"secrets":••••},"b":1}',
+    r'{"password":"s3cret\",\"a\":\"b","c":2}': '{"password":••••,"c":2}',
+    r'{"a\"token": 12345, "note":"a token: b"}': r'{"a\"token": ••••, "note":"a token: b"}',
+    '{"secrets":{"db":"s3c': '{"secrets":••••',
+    '{"cookie":"s3c': '{"cookie":••••',
+    "": "",
+}
 VALUES = "[m.number(1048211), m.number(null), m.rate(3388.2), m.rate(0.01), m.short(2e6)]"
 TREE = Tree.model_json_schema()["$defs"]["Tree"]
 TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
@@ -71,6 +81,12 @@ async def test_numbers_are_written_for_people(page: Browser) -> None:
     assert durations == [*DURATIONS.values()]
     assert sizes == [*SIZES.values()]
     assert others == ["1,048,211", "–", "3,388/s", "<0.1/s", "2M"]
+
+
+async def test_preview_of_params_shows_no_secret(page: Browser) -> None:
+    shown = await run(page, "text.js", f"{json.dumps([*PREVIEWS])}.map(m.withoutSecrets)")
+
+    assert shown == [*PREVIEWS.values()]
 
 
 async def test_search_becomes_the_parameters_of_the_list(page: Browser) -> None:

@@ -6,7 +6,7 @@ import { operationFilter, read, timeField, write } from "./filter.js";
 import { edit } from "./job.js";
 import { can, every, get, live, onStats, post, stream, urlOf } from "./service.js";
 import { Table } from "./table.js";
-import { asOf, count, fromNow, isSecret, now, number, shortId } from "./text.js";
+import { asOf, count, fromNow, now, number, shortId, withoutSecrets } from "./text.js";
 
 const TABS = [
   ["scheduled", "Waiting"], ["due", "Due"], ["running", "Running"], ["succeeded", "Succeeded"], ["failed", "Failed"],
@@ -19,7 +19,6 @@ const ORDERS = {
 };
 const STREAMED = ["queue", "kind", "key", "schedule"];
 const PAGE = 100;
-const PAIR = /("[^"]*")(\s*:\s*)("(?:[^"\\]|\\.)*"?|[^\s",{}[\]]+)/g; // a name and a value in a piece of JSON
 const EXAMPLE = "id or key, or queue:mail kind:http label.tenant:t1 error:timeout due:<1h";
 const VIEWS = "erelong.views";
 const COLUMNS = [
@@ -289,9 +288,8 @@ function whenOf(job) {
 /** Return the key, the labels, and the error or the beginning of the params, without secrets. */
 function aboutOf(job) {
   const labels = Object.entries(job.labels || {}).map((pair) => h("span.label", pair.join("=")));
-  const hide = (pair, name, colon) => (isSecret(name) ? `${name}${colon}••••` : pair);
   const isOver = job.error && FINAL.includes(job.state);
   const text = isOver ? h("span.preview", job.error.message)
-    : h("span.preview.mono", job.params_preview?.replace(PAIR, hide));
+    : h("span.preview.mono", job.params_preview && withoutSecrets(job.params_preview));
   return [job.key && h("b.label", job.key), labels, text];
 }

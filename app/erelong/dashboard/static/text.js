@@ -1,6 +1,8 @@
 /** Numbers, durations, instants and words as people read them, by the clock of the service. */
 
 const SECRET = /token|secret|passw|authorization|api[-_]?key|cookie/i;
+const NAME = /"((?:[^"\\]|\\.)*)"\s*:\s*/g; // in a piece of JSON
+const PART = /"(?:[^"\\]|\\.?)*"?|[[\]{}]|[^"[\]{},\s]+|[,\s]+/y; // a text, a bracket, a number or a word
 const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 const SIZES = ["B", "KiB", "MiB", "GiB", "TiB"];
 const CLOCK = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
@@ -112,8 +114,36 @@ export const stateWord = (word) => (word === "scheduled" ? "waiting" : word);
 /** Return whether the value of a name should be hidden until somebody asks for it. */
 export const isSecret = (name) => SECRET.test(name);
 
+/** Hide the values of secrets in a piece of JSON, which may be cut off anywhere. */
+export function withoutSecrets(text) {
+  let shown = "";
+  let at = 0;
+  for (const { 0: pair, 1: name, index } of text.matchAll(NAME)) {
+    if (index < at) continue; // within a value that is hidden
+    shown += text.slice(at, index) + pair;
+    at = index + pair.length;
+    if (!isSecret(name)) continue;
+    shown += "••••";
+    at = endOfValue(text, at);
+  }
+  return shown + text.slice(at);
+}
+
 /** Return the last characters of an id, which differ between jobs. */
 export const shortId = (id) => `…${id.slice(-8)}`;
+
+/** Return where the JSON value that begins at a place ends. */
+function endOfValue(text, at) {
+  let depth = 0;
+  for (PART.lastIndex = at; PART.lastIndex < text.length;) {
+    const place = PART.lastIndex;
+    const [part] = PART.exec(text);
+    if ("]}".includes(part) && !depth) return place; // the end of the object around it
+    depth += "[{".includes(part) ? 1 : "]}".includes(part) ? -1 : 0;
+    if (!depth) return PART.lastIndex;
+  }
+  return text.length;
+}
 
 function format(name, at) {
   if (!formats.has(name)) {
