@@ -138,7 +138,12 @@ async def test_overview_says_what_is_wrong_and_mends_it(demo: Demo, browser: Bro
 
 
 async def test_lists_hide_the_values_of_secrets(demo: Demo, browser: Browser) -> None:
-    params = {"headers": {"Authorization": "Bearer s3cret"}, "url": "x", "tokens": ["s3cret"], "password": 's3cret","a":"b'}
+    params = {
+        "headers": {"Authorization": "Bearer s3cret"},
+        "url": "x",
+        "tokens": ["s3cret"],
+        "password": 's3cret","a":"b',
+    }
     await demo.change("POST", "jobs", {"kind": "echo", "delay": 60, "queue": "quiet", "params": params})
     await visit(browser, f"{demo.url}/#/jobs?queue=quiet")
     await browser.until("document.querySelector('.rows .preview')?.innerText.includes('Authorization')")

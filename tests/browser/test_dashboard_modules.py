@@ -114,6 +114,22 @@ async def test_form_of_a_schema_returns_the_value_it_was_given(page: Browser) ->
         assert found == value, schema
 
 
+async def test_hidden_secret_is_put_back_only_where_it_was(page: Browser) -> None:
+    stored = json.dumps({"token": "a", "list": [{"password": "b"}, {"password": "c"}]})
+    kept = await run(page, "form.js", f"m.unmasked(m.masked({stored}), {stored})")
+    faults = [
+        await run(
+            page,
+            "form.js",
+            f"{{ try {{ return m.unmasked({typed}, {stored}) }} catch (fault) {{ return fault.message }} }}",
+        )
+        for typed in ("{list: [{password: '••••'}]}", "{key: {token: '••••'}}")
+    ]
+
+    assert kept == json.loads(stored)
+    assert faults == ["•••• stands for no known value: write it out"] * 2
+
+
 async def test_form_names_the_line_of_wrong_json(page: Browser) -> None:
     script = "{ const field = m.jsonField({}, '/params/x'); field.node.value = '{\\n a: 1}';"
     script += " try { field.read() } catch (fault) { return [fault.message, fault.pointer] } }"

@@ -74,11 +74,14 @@ export const pretty = (value) => JSON.stringify(value, null, 2);
 export const masked = (value) =>
   JSON.parse(JSON.stringify(value, (name, one) => (isSecret(name) && one ? HIDDEN : one)));
 
-/** Put the values of secrets back that somebody has left hidden. */
-export function unmasked(value, original) {
-  if (value === HIDDEN) return original ?? value;
+/** Put the values of secrets back that somebody has left hidden; raise an Error where no value is known. */
+export function unmasked(value, original, pointer = "/params") {
+  if (value === HIDDEN && !isSet(original)) throw wrong(`${HIDDEN} stands for no known value: write it out`, pointer);
+  if (value === HIDDEN) return original;
   if (typeof value !== "object" || !value) return value;
-  const pairs = Object.entries(value).map(([name, one]) => [name, unmasked(one, original?.[name])]);
+  const isKnown = !Array.isArray(value) || value.length === original?.length; // otherwise, items may have moved
+  const pairs = Object.entries(value).map(([name, one]) =>
+    [name, unmasked(one, isKnown ? original?.[name] : undefined, pointer)]);
   return Array.isArray(value) ? pairs.map(([, one]) => one) : Object.fromEntries(pairs);
 }
 

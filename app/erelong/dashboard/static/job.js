@@ -213,7 +213,8 @@ function fieldsOf({ params, labels, priority, timeout, retry: { max_attempts: mo
   const text = (label, value, about, read = Number) =>
     ({ label, value: read(String(value)), text: String(value), about, read });
   const any = (label, value) => {
-    const read = (typed) => unmasked(readJson(typed, `/${label.toLowerCase()}`), value);
+    const pointer = `/${label.toLowerCase()}`;
+    const read = (typed) => unmasked(readJson(typed, pointer), value, pointer);
     return { label, value, text: pretty(masked(value)), more: { rows: 6 }, read };
   };
   return {
