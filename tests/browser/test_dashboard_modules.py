@@ -34,7 +34,7 @@ PREVIEWS = {
     '{"tokens":["s3cret",{"a":["s3cret"]}],"b":1}': '{"tokens":••••,"b":1}',
     '{"o":{"secrets":{"db":"s3cret"}},"b":1}': '{"o":{"secrets":••••},"b":1}',
     r'{"password":"s3cret\",\"a\":\"b","c":2}': '{"password":••••,"c":2}',
-    r'{"a\"token": 12345, "note":"a token: b"}': r'{"a\"token": ••••, "note":"a token: b"}',
+    r'{"a\"token": 12345, "note":"a token: b"}': r'{"a\"token":••••, "note":"a token: b"}',
     '{"secrets":{"db":"s3c': '{"secrets":••••',
     '{"cookie":"s3c': '{"cookie":••••',
     "": "",

@@ -1,8 +1,7 @@
 /** Numbers, durations, instants and words as people read them, by the clock of the service. */
 
 const SECRET = /token|secret|passw|authorization|api[-_]?key|cookie/i;
-const NAME = /"((?:[^"\\]|\\.)*)"\s*:\s*/g; // in a piece of JSON
-const PART = /"(?:[^"\\]|\\.?)*"?|[[\]{}]|[^"[\]{},\s]+|[,\s]+/y; // a text, a bracket, a number or a word
+const PART = /"(?:[^"\\]|\\.?)*"?\s*:?|[[\]{},]|[^"[\]{},]+/g; // of JSON: a text or a name, a sign, a word
 const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 const SIZES = ["B", "KiB", "MiB", "GiB", "TiB"];
 const CLOCK = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
@@ -116,34 +115,19 @@ export const isSecret = (name) => SECRET.test(name);
 
 /** Hide the values of secrets in a piece of JSON, which may be cut off anywhere. */
 export function withoutSecrets(text) {
-  let shown = "";
-  let at = 0;
-  for (const { 0: pair, 1: name, index } of text.matchAll(NAME)) {
-    if (index < at) continue; // within a value that is hidden
-    shown += text.slice(at, index) + pair;
-    at = index + pair.length;
-    if (!isSecret(name)) continue;
-    shown += "••••";
-    at = endOfValue(text, at);
+  let [shown, depth, hidden] = ["", 0, null]; // the depth of a secret
+  for (const [part] of text.matchAll(PART)) {
+    if ("]}".includes(part)) depth -= 1;
+    if (depth < hidden || (depth === hidden && part === ",")) hidden = null;
+    if (hidden === null) shown += part;
+    if ("[{".includes(part)) depth += 1;
+    if (hidden === null && /^".*:$/s.test(part) && isSecret(part)) [shown, hidden] = [`${shown}••••`, depth];
   }
-  return shown + text.slice(at);
+  return shown;
 }
 
 /** Return the last characters of an id, which differ between jobs. */
 export const shortId = (id) => `…${id.slice(-8)}`;
-
-/** Return where the JSON value that begins at a place ends. */
-function endOfValue(text, at) {
-  let depth = 0;
-  for (PART.lastIndex = at; PART.lastIndex < text.length;) {
-    const place = PART.lastIndex;
-    const [part] = PART.exec(text);
-    if ("]}".includes(part) && !depth) return place; // the end of the object around it
-    depth += "[{".includes(part) ? 1 : "]}".includes(part) ? -1 : 0;
-    if (!depth) return PART.lastIndex;
-  }
-  return text.length;
-}
 
 function format(name, at) {
   if (!formats.has(name)) {
