@@ -284,6 +284,23 @@ async def test_node_that_hangs_inside_a_transaction_is_ended_by_its_successor(
     await second.close()
 
 
+async def test_standby_outlives_a_restore_of_the_database(postgres: PostgresStore, server: PostgresServer) -> None:
+    second = PostgresStore(url=server.url, durability="normal")
+    await second.open()
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute(f"UPDATE {SCHEMA_NAME}.terms SET slice = 1".encode())
+        async for _ in looks():
+            if "are gone" in (second.standby() or ""):
+                break
+
+        connection.execute(f"UPDATE {SCHEMA_NAME}.terms SET slice = 0".encode())
+    await postgres.resign()
+    await second.lead()
+
+    await put_one(second)
+    await second.close()
+
+
 async def test_term_is_renewed_while_the_node_lives(postgres: PostgresStore) -> None:
     select = "SELECT extract(epoch FROM until - clock_timestamp())::float8, locked FROM terms"
     await asyncio.sleep(2 * terms.TTL)

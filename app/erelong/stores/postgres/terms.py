@@ -18,9 +18,9 @@ import psycopg
 
 from erelong.clock import instants
 from erelong.clock.remote import RemoteClock
-from erelong.errors import Exit
+from erelong.errors import Exit, StoreCorrupt
 from erelong.stores.postgres.connection import Connection, connect
-from erelong.stores.postgres.failures import FailureKind, TermLost, Unsettled, described, diagnose
+from erelong.stores.postgres.failures import GONE, FailureKind, TermLost, Unsettled, described, diagnose
 from erelong.telemetry.log import get_logger
 
 TTL = 2.0
@@ -186,7 +186,10 @@ class Term:
     def _look(self, connection: Connection) -> None:
         """Take over if the term is free; otherwise note whose it is."""
         sent = instants.now()
-        *seen, theirs = connection.row(LOOK, self.may_lead)
+        rows = connection.rows(LOOK, self.may_lead)
+        if not rows:  # the database is being restored, for example
+            raise StoreCorrupt(str(GONE))
+        ((*seen, theirs),) = rows
         self.clock.note(sent=sent, theirs=theirs, received=instants.now())
         self.failure, self.leader = None, Seen._make(seen)
         if self._is_free(self.leader) and self._take(connection, self.leader):
