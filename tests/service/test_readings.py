@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from erelong.service.overview import readings
-from erelong.service.overview.readings import SHARE, Readings
+from erelong.service.overview.readings import LONGEST, SHARE, Readings
 
 
 class Counted:
@@ -44,11 +46,12 @@ async def test_cheap_reading_is_repeated_after_its_life() -> None:
     assert found == [1, 1, 2]
 
 
-async def test_costly_reading_is_kept_for_a_multiple_of_its_cost() -> None:
-    kept, counted = make_readings(), Counted(seconds=0.2)
+@pytest.mark.parametrize(("cost", "rest"), [(0.02, 0.02 * SHARE), (5.0, LONGEST)])
+async def test_costly_reading_is_kept_for_a_multiple_of_its_cost_and_a_minute_at_most(cost: float, rest: float) -> None:
+    kept, counted = make_readings(), Counted(seconds=cost)
     await kept.get("a", counted.make)
 
-    await asyncio.sleep(0.2 * SHARE - 0.1)
+    await asyncio.sleep(rest - 0.1)
     early = await kept.get("a", counted.make)
     await asyncio.sleep(0.2)
     late = await kept.get("a", counted.make)
