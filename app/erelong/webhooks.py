@@ -53,7 +53,7 @@ def verify(
     id, timestamp, signature = (given.get(f"webhook-{name}", "") for name in ("id", "timestamp", "signature"))
     if not (id and timestamp and signature):
         missing = [name for name in ("id", "timestamp", "signature") if not given.get(f"webhook-{name}")]
-        raise InvalidSignature(f"the header webhook-{missing[0]} is missing; does [webhooks] signing_secrets have one?")
+        raise InvalidSignature(f"the header webhook-{missing[0]} is missing; is [webhooks] signing_secrets empty?")
     signed = f"{id}.{timestamp}.".encode() + body
     keys = [_key(secret) for secret in ([secrets] if isinstance(secrets, str) else secrets)]
     codes = [base64.b64encode(hmac.digest(key, signed, hashlib.sha256)) for key in keys]

@@ -251,4 +251,4 @@ def test_no_url_is_a_usage_error(erelong: Erelong) -> None:
     ended = erelong("list", "--url", "localhost:8080")
 
     assert (ended.code, ended.out) == (2, "")
-    assert "'localhost:8080' is no URL of a service" in ended.err
+    assert "'localhost:8080' is not the URL of a service" in ended.err

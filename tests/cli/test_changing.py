@@ -159,7 +159,7 @@ def test_terminal_asks_for_the_number_of_jobs(terminal: Terminal, client: Client
     assert client.queue(queue).get().counts["cancelled"] == 3
 
 
-@pytest.mark.parametrize(("answer", "code", "message"), [("y", 1, "cancel: cancelled"), ("n", 130, "it goes on; stop")])
+@pytest.mark.parametrize(("answer", "code", "message"), [("y", 1, "cancel: cancelled"), ("n", 130, "goes on; stop")])
 def test_interrupt_asks_whether_to_stop_the_operation(
     terminal: Terminal, client: Client, queue: str, answer: str, code: int, message: str
 ) -> None:

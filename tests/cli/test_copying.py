@@ -94,7 +94,7 @@ def test_url_can_be_in_a_file(
         (f"postgresql://u:{CANARY}@[bad/db", 78, "the URL cannot be read"),
         (f"postgresql://u:{CANARY}@127.0.0.1:1/db", 74, "check the server and the URL"),
         (f"postgresql://u:{CANARY}@nowhere.invalid/db", 74, "correct the host"),
-        (f"mysql://u:{CANARY}@h/db", 1, "is no URL of PostgreSQL"),
+        (f"mysql://u:{CANARY}@h/db", 1, "is not a PostgreSQL URL"),
         ("@/nowhere/url", 1, "cannot be read"),
         ("/nowhere/erelong.db", 1, "there is no folder /nowhere"),
     ],

@@ -60,7 +60,7 @@ def test_profile_that_an_argument_names_precedes_the_environment(home: dict[str,
     [
         ({"ERELONG_PROFILE": "gone"}, "no profile 'gone' in .*; known: default, prod"),
         ({"ERELONG_KEY_FILE": "/no/such/file"}, "the key file /no/such/file cannot be read: No such file"),
-        ({"ERELONG_URL": "localhost:8080"}, "'localhost:8080' is no URL of a service"),
+        ({"ERELONG_URL": "localhost:8080"}, "'localhost:8080' is not the URL of a service"),
     ],
 )
 def test_what_does_not_exist_is_named(home: dict[str, str], environment: dict[str, str], message: str) -> None:

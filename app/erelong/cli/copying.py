@@ -122,7 +122,7 @@ def _make_target(text: str, section: StoreSection) -> Target:
             from erelong.stores.copying.postgres_target import PostgresTarget
         return PostgresTarget(url=text, durability=section.durability)
     if "://" in text:
-        raise Exit("the target is no URL of PostgreSQL; write it as postgresql://user@host/database, or name a file")
+        raise Exit("the target is not a PostgreSQL URL; write it as postgresql://user@host/database, or name a file")
     from erelong.stores.copying.sqlite_target import SqliteTarget
 
     return SqliteTarget(path=Path(text))

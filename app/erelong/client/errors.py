@@ -29,7 +29,7 @@ class ErelongError(Exception):
 
 
 class NoAnswer(ErelongError):
-    """The service did not respond. `maybe_done` says whether it may have done it."""
+    """The service did not respond. `maybe_done` says whether a change may have been made."""
 
     def __init__(self, message: str, *, maybe_done: bool) -> None:
         super().__init__(message)
@@ -39,7 +39,7 @@ class NoAnswer(ErelongError):
 class Refused(ErelongError):
     """The service refused a request. The text is the `detail` of its problem.
 
-    `maybe_done`: this try failed halfway, or an earlier one got no answer, and may have done it.
+    `maybe_done`: the change may have been made, by this try, which failed halfway, or by one without a response.
     """
 
     maybe_done = False

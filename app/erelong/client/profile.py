@@ -42,7 +42,7 @@ def find_profile(
     known_url = (None if name else environment.get("ERELONG_URL")) or stored.get("url")
     found = (url or known_url or DEFAULT_URL).rstrip("/")
     if not found.startswith(("http://", "https://")):
-        raise ValueError(f"{found!r} is no URL of a service: write http://host:port or https://host")
+        raise ValueError(f"{found!r} is not the URL of a service: write http://host:port or https://host")
     if key is None:
         key = _stored_key(found, stored, environment, is_named=name is not None)
     return Profile(url=found, key=key, confirm=stored.get("confirm", False) is True)

@@ -146,7 +146,7 @@ class Blockers:
 
     def _disk(self, job: Job, now: Instant) -> Blocker:
         completer, ails = self._engine.completer, self._what_ails(job)
-        detail = f"{ails}; look at /readyz and the log"
+        detail = f"{ails}; see /readyz and the log"
         is_full = completer.is_full
         value = len(completer) if is_full else ails
         limit = self._engine.config.workers.max_unsaved if is_full else None

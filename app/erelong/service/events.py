@@ -33,7 +33,7 @@ _PLACE = re.compile(r"([0-9a-f]{8})-([0-9]{1,18})")
 
 
 class Reset(StrEnum):
-    """Why a reader has lost its place."""
+    """Why a reader has lost its position."""
 
     RESTARTED = "restarted"
     TOO_OLD = "too_old"
@@ -111,7 +111,7 @@ class Reader:
         return [self._present(id, jobs.get(seqs.get(id, 0))) for id in self._selection.ids]
 
     def take_reset(self) -> Reset | None:
-        """Return why the reader has lost its place, if it has; it continues at the latest event."""
+        """Return why the reader has lost its position, if it has; it continues at the latest event."""
         if not self._ring.is_current(self.place):
             self._reset = Reset.RESTARTED
         elif not self._ring.covers(self.place, self._selection.types):

@@ -194,7 +194,7 @@ class Metrics(Collector):
         )
         self.streams = GaugeMetric("erelong_streams", "Streams of events that are open.")
         self.stream_resets = CounterMetric(
-            "erelong_stream_resets", "Times that a stream of events lost its place.", "reason"
+            "erelong_stream_resets", "Times that a stream of events lost its position.", "reason"
         )
 
     def _declare_process(self) -> None:

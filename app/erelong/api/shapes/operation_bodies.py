@@ -99,7 +99,7 @@ class OperationIn(Body):
         None, description="Required: if more jobs match, none is changed. null: any number."
     )
     rate: Annotated[float, Field(ge=1, le=50_000)] = Field(RATE, description="Jobs a second, at most.")
-    spread: Spread | None = Field(None, description="For run and retry: due within so many seconds, by the id.")
+    spread: Spread | None = Field(None, description="For run and retry: due within this many seconds, by the id.")
     reason: Annotated[str, Field(max_length=500)] | None = Field(None, description="For cancel: kept with each job.")
     set: Annotated[dict[str, Any], WithJsonSchema({"$ref": "#/components/schemas/PatchIn"})] | None = Field(
         None, description="For patch: a change of a job, without params."

@@ -23,7 +23,7 @@ class ListQueuesIn(Body):
 
     order: Literal["name", "due", "late", "failed"] = Field(
         "name",
-        description="By `name`; or the queue with the most `due` jobs, the `late`st starts, or most `failed` first.",
+        description="`name`; or first the queue with the most due jobs, the latest starts or the most failed jobs.",
     )
     limit: Annotated[int, Field(ge=1, le=1_000), OfQuery] | None = Field(
         None, description="Queues per page; all queues if not given."

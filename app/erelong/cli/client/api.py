@@ -34,7 +34,7 @@ def add(_: str, parser: argparse.ArgumentParser) -> None:
 
 def call(options: argparse.Namespace) -> int:
     if not options.path.startswith("/"):
-        raise Usage(f"{options.path!r} is no path: begin it with /, such as /v1/jobs")
+        raise Usage(f"{options.path!r} is not a path: begin it with /, such as /v1/jobs")
     body = json_of_stdin() if options.items == ["-"] else (params_of(options.items) if options.items else None)
     request = _request(options, body)
     with client_of(options) as client:

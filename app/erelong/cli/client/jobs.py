@@ -99,7 +99,7 @@ def _count(client: Session, filters: dict[str, Any]) -> int:
     found = client.send(get_request("/v1/jobs", {**filters, **labels, "count": True, "limit": 1}))["count"]
     print(found["n"])
     if not found["exact"]:
-        print("erelong: at least so many; the count was cut short", file=sys.stderr)
+        print("erelong: at least this many; the count was cut short", file=sys.stderr)
     return 0
 
 

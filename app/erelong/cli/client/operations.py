@@ -90,5 +90,5 @@ def _interrupted(operation: Operation) -> Operation:
         print("\nStop the operation? Finished changes stay. [y/N] ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() in ("y", "yes"):
             return operation.cancel().wait()
-    print(f"erelong: it goes on; stop it with: erelong operations {operation.id} --stop", file=sys.stderr)
+    print(f"erelong: the operation goes on; stop it with: erelong operations {operation.id} --stop", file=sys.stderr)
     raise KeyboardInterrupt

@@ -118,7 +118,7 @@ def _write_profile(name: str, profile: Mapping[str, Any] | None) -> Path:
         fields = [f"{field} = {json.dumps(value, ensure_ascii=False)}" for field, value in profile.items()]
         text = "\n".join([*([text.rstrip("\n"), ""] if text.strip() else []), _header(name), *fields]) + "\n"
     if not _has_profiles(text, wanted):
-        raise Usage(f"{file} has the profile {name} in a form that only its author can change: edit it by hand")
+        raise Usage(f"the profile {name} in {file} is written in a form that login cannot change: edit it by hand")
     file.parent.mkdir(parents=True, exist_ok=True)
     new = file.with_name(f"{file.name}.{os.getpid()}")
     with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as handle:

@@ -24,10 +24,10 @@ TIMING: Final = {
     "fold": "for local times that occur twice: first, second or both",
     "spread": "make all its jobs due later by a part of this",
     "missed": "after a downtime, make the missed jobs: once, skip or all",
-    "catchup": "but none that is older than this",
+    "catchup": "make no missed job that is older than this",
     "overlap": "while a job is live: skip, queue_one, replace or allow",
     "starts_at": "no occurrence before this instant",
-    "ends_at": "and none from this instant on",
+    "ends_at": "no occurrence at or after this instant",
 }
 CHECKED: Final = ("put", "backfill")
 
@@ -98,7 +98,7 @@ def change(options: argparse.Namespace) -> int:
             case _:
                 output.item(_changed(options, schedules).raw, name="name")
     if options.check:
-        print("it is valid; nothing was changed", file=sys.stderr)
+        print("the request is valid; nothing was changed", file=sys.stderr)
     return 0
 
 

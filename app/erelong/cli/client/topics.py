@@ -20,7 +20,7 @@ Commands find the service in this order:
   4  the profile that ERELONG_PROFILE names, or the one named default
   5  http://127.0.0.1:8080, without a key
 
-A key is sent only to the address that stands beside it. Profiles are in $XDG_CONFIG_HOME/erelong/cli.toml, or else in
+A key is sent only to the address that is stored with it. Profiles are in $XDG_CONFIG_HOME/erelong/cli.toml, or else in
 ~/.config/erelong/cli.toml. erelong login writes them, and you can edit them:
 
   [profiles.prod]

@@ -92,7 +92,7 @@ def _worker(path: str) -> Worker:
         raise Usage(str(error)) from None
     worker = _load(path)
     if not isinstance(worker, Worker):
-        raise Usage(f"{path} is no erelong.Worker but {worker!r}")
+        raise Usage(f"{path} is not an erelong.Worker, but {worker!r}")
     return worker
 
 

@@ -81,7 +81,7 @@ def add_filters(parser: argparse.ArgumentParser, *, is_listing: bool = False) ->
     group.add_argument("--cause", help="cause of the error, from: erelong errors")
     if is_listing:
         group.add_argument("--error", action="append", metavar="TYPE", help="such as timeout; repeatable")
-        group.add_argument("--attempt-min", type=int, metavar="N", help="at least so many attempts")
+        group.add_argument("--attempt-min", type=int, metavar="N", help="at least this many attempts")
         group.add_argument("--occurrence", metavar="TIME", help="of the schedule")
     for name in _TIMES:
         group.add_argument(_option(name), metavar="TIME", help=_help_of_time(name))
@@ -169,7 +169,7 @@ def seconds(text: str) -> float:
     except ValueError:
         number = math.nan
     if not 0 <= number < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no duration: write seconds, or a number and ms, s, m, h or d")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration: write seconds, or a number and ms, s, m, h or d")
     return number
 
 
@@ -179,7 +179,7 @@ def positive(text: str) -> int:
     except ValueError:
         number = 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of at least 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
     return number
 
 

@@ -42,7 +42,7 @@ def add(_: str, parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--secret-file", type=Path, metavar="FILE", help="file that has such secrets, one per line")
     parser.add_argument("--headers", action="store_true", help="show all headers")
-    parser.add_argument("--limit", type=positive, metavar="N", help="end after so many requests")
+    parser.add_argument("--limit", type=positive, metavar="N", help="end after this many requests")
     parser.set_defaults(call=listen)
 
 

@@ -27,7 +27,7 @@ def add(_: str, parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key")
     parser.add_argument("--schedule", metavar="NAME")
     add_labels(parser)
-    parser.add_argument("--limit", type=positive, metavar="N", help="end after so many events")
+    parser.add_argument("--limit", type=positive, metavar="N", help="end after this many events")
     parser.set_defaults(call=tail)
 
 

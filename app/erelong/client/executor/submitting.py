@@ -120,7 +120,7 @@ def make_draft(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Draft[
     if callable(fn):
         name = getattr(fn, "__name__", fn)
         raise TypeError(f'{name} is not a kind: decorate it with @kind("{name}"), and let a service or worker run it')
-    raise TypeError(f"{fn!r} with {args or kwargs} is no call: give a kind and arguments, or its name and params")
+    raise TypeError(f"{fn!r} with {args or kwargs} is not a call: give a kind and arguments, or its name and params")
 
 
 def _check_size(name: str, size: int) -> None:

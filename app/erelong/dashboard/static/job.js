@@ -12,7 +12,7 @@ import { requestsOf, timeControl } from "./submit.js";
 import { count, duration, isSet, number, shortId, stateWord } from "./text.js";
 
 const SECRETS = "Secrets in params are stored with the job. In headers of webhooks, write {secret:name} instead.";
-const CHANGED = "This job was changed by someone else. Look again, then repeat.";
+const CHANGED = "This job was changed by someone else. Check it, then try again.";
 const BLOCKERS = {
   time: "Not due yet", retry: "Waits for its retry", pause: "Queue paused", worker: "No worker polls",
   disk: "Store fails", rate: "Rate limit", label: "Label limit", slot: "Queue full", workers: "All workers busy",

@@ -164,7 +164,7 @@ function hostIssues({ abandoned }, hour) {
   const issues = [];
   const add = (isWrong, name, text) => isWrong && issues.push([name, text()]);
   add(abandoned, "abandoned", () =>
-    `${count(abandoned, "attempt")} ended, but the code still runs: a kind swallows its cancellation`);
+    `${count(abandoned, "attempt")} ended, but the code still runs: its handler ignores timeouts and cancels`);
   if (!hour) return issues;
   const { disk_free: free = null, store_bytes: used } = hour.host || {};
   const recent = (event, seconds) =>

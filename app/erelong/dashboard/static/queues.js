@@ -34,7 +34,7 @@ export function show({ main, title }) {
     }
     const shown = found.queues.filter(({ name }) => name.includes(search.value.trim()));
     more.hidden = !found.next;
-    return { rows: inPlace(table.rows, shown), none: found.queues.length ? "No queue has this in its name." : NONE };
+    return { rows: inPlace(table.rows, shown), none: found.queues.length ? "No queue name matches." : NONE };
   };
   const restart = (wanted) => {
     if (wanted === 1) screen.table.show([]);

@@ -10,7 +10,7 @@ import { count, duration, fromNow, isSet, number, shortId, timeOf } from "./text
 
 const NEW = "+";
 const PAUSE = 300;
-const ABOUT_PAUSE = "Occurrences that pass while it is paused are not made up for.";
+const ABOUT_PAUSE = "Occurrences that pass while it is paused are left out.";
 const FIRST = { cron: "0 9 * * MON-FRI", missed: "once", overlap: "skip", job: { kind: "echo", params: {} } };
 const KEPT = ["gap", "fold", "anchor", "starts_at", "ends_at", "catchup"];
 const HOUR = 3_600_000;
@@ -160,9 +160,9 @@ class Form {
       ["cron", "Cron or interval", base.cron ?? `${base.every}s`,
         "Five or six fields, such as 0 9 * * MON-FRI, or an interval such as 10m.", { isNeeded: true }],
       ["zone", "Zone", base.zone, "Europe/Berlin, for example. Intervals have none.", { placeholder: "UTC" }],
-      ["overlap", "Overlap", base.overlap, "What happens while the job of the last occurrence lives.",
+      ["overlap", "Overlap", base.overlap, "What happens while an earlier job is live.",
         { options: ["skip", "queue_one", "replace", "allow"] }],
-      ["missed", "Missed", base.missed, "What happens with occurrences of a downtime.",
+      ["missed", "Missed", base.missed, "What happens to occurrences of a downtime.",
         { options: ["once", "skip", "all"] }],
       ["spread", "Spread", base.spread || "", "Seconds; a fixed share of it delays each job."],
       ["job", "Job", pretty(base.job), "As in a submit, without its time.", { rows: 8, isNeeded: true }],

@@ -94,7 +94,7 @@ def apply(request: Request, job: Job, changer: Changer, now: Instant) -> Job:
         case Action.PATCH:
             return changer.change(job, request.change or {}, now)
         case Action.DELETE | Action.BACKFILL:
-            raise ValueError(f"{request.action} is no step of a job")
+            raise ValueError(f"{request.action} is not a step of a job")
         case _:
             assert_never(request.action)
 

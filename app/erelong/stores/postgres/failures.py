@@ -56,7 +56,7 @@ _WAIT = (errors.LockNotAvailable, errors.DeadlockDetected, errors.SerializationF
 
 TAKEN_OVER = StoreFailed("another node has taken over this store; start again, to wait for its end")
 GONE = StoreCorrupt(
-    "the tables of erelong are gone from the database; restore it from a backup, or start again to make them empty"
+    "the tables of erelong are gone from the database; restore it from a backup, or start again with empty tables"
 )
 _REMEDY = "check the server and [store] url"
 # libpq reports a failed login without an SQLSTATE.
