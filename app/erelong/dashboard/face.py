@@ -69,7 +69,7 @@ def make_face(*, gate: Gate, renderer: Renderer) -> Face:
         names = names_in(request)
         found = files.others.get(names["file"])
         if found is None or names["digest"] != files.digest:
-            raise NoSuchRoute(f"no file {request.path}; reload the dashboard, which this service may have replaced")
+            raise NoSuchRoute(f"no file {request.path}; reload the dashboard, which an upgrade may have replaced")
         return found.reply(request)
 
     routes = [Route("GET", "/", None, page), Route("GET", "/ui/{digest}/{file}", None, file)]
