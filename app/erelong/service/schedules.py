@@ -267,7 +267,7 @@ def _refuse_damaged(damaged: Damaged, expected: Expected, caller: Caller) -> Non
         known(damaged.name, damaged, caller)
     if expected.match is not None or expected.none_match is not None or expected.is_new:
         detail = f"schedule {damaged.name!r} is damaged, so its version is not known"
-        raise VersionMismatch(f"{detail}; PUT or DELETE it without If-None-Match, and with If-Match: * at most")
+        raise VersionMismatch(f"{detail}; PUT or DELETE it with If-Match: * or without conditions")
 
 
 def _expect(name: str, schedule: Schedule | None, expected: Expected) -> None:
