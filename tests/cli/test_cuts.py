@@ -177,7 +177,7 @@ def test_command_that_cannot_be_repeated_says_that_it_may_be_done(
         assert ended.code == 0
     else:
         assert ended.code == 69
-        assert "the service may have done it: check before you repeat it" in ended.err
+        assert "the change may have been made: check before you repeat it" in ended.err
 
 
 def test_commands_that_write_are_all_cut() -> None:

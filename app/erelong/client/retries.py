@@ -47,7 +47,7 @@ class Tries:
             return pause
         what = f"no answer to {self._request.method} {self._request.path.partition('?')[0]}: {cut}"
         if self._maybe_done:
-            what += "; the service may have done it: check before you repeat it"
+            what += "; the change may have been made: check before you repeat it"
         raise NoAnswer(what, maybe_done=self._maybe_done) from cut
 
     def after_answer(self, answer: Answer, now: float) -> float | None:

@@ -93,7 +93,7 @@ def _text_of(error: Exception) -> str:
     more = [fault for fault in faults if fault not in error.detail]
     text = "; ".join([error.detail, *more[:5]]) + (f" ({error.code})" if error.code else "")
     if error.maybe_done:
-        text += "; the service may have done it: check before you repeat it"
+        text += "; the change may have been made: check before you repeat it"
     if isinstance(error, Unauthenticated):
         text += "; give a key with erelong login, ERELONG_KEY or --key-file"
     return text

@@ -46,7 +46,7 @@ class Transport:
         except aiohttp.ClientConnectorError as error:
             raise Cut(f"no connection to {self._url}: {error.strerror or error}", is_sent=False) from error
         except (aiohttp.ClientError, OSError) as error:
-            raise Cut(f"the connection broke: {error}", is_sent=True) from error
+            raise Cut(f"the connection broke: {_cause_of(error)}", is_sent=True) from error
 
     @asynccontextmanager
     async def stream(self, request: Request, silence: float) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -63,7 +63,7 @@ class Transport:
         except aiohttp.ClientConnectorCertificateError as error:
             raise Cut(str(error), is_sent=False, is_lasting=True) from error
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-            raise Cut(f"the stream broke: {error}", is_sent=True) from error
+            raise Cut(f"the stream broke: {_cause_of(error)}", is_sent=True) from error
 
     async def _lines(self, response: aiohttp.ClientResponse, silence: float) -> AsyncIterator[bytes]:
         while True:
@@ -106,3 +106,10 @@ class Transport:
 async def _answer(response: aiohttp.ClientResponse) -> Answer:
     headers = {name.lower(): value for name, value in response.headers.items()}
     return Answer(response.status, headers, await response.read())
+
+
+def _cause_of(error: Exception) -> str:
+    """Return why a connection broke. These errors of aiohttp have texts about its own objects."""
+    if isinstance(error, (aiohttp.ServerDisconnectedError, aiohttp.ClientPayloadError)):
+        return "the other side closed it"
+    return str(error) or type(error).__name__
