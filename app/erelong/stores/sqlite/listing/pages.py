@@ -33,8 +33,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ENDLESS = 1 << 60
-AT_ONCE = 10
+READ_AT_ONCE = 10
 """Rows read at a time: each may stop the loop for some 50 µs (see `snapshot.one_value`)."""
+SIFTED_AT_ONCE = 40
+"""Errors compared at a time, each in a few microseconds: more pauses would slow the search down under load."""
 ERRORS = "jobs.seq, hex(jobs.kind), hex(jobs.error)"  # in hex, since damaged texts may be no JSON
 POSITIONS = {Order.DUE: "due_at", Order.STARTED: "started_at", Order.FINISHED: "finished_at"}
 
@@ -125,7 +127,7 @@ class _Snapshot(NamedTuple):
         errors = [error for (found,) in rows for error in orjson.loads(found)]
         return [
             seq
-            for part in _in_slices(errors)
+            for part in _in_slices(errors, SIFTED_AT_ONCE)
             for seq, kind, error in part
             if cause_of(bytes.fromhex(kind).decode(errors="replace"), bytes.fromhex(error)) == query.residue.cause
         ]
@@ -133,7 +135,7 @@ class _Snapshot(NamedTuple):
     def _read(self, query: Query, seqs: Sequence[int]) -> list[Job]:
         columns = sql.SELECT if query.is_full else sql.SELECT_LINE if query.is_line else sql.SELECT_BRIEF
         jobs: list[Job] = []
-        for part in _in_slices(seqs):
+        for part in _in_slices(seqs, READ_AT_ONCE):
             rows = select_sound_rows(self.connection, columns, part, self.note_damage)
             jobs += [read_job(row[:-1])._replace(params=row[-1]) if query.is_line else read_job(row) for row in rows]
         return [self._as_claimed(job, query) if job.seq in self.claimed else job for job in jobs]
@@ -167,9 +169,9 @@ class _Snapshot(NamedTuple):
         return None if number > within else int(newer)
 
 
-def _in_slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Yield a few items at a time, and let the event loop have the interpreter in between."""
-    for start in range(0, len(items), AT_ONCE):
+def _in_slices(items: Sequence[T], number: int) -> Iterator[Sequence[T]]:
+    """Yield some items at a time, and let the event loop have the interpreter in between."""
+    for start in range(0, len(items), number):
         if start:
             time.sleep(BREATH)
-        yield items[start : start + AT_ONCE]
+        yield items[start : start + number]
