@@ -27,6 +27,7 @@ def test_service_that_is_away_is_69(erelong: Erelong) -> None:
 
     assert ended.code == 69
     assert "no connection to http://127.0.0.1:9" in ended.err
+    assert "start it with erelong serve, or give its address with --url or ERELONG_URL" in ended.err
 
 
 def test_closed_pipe_is_quiet(program: Program, client: Client, queue: str) -> None:

@@ -38,6 +38,14 @@ def test_params_come_from_files_and_standard_input(erelong: Erelong, client: Cli
     assert client.get(stdin.out.strip()).params == {"n": 1}
 
 
+def test_text_for_a_param_of_another_type_is_refused_with_the_way_to_write_json(erelong: Erelong) -> None:
+    typed = erelong("submit", "http", "url=https://a.example/", "headers=x")
+    choice = erelong("submit", "http", "url=https://a.example/", "method=FOO")
+
+    assert typed.err.endswith("headers=x is text: write headers:=… for JSON\n")
+    assert ":=" not in choice.err
+
+
 def test_local_time_takes_a_zone(erelong: Erelong, client: Client) -> None:
     ended = erelong("submit", "echo", "--at", "2027-03-01T09:00:00", "--zone", "Europe/Berlin")
 
@@ -194,3 +202,6 @@ def test_key_stands_for_the_id_of_its_job_in_any_queue(erelong: Erelong, client:
     assert erelong("wait", "~order/7", "--queue", queue, "--timeout", "0.1").code == 124
     assert erelong("wait", "~order/8", "--queue", queue).code == 5
     assert erelong("get", "~order/7").code == 5
+    assert "; --queue names another queue" in erelong("get", "~order/7").err
+    assert "; if it is a job key, write '~order/7'" in erelong("get", "order/7").err
+    assert "job key, write" not in erelong("get", "0" * 26).err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -14,12 +15,14 @@ from erelong.client.errors import (
     Conflict,
     ErelongError,
     Forbidden,
+    Invalid,
     JobError,
     NoAnswer,
     NotFound,
     Refused,
     Unauthenticated,
 )
+from erelong.client.requests import Cut
 
 if TYPE_CHECKING:
     import argparse
@@ -35,6 +38,8 @@ UNAVAILABLE: Final = 69
 TIMED_OUT: Final = 124
 INTERRUPTED: Final = 130
 
+_NOT_TEXT: Final = re.compile("should be (?:an? )?(?:valid )?(?:integer|number|boolean|true|object|list|array)")
+_ID: Final = re.compile("[0-9a-f]{26}")
 _OF_ARGUMENTS: Final = (errno.ENOENT, errno.EACCES, errno.EISDIR, errno.ENOTDIR, errno.EEXIST)
 
 
@@ -61,13 +66,14 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> int:
         print(f"{parser.prog}: {about}{error.strerror}", file=sys.stderr)
         return USAGE
     except ErelongError as error:
-        return report(error)
+        return report(error, typed=arguments)
     return code
 
 
-def report(error: Exception, about: str = "") -> int:
-    """Print an error; return its exit code."""
-    print(f"erelong: {about}{': ' if about else ''}{printable(_text_of(error))}", file=sys.stderr)
+def report(error: Exception, about: str = "", typed: Sequence[str] = ()) -> int:
+    """Print an error; return its exit code. `about` is the id that it concerns, `typed` are the arguments."""
+    text = _text_of(error) + (_remedy(error, about) or _remedy_for_text(error, typed))
+    print(f"erelong: {about}{': ' if about else ''}{printable(text)}", file=sys.stderr)
     return exit_code(error)
 
 
@@ -94,9 +100,32 @@ def _text_of(error: Exception) -> str:
     text = "; ".join([error.detail, *more[:5]]) + (f" ({error.code})" if error.code else "")
     if error.maybe_done:
         text += "; the change may have been made: check before you repeat it"
-    if isinstance(error, Unauthenticated):
-        text += "; give a key with erelong login, ERELONG_KEY or --key-file"
     return text
+
+
+def _remedy(error: Exception, about: str) -> str:
+    """Return what to type next, where the text of the service or of the client speaks of HTTP alone."""
+    if isinstance(error, Unauthenticated):
+        return "; give a key with erelong login, ERELONG_KEY or --key-file"
+    if isinstance(error, NoAnswer) and isinstance(error.__cause__, Cut):
+        is_refused = isinstance(error.__cause__.__cause__, ConnectionRefusedError)
+        return "; start it with erelong serve, or give its address with --url or ERELONG_URL" if is_refused else ""
+    if isinstance(error, NotFound) and error.code == "job_not_found" and about:
+        if about.startswith("~"):
+            return "; --queue names another queue"
+        return "" if _ID.fullmatch(about) else f"; if it is a job key, write '~{about}'"
+    return ""
+
+
+def _remedy_for_text(error: Exception, typed: Sequence[str]) -> str:
+    """Return how to write a param of another type, if text was typed where its kind wants a number, for example."""
+    if isinstance(error, Invalid):
+        for fault in error.errors:
+            name = str(fault.get("pointer", "")).removeprefix("/params/").replace("/", ".")
+            given = next((text for text in typed if text.startswith(f"{name}=")), None)
+            if given is not None and _NOT_TEXT.match(str(fault.get("detail", ""))):
+                return f"; {given} is text: write {name}:=… for JSON"
+    return ""
 
 
 def client_of(options: argparse.Namespace, *, retries: bool = True) -> Session:
