@@ -19,8 +19,7 @@ class Meter:
 
     def __init__(self, *, total: int) -> None:
         self._total = total
-        self._began = time.monotonic()
-        self._shown = 0.0
+        self._began = self._shown = time.monotonic()
         self._sent = self._skipped = 0  # bytes
         self.stored = 0  # jobs
         self.known = 0  # of them, by an earlier run
