@@ -100,7 +100,9 @@ class Leases:
         kinds = self._engine.kinds
         others = sorted(name for name in names if not kinds[name].is_pull or name not in kinds)
         if others:
-            known = ", ".join(name for name in kinds if kinds[name].is_pull) or "none; PUT /v1/kinds declares one"
+            known = (
+                ", ".join(name for name in kinds if kinds[name].is_pull) or "none; PUT /v1/kinds/{kind} declares one"
+            )
             faults = [Fault("/kinds", f"{name!r} is not a pull kind; pull kinds: {known}") for name in others]
             raise Invalid("these kinds cannot be leased", faults=faults)
 

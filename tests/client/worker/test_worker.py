@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from erelong import AsyncClient, Attempt, Cancelled, GiveUp, RetryAfter, Worker
+from erelong import AsyncClient, Attempt, Cancelled, GiveUp, Invalid, RetryAfter, Worker
 from tests.client.worker.conftest import Run
 from tests.support.served import Served
 
@@ -370,6 +370,16 @@ async def test_worker_that_works_once_ends_when_nothing_is_due(client: AsyncClie
 
     assert sorted(numbers) == [1, 2, 3, 4, 5]
     assert (await client.get(later)).state == "scheduled"
+
+
+async def test_worker_that_works_once_ends_if_its_kinds_are_not_declared(client: AsyncClient) -> None:
+    worker = Worker(once=True)
+
+    @worker.kind("nobody-declared-this")
+    async def work() -> None: ...
+
+    with pytest.raises(Invalid, match="is not a pull kind"):
+        await asyncio.wait_for(worker.serve(client), 5)
 
 
 async def test_worker_without_kinds_is_refused(client: AsyncClient) -> None:

@@ -135,6 +135,8 @@ class Worker:
             except (Unauthenticated, Forbidden):
                 raise
             except ErelongError as error:
+                if self.once and isinstance(error, Invalid) and not self._running:
+                    raise  # such as a kind that nobody has declared: waiting for it would never end
                 failures += 1
                 seconds = random.uniform(0.5, 1.0) * min(2.0 ** (failures - 1), MAX_PAUSE)
                 log.warning("no_jobs", retry_in=seconds, detail=error)
