@@ -34,6 +34,7 @@ _RFC3339 = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt ]([0-9]{2}):([0-9]{2}):([0-9]{2})(\.[0-9]+)?"
     r"(?:[Zz]|([+-])([01][0-9]|2[0-3]):([0-5][0-9]))?"
 )
+_LOST_PLUS = re.compile("[0-9]:[0-9.]+ [0-9]{2}:[0-9]{2}")  # at its end: a query string makes a space of a +
 # The usual form. Not everything that `fromisoformat` reads is RFC 3339.
 _USUAL = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
@@ -120,7 +121,8 @@ def _from_text_fast(text: str) -> Instant:  # hot: submit
 def _from_text(text: str) -> Instant:
     match = _RFC3339.fullmatch(text)
     if match is None:
-        raise ValueError(f"{_shown(text)} is not an instant: {_AS_INSTANT}")
+        remedy = "write the + of the offset as %2B in a URL" if _LOST_PLUS.search(text) else _AS_INSTANT
+        raise ValueError(f"{_shown(text)} is not an instant: {remedy}")
     year, month, day, hour, minute, second, fraction, sign, offset_hours, offset_minutes = match.groups()
     if sign is None and text[-1] not in "Zz":
         raise ValueError(f"{_shown(text)} has no offset: append Z for UTC, or an offset such as +02:00")
