@@ -13,6 +13,8 @@ import pytest_asyncio
 from aiohttp import web
 
 from erelong.clock.instants import SECOND
+from erelong.service.overview import causes
+from tests.browser.screens import dress
 from tests.browser.test_dashboard import click, fill, text_of, visit
 from tests.support.browser import Browser
 from tests.support.demo import START, Demo
@@ -216,3 +218,42 @@ async def test_drain_and_full_disk_are_told_above_all_screens(
     await visit(browser, f"{demo.url}/#/kinds")
 
     await browser.until(f"{BANNER}.includes({json.dumps(banner)})")
+
+
+async def test_retried_failures_soon_leave_the_list(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(causes, "LIFE", 0.0)  # by the virtual clock, which stands still
+    async with Demo() as demo:
+        await visit(browser, f"{demo.url}/#/failed")
+        await click(browser, ".rows button", "Retry…")
+        await browser.until("document.querySelector('dialog button.main')?.textContent === 'Retry 41 jobs'")
+        await click(browser, "dialog button.main")
+        await browser.until("document.getElementById('tasks').innerText.includes('Retried 41 of 41')")
+
+        await browser.until("!document.querySelector('.rows').innerText.includes('HTTP 503')", within=10)
+
+
+async def test_menu_of_a_row_is_inside_the_page(demo: Demo, browser: Browser) -> None:
+    for width in (360, 1280):
+        await dress(browser, width, 740, "light")
+        await visit(browser, f"{demo.url}/#/queues")
+        await browser.until("document.querySelector('.rows .menu')")
+        await browser.value("document.querySelector('.rows .menu summary').click()")
+        missing = await browser.value("""[...document.querySelectorAll('.menu[open] > div > *')].filter((item) => {
+          const {left, right, top} = item.getBoundingClientRect();
+          return [left + 2, right - 2].some((x) => document.elementFromPoint(x, top + 9) !== item);
+        }).map((item) => item.textContent)""")
+
+        assert missing == [], width
+        assert await browser.value("document.documentElement.scrollWidth") <= width
+
+
+async def test_current_screen_is_visible_among_the_tabs_of_a_phone(demo: Demo, browser: Browser) -> None:
+    await dress(browser, 360, 740, "light")
+    for screen in ("kinds", "", "schedules"):
+        await visit(browser, f"{demo.url}/#/{screen}")
+        left, right = await browser.value("""(() => {
+          const {left, right} = document.querySelector('nav [aria-current=page]').getBoundingClientRect();
+          return [left, right];
+        })()""")
+
+        assert 0 <= left < right <= 360, screen

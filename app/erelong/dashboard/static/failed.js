@@ -28,7 +28,7 @@ export function show({ main, query, title }) {
   };
   title("Failed");
   const screen = tableScreen(main, {
-    name: "Failed", seconds: 30, columns: columnsFor(act, open), key: "cause", open, read,
+    name: "Failed", columns: columnsFor(act, open), key: "cause", open, read,
     tools: [filters(asked), cause && link("#/failed", "All causes"), link(at("jobs", { state: "failed" }), "As jobs"),
       link(at("operations"), "Operations")],
   });

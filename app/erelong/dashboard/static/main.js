@@ -45,8 +45,8 @@ function route() {
   leave();
   main.replaceChildren(place);
   for (const one of top.querySelectorAll("nav a")) {
-    if (one.hash === at(name)) one.setAttribute("aria-current", "page");
-    else one.removeAttribute("aria-current");
+    one.ariaCurrent = one.hash === at(name) ? "page" : null;
+    if (one.ariaCurrent) one.scrollIntoView({ inline: "end" });
   }
   const { signal } = screen;
   const title = (text) => signal.aborted || showTitle(text);
