@@ -98,7 +98,7 @@ export function duePanel({ queue = "", queues }) {
     const found = await get("due", { step, bins, queue: asked.queue });
     const limit = queues().find(({ name }) => name === asked.queue)?.settings.rate?.per_second;
     const shown = { ...found, from: Date.parse(found.from), limit: limit * found.step };
-    const sides = ["overdue", "later"].map((side) => h("span", `${side} `, h("b", number(found[side]))));
+    const sides = ["earlier", "later"].map((one) => h("span", `${one} `, h("b", number(found[one] ?? found.overdue))));
     part.show([chart.node, h("p.sides", sides)], asOf(found.as_of));
     chart.show({ ...shown, caption: captionOf(shown) + catchUpOf(shown, asked.queue, limit) });
   });
