@@ -54,6 +54,7 @@ async def test_retry_of_many_jobs_by_cause_delays_webhooks_little(
     service.start()
     client = make_client(service)
     cause = await fail_many(session, service, client)
+    await client.ask("POST", "/v1/queues/broken/pause")  # so that no job is retried twice
 
     pairs: list[tuple[float, float]] = []
     done = 0
@@ -67,12 +68,11 @@ async def test_retry_of_many_jobs_by_cause_delays_webhooks_little(
         figure(f"pair {number}: p50 alone, beside", f"{percentile(alone, 0.5):.1f}, {percentile(beside, 0.5):.1f} ms")
         assert min(alone + beside) >= 0
 
-    again = len(await client.list_all("queue=broken&state=failed&attempt_min=2"))  # those due within the trial
     counts = await client.counts("broken")
     ratio = median(beside / alone for alone, beside in pairs)
     figure("p99 of lateness in ms: alone, beside", [(f"{a:.1f}", f"{b:.1f}") for a, b in pairs])
     figure(f"p99 beside a retry of {done} jobs, by that alone", f"{ratio:.2f}")
-    assert counts["scheduled"] + again == done > 0
+    assert counts["scheduled"] == done > 0
     if IS_FULL:
         assert ratio <= 1.5
 
