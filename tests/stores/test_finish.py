@@ -77,6 +77,17 @@ async def test_finished_job_is_no_longer_running(store: Store) -> None:
     assert (await store.claim([job.seq], now=NOW)).jobs == []
 
 
+@pytest.mark.parametrize("first", OUTCOMES.values(), ids=OUTCOMES)
+async def test_first_of_two_ends_of_an_attempt_in_one_call_counts(store: Store, first: Outcome) -> None:
+    job = await begin(store)
+    endings = [Ending(job, first, NOW + 1, backoff=7.5), Ending(job, WELL, NOW + 2)]
+
+    verdicts = await store.finish(endings)
+
+    assert [verdict.is_saved for verdict in verdicts] == [True, False]
+    assert await store.list(ALL) == [endings[0].after]
+
+
 async def test_same_attempt_ends_once(store: Store) -> None:
     ending = Ending(await begin(store), WELL, NOW + 1)
 

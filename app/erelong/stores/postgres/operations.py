@@ -178,6 +178,7 @@ class Finish(NamedTuple):
         """
         plain: dict[int, Ending] = {}
         others: list[int] = []
+        earlier: set[int] = set()  # jobs of the others: an attempt may end twice in one call, and its first end counts
         last, is_plain = None, False
         for index, ending in enumerate(self.endings):
             job, outcome = ending.job, ending.outcome
@@ -186,13 +187,15 @@ class Finish(NamedTuple):
             if (
                 is_plain
                 and draft.unchanged(job.seq) is job
-                and job.seq not in plain  # an attempt may end twice in one call
+                and job.seq not in plain
+                and job.seq not in earlier
                 and job.attempts == NO_ATTEMPTS
                 and (job.extras is None or end_plainly(job.extras))
             ):
                 plain[job.seq] = ending
             else:
                 others.append(index)
+                earlier.add(job.seq)
         return plain, others
 
 
