@@ -219,6 +219,20 @@ async def test_retention_deletes_with_an_event(serve: Serve) -> None:
     assert (message.job["id"], message.job["state"]) == (job["id"], "succeeded")
 
 
+async def test_reader_that_opens_during_a_deletion_starts_over(serve: Serve) -> None:
+    service = await serve(queues={"short": QueueSettings(retention=Retention(succeeded=1))}, limits=LimitsSection())
+    await service.submit(queue="short")
+    purge = service.store.hold("purge")
+    await asyncio.sleep(1_000)
+
+    async with follow(service.port, "?type=job.deleted") as stream:
+        await opened(stream)
+        purge.set()
+        message = await stream.next(within=10)
+
+    assert message.event == "reset"
+
+
 async def test_missed_occurrence_is_an_event(serve: Serve) -> None:
     service = await serve(queues={"tight": QueueSettings(max_backlog=1)})
     await service.submit(queue="tight", delay=100_000)

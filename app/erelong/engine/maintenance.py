@@ -102,11 +102,14 @@ class Retention(Sweep):
     async def _delete(self, seqs: Sequence[int], before: Instant) -> int:
         """Delete jobs; return their number. Read them first if a reader of events wants to know."""
         jobs: dict[int, Job] = {}
-        if self._changes.tells_deleted:
+        is_told = self._changes.tells_deleted
+        if is_told:
             with suppress(StoreRefused):  # a single unreadable job is deleted without an event
                 jobs = await self._store.get(seqs)
         deleted = await self._store.purge(seqs, before=before)
         self._changes.purged([jobs[seq] for seq in deleted if seq in jobs])
+        if deleted and not is_told and self._changes.tells_deleted:
+            self._changes.untold()  # a reader has opened meanwhile
         return len(deleted)
 
 
