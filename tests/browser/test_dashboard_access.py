@@ -130,8 +130,12 @@ async def test_menu_is_opened_and_closed_with_the_keyboard(demo: Demo, browser: 
 
     await type_key(browser, "Enter")
     await browser.until("document.querySelector('.menu[open]')?.innerText.includes('Limits')")
-    await type_key(browser, "Tab", "Enter")
-    await browser.until("location.hash === '#/queues/mail'")
+    await type_key(browser, "Escape")
+    await browser.until("!document.querySelector('.menu[open]')")
+    await type_key(browser, "Enter", "Tab", "Enter")
+    await browser.until("location.hash.startsWith('#/queues/')")
+
+    assert await browser.value("location.hash") == "#/queues/mail"
 
 
 async def test_keys_can_be_switched_off_and_do_nothing_in_fields(demo: Demo, browser: Browser) -> None:

@@ -61,10 +61,10 @@ def test_a_job_runs(box: Box) -> None:
 
 def test_dashboard_and_all_its_files_are_served(box: Box) -> None:
     page = box.text("/")
-    files = re.findall(r'"(ui/[^"]+)"', page)
+    served = {PurePath(file).name: box.text(f"/{file}") for file in re.findall(r'"(ui/[^"]+)"', page)}
 
-    assert {PurePath(file).name for file in files} == read_files().others.keys()
-    assert all(box.text(f"/{file}") for file in files)
+    assert page == read_files().page.plain.decode()
+    assert served == {name: file.plain.decode() for name, file in read_files().others.items()}
 
 
 def test_container_can_be_configured_by_the_environment_alone(make_box: Callable[..., Box], tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ async def make_world(keyed: Keyed, name: str, decision: Decision) -> World:
             (lease,) = (await service.post("/v1/leases", {"kinds": ["resize"], "wait": 5, "lease": 600})).json["leases"]
             token = lease["token"]
     known = {"id": job["id"], "queue": "mail", "token": token, "schedule": "report", "operation": operation}
-    known |= {"kind": "crop", "digest": read_files().digest, "file": "main.js"}
+    known |= {"kind": "crop", "digest": read_files().digest, "file": "ui.js"}
     return World(job["id"], path.format_map(known), method, decision)
 
 

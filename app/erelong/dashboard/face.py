@@ -1,4 +1,4 @@
-"""Serves the dashboard from memory: one page, and its files under a digest of all of them."""
+"""Serves the dashboard from memory: one page, and its script and style sheet under a digest of all three."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiohttp import hdrs, web
 
+from erelong.dashboard.sources import join_modules, strip_style
 from erelong.errors import NoSuchRoute
 from erelong.web.face import Face, Route
 from erelong.web.response import Reply
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 STATIC: Final = Path(__file__).with_name("static")
 PAGE: Final = "index.html"
+STYLE: Final = "ui.css"
+SCRIPT: Final = "ui.js"  # all modules
+MAIN: Final = "main.js"  # the module that imports the others
 TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 PLACE: Final = b"{ui}"  # stands in the page for the folder of the files
 OWN: Final = {
@@ -78,14 +82,18 @@ def make_face(*, gate: Gate, renderer: Renderer) -> Face:
 
 @cache
 def read_files() -> Files:
-    """Read and compress all files."""
-    texts = {path.name: path.read_bytes() for path in sorted(STATIC.iterdir()) if path.suffix in TYPES}
-    digest = blake2b(b"\0".join(part for item in texts.items() for part in (item[0].encode(), item[1])), digest_size=8)
-    folder = digest.hexdigest()
-    page = texts.pop(PAGE).replace(PLACE, f"ui/{folder}".encode())
+    """Read the sources, build the page, script and style sheet, and compress them."""
+    sources = {path.name: path.read_text(encoding="utf-8") for path in STATIC.iterdir() if path.suffix in TYPES}
+    texts = {
+        PAGE: sources[PAGE].encode(),
+        STYLE: strip_style(sources[STYLE]).encode(),
+        SCRIPT: join_modules(sources, MAIN).encode(),
+    }
+    digest = blake2b(b"\0".join(texts.values()), digest_size=8).hexdigest()
+    page = texts.pop(PAGE).replace(PLACE, f"ui/{digest}".encode())
     return Files(
-        digest=folder,
-        page=_file(PAGE, page, {"Cache-Control": "no-cache", hdrs.ETAG: f'"{folder}"', **_policy(page)}),
+        digest=digest,
+        page=_file(PAGE, page, {"Cache-Control": "no-cache", hdrs.ETAG: f'"{digest}"', **_policy(page)}),
         others={
             name: _file(name, text, {"Cache-Control": "public, max-age=31536000, immutable"})
             for name, text in texts.items()

@@ -1,14 +1,12 @@
 /** Charts: bars over time, lines, and small bars in rows. They say their numbers in words too. */
 
-import { action, fill, h, svg } from "./dom.js";
-import { dateOf, number, timeOf } from "./text.js";
+import { action, fill, h, headRow, svg } from "./dom.js";
+import { DAY, HOUR, dateOf, number, timeOf } from "./text.js";
 
 const TOP = 16;
 const AXIS = 18;
 const HIGH = 140;
 const LOW = 104;
-const HOUR = 3600;
-const DAY = 86400;
 const STEPS = [60, 120, 300, 600, 900, 1800, HOUR, 2 * HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, DAY, 2 * DAY, 5 * DAY];
 
 /**
@@ -119,8 +117,7 @@ function spanOf({ from, step }, index) {
 function numbersOf(data, unit) {
   const row = (count, index) =>
     count > 0 && h("tr", h("th", { scope: "row" }, spanOf(data, index)), h("td.right", number(count)));
-  return h("table", h("thead", h("tr", h("th", { scope: "col" }, "Time"), h("th", { scope: "col" }, unit))),
-    h("tbody", data.counts.map(row)));
+  return h("table", headRow(["Time", unit]), h("tbody", data.counts.map(row)));
 }
 
 function drawBars(plot, { from, step, counts, limit }, chosen) {

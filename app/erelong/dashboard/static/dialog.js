@@ -1,17 +1,16 @@
 /** Dialogs, what is said about an action, and operations on many jobs with their progress. */
 
 import { shares } from "./chart.js";
-import { action, button, choice, facts, field, fields, fill, h } from "./dom.js";
-import { call, can, every, get, post } from "./service.js";
+import { action, button, byId, choice, facts, field, fields, fill, h } from "./dom.js";
+import { call, can, every, get, post, reasonOf } from "./service.js";
 import { count, duration, number, stateWord } from "./text.js";
 
-const MANY = 1_000;
+const MANY_JOBS = 1_000;
 const SPREADS = [["", "none"], ["60", "1 min"], ["600", "10 min"], ["3600", "1 h"], ["86400", "24 h"]];
 const ACTIONS = {
   run: ["Run now", "Made due"], retry: ["Retry", "Retried"], patch: ["Reschedule", "Rescheduled"],
   cancel: ["Cancel", "Cancelled"], delete: ["Delete", "Deleted"], backfill: ["Make", "Made"],
 };
-
 const CONFIRM = ["confirm", "Number", "", "Type the number of jobs to confirm.", { inputmode: "numeric" }];
 
 /** A field for a reason: an entry of `fields`. */
@@ -20,12 +19,12 @@ export const REASON = ["reason", "Reason", "", "Optional; everybody sees it.", {
 /** Say the result of an action, in a corner and to screen readers. */
 export function announce(text, more, kind = "") {
   const note = h(`div.note.${kind}`, h("span", text), more, dismiss(() => note.remove()));
-  document.getElementById("tasks").append(note);
-  fill(document.getElementById("said"), text);
+  byId("tasks").append(note);
+  fill(byId("said"), text);
   setTimeout(() => note.remove(), kind ? 15_000 : 6_000);
 }
 
-export const complain = (problem) => announce(textOf(problem), null, "bad");
+export const complain = (problem) => announce(problemText(problem), null, "bad");
 
 /** Do what the user asked for, and say that it is done or why not. */
 export async function attempt(work, said, more) {
@@ -45,7 +44,6 @@ export async function attempt(work, said, more) {
  * @returns {Promise<any>} what `act` returned, or null
  */
 export function ask({ title, verb, about, entries = [], isBad = false, isWide = false, said, act, begin }) {
-  const opener = document.activeElement;
   const { nodes, read } = fields(entries);
   const parts = {
     heading: h("h2", title), content: h("div.content", about && h("div", about), nodes),
@@ -68,13 +66,20 @@ export function ask({ title, verb, about, entries = [], isBad = false, isWide = 
   const back = button("Go back", () => dialog.close());
   const form = h("form", { onsubmit }, heading, content, fault, h("div.actions", go, back));
   const dialog = h(`dialog.${isWide ? "wide" : ""}`, { "aria-label": title }, form);
+  const closed = popUp(dialog);
+  begin?.(parts);
+  return closed.then(() => result);
+}
+
+/** Show a dialog until it is closed; then the focus returns to where it was. */
+export function popUp(dialog) {
+  const opener = document.activeElement;
   document.body.append(dialog);
   dialog.showModal();
-  begin?.(parts);
   return new Promise((resolve) => dialog.addEventListener("close", () => {
     dialog.remove();
     if (opener?.isConnected) opener.focus();
-    resolve(result);
+    resolve();
   }));
 }
 
@@ -116,7 +121,7 @@ export function showProblem(form, place, problem, isQuiet = false) {
   }
   if (!isQuiet) first?.querySelector("input, select, textarea")?.focus();
   const id = problem.request_id && h("small", ` ${problem.code} · ${problem.request_id}`);
-  return fill(place, errors.length ? left.join("; ") : [textOf(problem), problem.node, id]);
+  return fill(place, errors.length ? left.join("; ") : [problemText(problem), problem.node, id]);
 }
 
 /** Ask about an action on all jobs of a filter, start it and show its progress. Return the operation, or null. */
@@ -134,7 +139,7 @@ export async function bulk(name, filter, what, more = {}) {
       fill(heading, `${verb} ${jobs}?`);
       fill(go, `${verb} ${jobs}`);
       fill(content, h("p", `${what}.`), await consequences(name, found, field("Spread over", spread)),
-        name === "cancel" && reason, found.matches >= MANY && confirm);
+        name === "cancel" && reason, found.matches >= MANY_JOBS && confirm);
       go.disabled = found.matches === 0;
       (content.querySelector("input") || go).focus();
     } catch (problem) {
@@ -143,7 +148,7 @@ export async function bulk(name, filter, what, more = {}) {
   };
   const act = () => {
     const given = read();
-    if (found.matches >= MANY && given.confirm?.replaceAll(/\D/g, "") !== String(found.matches)) {
+    if (found.matches >= MANY_JOBS && given.confirm?.replaceAll(/\D/g, "") !== String(found.matches)) {
       throw new Error(`Type ${found.matches} to confirm.`);
     }
     const body = { action: name, filter, at_most: found.more ? null : found.matches, ...more };
@@ -167,10 +172,10 @@ export function progress(operation) {
       stopButton(found, action) || close);
     if (!found.finished_at) return;
     end.abort();
-    fill(document.getElementById("said"), toldOf(found));
+    fill(byId("said"), toldOf(found));
     setTimeout(() => note.remove(), 20_000);
   };
-  document.getElementById("tasks").append(note);
+  byId("tasks").append(note);
   show(operation);
   every(0.5, async () => show(await get(["operations", operation.id])), () => {}, end);
 }
@@ -195,9 +200,9 @@ export function toldOf({ action: name, state, done, matches, skipped, failed, er
 
 const dismiss = (onclick) => action("×", onclick, { "aria-label": "Dismiss" });
 
-function textOf({ code, job, title, detail, message }) {
-  if (code === "wrong_state" && job) return `This job is already ${stateWord(job.state)}.`;
-  return title && detail ? `${title}: ${detail}` : message;
+function problemText(problem) {
+  const { code, job } = problem;
+  return code === "wrong_state" && job ? `This job is already ${stateWord(job.state)}.` : reasonOf(problem);
 }
 
 function breakdown(counts) {
@@ -211,13 +216,13 @@ async function consequences(name, { matches, by }, spread) {
     matches === 0 && h("p", `None of them can be ${ACTIONS[name][1].toLowerCase()}.`),
     facts(Object.entries(by).map(([word, counts]) => [word, breakdown(counts)])),
     (name === "run" || name === "retry") && [
-      h("p.soft", `They start at once, within the limits of their queues${await limitsOf(by.queue)}.`), spread],
+      h("p.soft", `They start at once, within the limits of their queues${await rateLimitsOf(by.queue)}.`), spread],
     name === "delete" && h("p.soft", "Deleted jobs are gone. Waiting ones never run."),
   ];
 }
 
 /** Return how long the rates of a few queues need for so many jobs. */
-async function limitsOf(queues) {
+async function rateLimitsOf(queues) {
   const names = Object.keys(queues).slice(0, 3);
   const found = await Promise.all(names.map((name) => get(["queues", name]).catch(() => null)));
   const limited = found.filter((queue) => queue?.settings.rate);

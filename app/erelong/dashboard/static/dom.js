@@ -1,12 +1,14 @@
 /** Elements made of text alone, changed in place; times, states, fields, and the parts that screens are made of. */
 
-import { every, live } from "./service.js";
-import { asOf, duration, isSet, now, relative, timeOf, zoneName } from "./text.js";
+import { every, live, reasonOf } from "./service.js";
+import { asOf, duration, isSet, now, relative, shortId, timeOf, zoneName } from "./text.js";
+
+/** Seconds without an update after which data counts as old. */
+export const OLD = 10;
 
 const SVG = "http://www.w3.org/2000/svg";
 const PROPERTIES = ["value", "checked", "indeterminate", "selected"];
 const HANDLERS = ["onclick", "onchange", "oninput", "onsubmit"];
-const OLD = 10; // seconds
 const CIRCLE = "M8 2.2a5.8 5.8 0 1 0 0 11.6a5.8 5.8 0 0 0 0-11.6";
 const ICONS = {
   scheduled: `${CIRCLE}M8 4.8v3.4l2.2 1.4`,
@@ -23,6 +25,8 @@ const WAITING = {
   slot: "queue full",
 };
 let ids = 0;
+
+export const byId = (id) => document.getElementById(id);
 
 /** Make an element: `h("p.soft", { title: "…" }, "text", child)`. Empty attributes and children are left out. */
 export const h = (spec, ...parts) => build(spec, parts, (tag) => document.createElement(tag));
@@ -72,6 +76,8 @@ export const choices = (label, names, chosen, choose) => h("div.choices", { role
 
 export const link = (href, text, attributes, spec = "a") => h(spec, { href, ...attributes }, text);
 
+export const jobLink = (id, attributes) => link(at("jobs", id), shortId(id), attributes);
+
 /** Make a link that looks like a button. */
 export const linkButton = (href, text) => link(href, text, {}, "a.button");
 
@@ -91,6 +97,12 @@ export const go = (...parts) => (location.hash = at(...parts));
 /** Return a list of terms and what they are; those without a value are left out. */
 export const facts = (pairs) =>
   h("dl.facts", pairs.map(([name, value]) => isShown(value) && h("div", h("dt", name), h("dd", value))));
+
+/** Return the labels of a job. */
+export const labelsOf = (labels) => Object.entries(labels || {}).map((pair) => h("span.label", pair.join("=")));
+
+/** Return the head of a table. */
+export const headRow = (names) => h("thead", h("tr", names.map((name) => h("th", { scope: "col" }, name))));
 
 /** Return a field with its label, its explanation and a place for what is wrong with it. */
 export function field(label, control, { about, pointer, isNeeded } = {}) {
@@ -175,7 +187,7 @@ export function panel(title, { tools, name, level = "h2" } = {}) {
   const { promise: ready, resolve } = Promise.withResolvers(); // when it shows something
   const fail = (problem) => {
     node.classList.add("old");
-    fill(fault, problem.detail ? `${problem.title}: ${problem.detail}` : problem.message);
+    fill(fault, reasonOf(problem));
     body.querySelector(".loading")?.remove();
   };
   const show = (content, note = asOf()) => {

@@ -3,15 +3,15 @@
 import { spark } from "./chart.js";
 import { bulk, progressBar, stopButton, toldOf } from "./dialog.js";
 import { at, button, choice, fill, go, h, link, optionsOf, when } from "./dom.js";
-import { basedOn } from "./overview.js";
+import { basedOn, causeText } from "./overview.js";
 import { can, get } from "./service.js";
 import { tableScreen } from "./table.js";
-import { fromNow, number, timeOf } from "./text.js";
+import { fromNow, number, sumOf, timeOf } from "./text.js";
 
-const NONE = "No failed jobs. Jobs appear here when all their attempts have failed.";
+const NO_FAILURES = "No failed jobs. Jobs appear here when all their attempts have failed.";
 const SINCE = { 3600: "the last hour", 86400: "the last 24 h", 604800: "the last week" };
 
-export function show({ main, query, title }) {
+export function showFailed({ main, query, title }) {
   const asked = Object.fromEntries(["queue", "kind", "since", "cause"].map((name) => [name, query.get(name)]));
   const { queue, kind, cause, since } = asked;
   const act = async (name, one) => {
@@ -24,11 +24,11 @@ export function show({ main, query, title }) {
   const read = async () => {
     const found = await get("jobs/errors", { queue, kind, cause, last: 10_000, ...sinceOf(asked) });
     title(found.of ? `${number(found.of)} failed` : "Failed");
-    return { rows: found.causes, none: since ? `No failures in ${SINCE[since]}.` : NONE, note: basedOn(found) };
+    return { rows: found.causes, none: since ? `No failures in ${SINCE[since]}.` : NO_FAILURES, note: basedOn(found) };
   };
   title("Failed");
   const screen = tableScreen(main, {
-    name: "Failed", columns: columnsFor(act, open), key: "cause", open, read,
+    name: "Failed", columns: causeColumns(act, open), key: "cause", open, read,
     tools: [filters(asked), cause && link("#/failed", "All causes"), link(at("jobs", { state: "failed" }), "As jobs"),
       link(at("operations"), "Operations")],
   });
@@ -67,16 +67,13 @@ const OPERATION = [
   ["", (one) => stopButton(one), "actions"],
 ];
 
-const sumOf = (numbers) => number(numbers.reduce((sum, one) => sum + one, 0));
-
-const columnsFor = (act, open) => [
+const causeColumns = (act, open) => [
   ["Jobs", (one) => h("b", number(one.count)), "number"],
   ["Kind", ({ kind }) => kind],
-  ["Cause", (one) =>
-    button([h("span.type", one.type), " ", one.message], () => open(one), {}, "button.link.message"), "about"],
+  ["Cause", (one) => button(causeText(one), () => open(one), {}, "button.link.message"), "about"],
   ["First", (one) => when(one.first_at, "relative")],
   ["Last", (one) => when(one.last_at, "relative")],
-  ["Last 24 h", ({ by_hour: hours }) => spark(hours, `${sumOf(hours)} in the last 24 h`)],
+  ["Last 24 h", ({ by_hour: hours }) => spark(hours, `${number(sumOf(hours))} in the last 24 h`)],
   ["", (one) => [can("submit") && button("Retry…", () => act("retry", one)),
     can("cancel") && button("Delete…", () => act("delete", one))], "actions"],
 ];

@@ -1,11 +1,11 @@
 /** The search of jobs: words such as `queue:mail error:timeout due:<1h`, and the parameters that they are. */
 
-import { fromNow } from "./text.js";
+import { DAY, HOUR, MINUTE, fromNow } from "./text.js";
 
 const REPEATABLE = ["queue", "kind", "state", "error"];
 const NAMES = [...REPEATABLE, "key", "schedule", "cause"];
-const TIMES = { due: "due", created: "created", ended: "finished" };
-const UNITS = { "": 1, s: 1, m: 60, min: 60, h: 3600, d: 86400, w: 604800 };
+const TIME_FIELDS = { due: "due", created: "created", ended: "finished" };
+const UNIT_SECONDS = { "": 1, s: 1, m: MINUTE, min: MINUTE, h: HOUR, d: DAY, w: 7 * DAY };
 const NO_FILTERS = ["order", "view", "limit", "cursor", "count", "reverse"];
 
 /** Read a search. @returns {{id: string | null, params: URLSearchParams, faults: string[]}} */
@@ -46,7 +46,7 @@ export function operationFilter(params) {
 /** Return the seconds of `90s`, `2h` or `1d`, or null. */
 export function seconds(text) {
   const [, size, unit = ""] = /^(\d+(?:\.\d+)?)\s*(s|min|m|h|d|w)?$/.exec(text.trim()) || [];
-  return size === undefined ? null : size * UNITS[unit];
+  return size === undefined ? null : size * UNIT_SECONDS[unit];
 }
 
 /** Return a time that somebody typed, a delay or an instant, as a field of a request. */
@@ -58,13 +58,13 @@ function readPair(name, value, found) {
   if (name === "" || name === "id") {
     if (/^[0-9a-f]{26}$/.test(value)) found.id = value;
     else found.params.append("key", value);
-  } else if (TIMES[name]) readTime(name, value, found);
+  } else if (TIME_FIELDS[name]) readTime(name, value, found);
   else if (name === "attempt" && /^>?\d+$/.test(value)) {
     found.params.set("attempt_min", value.startsWith(">") ? Number(value.slice(1)) + 1 : value);
   } else if (REPEATABLE.includes(name)) value.split(",").forEach((one) => found.params.append(name, one));
   else if (isName(name)) found.params.set(name, value);
   else {
-    const known = [...NAMES, ...Object.keys(TIMES)].join(", ");
+    const known = [...NAMES, ...Object.keys(TIME_FIELDS)].join(", ");
     found.faults.push(`There is no filter ${name}: only ${known}, attempt and label.<name>.`);
   }
 }
@@ -79,5 +79,5 @@ function readTime(name, value, found) {
     return found.faults.push(`${name}: takes < or > and a duration or an instant, such as ${name}:<1h.`);
   }
   const isBefore = (sign === "<") === (isAhead || distance === null);
-  return found.params.set(`${TIMES[name]}_${isBefore ? "before" : "after"}`, new Date(at).toISOString());
+  return found.params.set(`${TIME_FIELDS[name]}_${isBefore ? "before" : "after"}`, new Date(at).toISOString());
 }

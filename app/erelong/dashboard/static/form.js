@@ -5,7 +5,7 @@ import { isSecret, isSet, number } from "./text.js";
 
 const HIDDEN = "••••";
 const DEPTH = 2;
-const MANY = 200;
+const MANY_ENTRIES = 200;
 const LONG = 2_000;
 const SCALARS = ["string", "number", "integer", "boolean"];
 const HINTS = { uri: "https://", "date-time": "2026-12-01T09:00:00Z", date: "2026-12-01" };
@@ -24,7 +24,7 @@ export function form(schema, value = {}, pointer = "/params", root = schema, dep
     const place = `${pointer}/${name.replaceAll("~", "~0").replaceAll("/", "~1")}`;
     const given = value?.[name] === undefined ? UNSET : value[name];
     const control = controlOf(known, given, { pointer: place, root, depth, isNeeded });
-    const more = { about: aboutOf(known), pointer: place, isNeeded };
+    const more = { about: explanationOf(known), pointer: place, isNeeded };
     const node = control.isGroup ? control.node : field(name, control.node, more);
     return { name, node, read: control.read };
   });
@@ -65,7 +65,8 @@ export function readJson(text, pointer) {
 }
 
 /** Return an element that shows any JSON value: folded where it is long, with secrets hidden until asked for. */
-export const json = (value, label) => h("div.json", { tabindex: "0", role: "group", "aria-label": label }, show(value));
+export const json = (value, label) =>
+  h("div.json", { tabindex: "0", role: "group", "aria-label": label }, showValue(value));
 
 /** Return JSON as indented text. */
 export const pretty = (value) => JSON.stringify(value, null, 2);
@@ -187,14 +188,14 @@ function withoutNull(schema, root) {
   return [left.length === 1 ? { ...schema, ...left[0] } : {}, left.length < choices.length];
 }
 
-function aboutOf({ description, minimum: least, maximum: most }) {
+function explanationOf({ description, minimum: least, maximum: most }) {
   const parts = [description, isSet(least) && `At least ${least}.`, isSet(most) && `At most ${most}.`];
   return parts.filter(Boolean).join(" ");
 }
 
-function show(value, name = "") {
+function showValue(value, name = "") {
   if (isSecret(name) && value) {
-    const place = h("span", HIDDEN, " ", action("show", () => fill(place, show(value))));
+    const place = h("span", HIDDEN, " ", action("show", () => fill(place, showValue(value))));
     return place;
   }
   if (Array.isArray(value)) return group("[]", value.map((one) => [null, one]));
@@ -209,9 +210,10 @@ function show(value, name = "") {
 function group([start, end], entries) {
   if (!entries.length) return start + end;
   const rows = h("div.nested");
-  const row = ([name, value]) => h("div", name !== null && [h("span.name", name), ": "], show(value, name || ""), ",");
+  const row = ([name, value]) =>
+    h("div", name !== null && [h("span.name", name), ": "], showValue(value, name || ""), ",");
   const add = (from) => {
-    const to = Math.min(from + MANY, entries.length);
+    const to = Math.min(from + MANY_ENTRIES, entries.length);
     rows.append(...entries.slice(from, to).map(row));
     if (to === entries.length) return rows.lastChild.lastChild.remove(); // the last comma
     const more = action(`Show ${number(entries.length - to)} more`, () => {

@@ -3,10 +3,10 @@
 import { shares } from "./chart.js";
 import { announce, ask, complain, REASON } from "./dialog.js";
 import {
-  action, at, button, facts, fields, fill, go, h, icon, link, linkButton, menu, panel, state, when,
+  action, at, button, facts, fill, go, h, icon, jobLink, labelsOf, link, linkButton, menu, panel, state, when,
 } from "./dom.js";
 import { json, masked, pretty, readJson, unmasked } from "./form.js";
-import { pauseButton } from "./queues.js";
+import { pauseQueueButton } from "./queues.js";
 import { call, can, every, get, screen, sleep, visible } from "./service.js";
 import { requestsOf, timeControl } from "./submit.js";
 import { count, duration, isSet, number, shortId, stateWord } from "./text.js";
@@ -19,12 +19,12 @@ const BLOCKERS = {
   ahead: "Others first",
 };
 const TIMED = ["time", "retry"];
-const KEPT = 20; // attempts
+const KEPT_ATTEMPTS = 20;
 const PATIENCE = 25; // seconds
 const LIVE = ["scheduled", "running"];
 const OVER = ["failed", "cancelled", "expired"];
 
-export function show({ main, args: [id], title }) {
+export function showJob({ main, args: [id], title }) {
   const shown = new Job(id, title);
   fill(main, shown.nodes);
   shown.follow(screen.signal);
@@ -52,7 +52,7 @@ class Job {
     this.keys = {
       r: may("submit", OVER, () => this.#do("retry")), c: may("cancel", LIVE, () => this.#cancel()),
       u: may("submit", ["scheduled"], () => this.#do("run")),
-      e: may("submit", ["scheduled", ...OVER], () => this.#change(edit)),
+      e: may("submit", ["scheduled", ...OVER], () => this.#change(editJob)),
     };
   }
 
@@ -82,9 +82,8 @@ class Job {
     this.#etag = etag;
     this.#job = job;
     this.title(`${job.kind} ${shortId(job.id)}`);
-    const labels = Object.entries(job.labels).map((pair) => h("span.label", pair.join("=")));
     const queue = link(at("queues", job.queue), job.queue);
-    const about = h("p.soft", job.kind, " · ", queue, job.key && ` · ${job.key}`, " ", labels);
+    const about = h("p.soft", job.kind, " · ", queue, job.key && ` · ${job.key}`, " ", labelsOf(job.labels));
     fill(this.head, this.head.firstChild, about, h("span.stamp", `version ${job.version}`));
     fill(this.now, headline(job));
     fill(this.actions, this.#buttons(job));
@@ -119,9 +118,9 @@ class Job {
     const copyButton = ([name, text]) => button(`Copy ${name}`, () => copy(text, name));
     return [
       can("submit") && isWaiting && [button("Run now", () => this.#do("run")),
-        button("Reschedule", () => this.#change(reschedule)), button("Edit", () => this.#change(edit))],
+        button("Reschedule", () => this.#change(reschedule)), button("Edit", () => this.#change(editJob))],
       can("submit") && OVER.includes(job.state) && [button("Retry", () => this.#do("retry"), {}, "button.main"),
-        button("Edit and retry…", () => this.#change(edit))],
+        button("Edit and retry…", () => this.#change(editJob))],
       can("cancel") && LIVE.includes(job.state) &&
         button("Cancel", () => this.#cancel(), { disabled: job.cancel_requested }),
       can("cancel") && job.state !== "running" && button("Delete", () => this.#remove()),
@@ -167,11 +166,11 @@ class Job {
 function reschedule(job) {
   const time = timeControl("in");
   const about = [h("span.soft", "Due ", when(job.due_at)), time.node];
-  return ask({ title: "Reschedule", verb: "Reschedule", about, act: () => send(job, time.read()) });
+  return ask({ title: "Reschedule", verb: "Reschedule", about, act: () => sendChange(job, time.read()) });
 }
 
 /** Edit a waiting job, or one that is over: that is retried with the changes. Return the job, or null. */
-export async function edit(job) {
+export async function editJob(job) {
   const time = OVER.includes(job.state) && timeControl("now");
   const all = fieldsOf(job);
   const names = Object.keys(all).filter((name) => !time || !["priority", "labels"].includes(name));
@@ -183,7 +182,7 @@ export async function edit(job) {
       if (pretty(value) !== pretty(all[name].value)) body[name] = value;
     }
     try {
-      return await send(base, body);
+      return await sendChange(base, body);
     } catch (problem) {
       if (problem.status !== 412) throw problem;
       const [mine, theirs] = [fieldsOf(base), await get(["jobs", job.id])];
@@ -202,7 +201,7 @@ export async function edit(job) {
 }
 
 /** Change a waiting job, or retry one that is over, if nobody else has changed it meanwhile. */
-async function send({ id, state: word, version }, body) {
+async function sendChange({ id, state: word, version }, body) {
   const options = { body, headers: { "If-Match": `"${version}"` } };
   const isOver = OVER.includes(word);
   return (await call(isOver ? "POST" : "PATCH", ["jobs", id, ...(isOver ? ["retry"] : [])], options)).json;
@@ -253,14 +252,14 @@ function detailOf({ type, detail, value, clears_at: end }) {
 }
 
 const remedy = ({ type, clears_at: end }, { queue }) =>
-  (type === "pause" ? pauseButton({ name: queue, paused: true }) : end && !TIMED.includes(type) && when(end));
+  (type === "pause" ? pauseQueueButton({ name: queue, paused: true }) : end && !TIMED.includes(type) && when(end));
 
 const between = (start, end) => (Date.parse(end) - Date.parse(start)) / 1000;
 
 function timeline(job) {
   const { attempts, attempt, submitted_by: by } = job;
   const longest = Math.max(...attempts.map((one) => one.late_by + between(one.started_at, one.finished_at)), 0.001);
-  const missing = attempts.length >= KEPT && attempt - attempts.length;
+  const missing = attempts.length >= KEPT_ATTEMPTS && attempt - attempts.length;
   return h("ol.timeline",
     h("li", h("b", "created"), when(job.created_at, "absolute"), by && h("span.soft", `by ${by}`)),
     missing > 0 && h("li.soft", `${number(missing)} earlier attempts are not kept`),
@@ -283,8 +282,6 @@ function attemptItem(attempt, nextStart, longest) {
     waited > 1 && h("p", `waited ${duration(waited)}`));
 }
 
-const jobLink = (id) => id && link(at("jobs", id), shortId(id));
-
 const detailsOf = ({ retry, ...job }) => facts([
   ["execute at", job.local_time ? `${job.local_time} ${job.zone}` : when(job.execute_at, "absolute")],
   ["expires at", job.expires_at && when(job.expires_at)], ["late by", isSet(job.late_by) && duration(job.late_by)],
@@ -292,8 +289,9 @@ const detailsOf = ({ retry, ...job }) => facts([
   ["retry", `${count(retry.max_attempts, "attempt")}, ${duration(retry.delay)} × ${retry.factor}, ` +
     `at most ${duration(retry.max_delay)}, ± ${Math.round(retry.jitter * 100)} %`],
   ["schedule", job.schedule && link(at("schedules", job.schedule), job.schedule)],
-  ["occurrence", job.occurrence && when(job.occurrence, "absolute")], ["callback of", jobLink(job.callback_of)],
-  ["on finish", job.on_finish && [job.on_finish.url, " ", jobLink(job.on_finish.job)]],
+  ["occurrence", job.occurrence && when(job.occurrence, "absolute")],
+  ["callback of", job.callback_of && jobLink(job.callback_of)],
+  ["on finish", job.on_finish && [job.on_finish.url, " ", job.on_finish.job && jobLink(job.on_finish.job)]],
 ]);
 
 function showData({ node, body }, job) {

@@ -1,28 +1,30 @@
 /** The list of jobs: search, states, live rows, selection, and actions on many. */
 
-import { ask, bulk } from "./dialog.js";
-import { action, at, button, choice, fill, go, h, input, link, optionsOf, state, when } from "./dom.js";
+import { ask, bulk, submitButton } from "./dialog.js";
+import {
+  action, button, choice, fill, go, h, input, jobLink, labelsOf, link, optionsOf, state, when,
+} from "./dom.js";
 import { operationFilter, read, timeField, write } from "./filter.js";
-import { edit } from "./job.js";
-import { can, every, get, live, onStats, post, stream, urlOf } from "./service.js";
+import { editJob } from "./job.js";
+import { can, every, get, live, onStats, post, reasonOf, stream, urlOf } from "./service.js";
 import { Table } from "./table.js";
-import { asOf, count, fromNow, now, number, shortId, withoutSecrets } from "./text.js";
+import { asOf, count, fromNow, now, number, withoutSecrets } from "./text.js";
 
 const TABS = [
   ["scheduled", "Waiting"], ["due", "Due"], ["running", "Running"], ["succeeded", "Succeeded"], ["failed", "Failed"],
   ["cancelled", "Cancelled"], ["expired", "Expired"], ["", "All"],
 ];
 const FINAL = ["succeeded", "failed", "cancelled", "expired"];
-const ORDERS = {
+const JOB_ORDERS = {
   created: "newest first", due_at: "due first", finished_at: "latest end first", started_at: "longest running first",
   next: "starts first", last: "starts last",
 };
 const STREAMED = ["queue", "kind", "key", "schedule"];
-const PAGE = 100;
+const JOBS_PER_PAGE = 100;
 const EXAMPLE = "id or key, or queue:mail kind:http label.tenant:t1 error:timeout due:<1h";
 const VIEWS = "erelong.views";
 const COLUMNS = [
-  ["Job", (job) => link(at("jobs", job.id), shortId(job.id), { title: job.id }), "id"],
+  ["Job", (job) => jobLink(job.id, { title: job.id }), "id"],
   ["Kind", ({ kind }) => kind],
   ["Queue", ({ queue }) => queue],
   ["When", whenOf],
@@ -31,7 +33,7 @@ const COLUMNS = [
   ["About", aboutOf, "about"],
 ];
 
-export function show({ main, query, title }) {
+export function showJobs({ main, query, title }) {
   const list = new Jobs(query);
   title(`${list.name} jobs`);
   fill(main, list.nodes);
@@ -53,7 +55,7 @@ class Jobs {
   #tabs = h("nav.tabs", { "aria-label": "States" });
 
   constructor(query) {
-    const params = paramsOf(query);
+    const params = listParams(query);
     const states = params.getAll("state");
     const word = query.get("state") || "";
     Object.assign(this, { query, params, states, word });
@@ -71,7 +73,7 @@ class Jobs {
     this.table = table;
     this.keys = {
       ...table.keys, r: () => this.#onRows("retry"), c: () => this.#onRows("cancel"), u: () => this.#onRows("run"),
-      e: async () => table.current && can("submit") && edit(await get(["jobs", table.current.id])),
+      e: async () => table.current && can("submit") && editJob(await get(["jobs", table.current.id])),
     };
   }
 
@@ -102,7 +104,7 @@ class Jobs {
         this.#next && action("Show more", () => this.#load(this.#next)));
     } catch (problem) {
       fill(this.#stamp);
-      fill(this.#fault, `${problem.title}: ${problem.detail}`);
+      fill(this.#fault, reasonOf(problem));
     }
   }
 
@@ -124,7 +126,7 @@ class Jobs {
   }
 
   #page(cursor) {
-    const pairs = [["limit", PAGE], ["view", "line"], ["count", "true"], ["cursor", cursor]];
+    const pairs = [["limit", JOBS_PER_PAGE], ["view", "line"], ["count", "true"], ["cursor", cursor]];
     return get("jobs", new URLSearchParams([...this.params, ...pairs.filter(([, value]) => value)]));
   }
 
@@ -194,8 +196,8 @@ class Jobs {
       if (this.word && !params.has("state")) params.set("state", this.word);
       location.hash = `#/jobs?${params}`;
     };
-    const submit = h("button", { type: "submit" }, "Search");
-    return h("form.search", { role: "search", onsubmit }, text, submit, this.#views(text));
+    return h("form.search", { role: "search", onsubmit }, text, submitButton("Search", "button"),
+      this.#views(text));
   }
 
   /** Searches that were saved in this browser. */
@@ -219,7 +221,7 @@ class Jobs {
       : { scheduled: ["created", "due_at"], running: ["created", "started_at"] }[only]
         || (this.isFinal && ["created", "finished_at"]);
     if (!others) return null;
-    const options = others.map((name) => [name, ORDERS[name]]);
+    const options = others.map((name) => [name, JOB_ORDERS[name]]);
     const order = this.query.get("order") || others[0];
     const pick = choice(options, order, (name) => (location.hash = this.#at({ order: name })));
     return h("label.order", "order ", pick);
@@ -269,7 +271,7 @@ const askForTime = () => ask({
 });
 
 /** Return the parameters of the list for the query of the screen. */
-function paramsOf(query) {
+function listParams(query) {
   const params = new URLSearchParams(query);
   if (params.get("state") !== "due") return params;
   const order = params.get("order") || "due_at";
@@ -287,9 +289,8 @@ function whenOf(job) {
 
 /** Return the key, the labels, and the error or the beginning of the params, without secrets. */
 function aboutOf(job) {
-  const labels = Object.entries(job.labels || {}).map((pair) => h("span.label", pair.join("=")));
   const isOver = job.error && FINAL.includes(job.state);
   const text = isOver ? h("span.preview", job.error.message)
     : h("span.preview.mono", job.params_preview && withoutSecrets(job.params_preview));
-  return [job.key && h("b.label", job.key), labels, text];
+  return [job.key && h("b.label", job.key), labelsOf(job.labels), text];
 }

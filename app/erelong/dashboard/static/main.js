@@ -1,24 +1,24 @@
 /** The frame of all screens: routes, header, keys, signing in, and what is said when the service is gone. */
 
-import { announce } from "./dialog.js";
-import { action, at, button, choice, field, fill, go, h, input, link, tick } from "./dom.js";
-import * as failed from "./failed.js";
-import * as job from "./job.js";
-import * as jobs from "./jobs.js";
-import * as overview from "./overview.js";
-import * as queues from "./queues.js";
-import * as schedules from "./schedules.js";
+import { announce, popUp, submitButton } from "./dialog.js";
+import { OLD, action, at, button, byId, choice, field, fill, go, h, input, link, tick } from "./dom.js";
+import { showFailed, showOperations } from "./failed.js";
+import { showJob } from "./job.js";
+import { showJobs } from "./jobs.js";
+import { showOverview } from "./overview.js";
+import { showQueue, showQueues } from "./queues.js";
+import { showSchedule, showSchedules } from "./schedules.js";
 import {
-  can, enter, follow, leave, live, me, onSignOut, onStats, retryNow, screen, signOut, tryKey,
+  can, enter, follow, leave, live, me, onSignOut, onStats, reasonOf, retryNow, screen, signOut, tryKey,
 } from "./service.js";
-import * as submit from "./submit.js";
+import { showKinds, showSubmit } from "./submit.js";
 import { browserAhead, duration, isUtc, now, number, switchZone, timeOf, zoneName } from "./text.js";
 
 const SCREENS = {
-  "": overview.show, queues: queues.show, jobs: jobs.show, failed: failed.show, operations: failed.showOperations,
-  schedules: schedules.show, kinds: submit.showKinds, submit: submit.show,
+  "": showOverview, queues: showQueues, jobs: showJobs, failed: showFailed, operations: showOperations,
+  schedules: showSchedules, kinds: showKinds, submit: showSubmit,
 };
-const SINGLE = { queues: queues.showOne, jobs: job.show, schedules: schedules.showOne };
+const SINGLE = { queues: showQueue, jobs: showJob, schedules: showSchedule };
 const LINKS = { o: "", q: "queues", j: "jobs", f: "failed", s: "schedules", k: "kinds" };
 const SHORTCUTS = [
   ["?", "Show these keys"], ["/", "Search"],
@@ -28,10 +28,11 @@ const SHORTCUTS = [
   [".", "Pause updates"], ["t", "Local time or UTC"], ["Esc", "Close"],
 ];
 const SLACK = 2; // seconds
-const OLD = 10_000; // milliseconds
 const PAGE = new AbortController(); // never ends
 
-const [main, top, banner] = ["main", "top", "banner"].map((id) => document.getElementById(id));
+const main = byId("main");
+const top = byId("top");
+const banner = byId("banner");
 const shown = { address: null, keys: {}, ready: null, title: "" };
 let isGoing = false;
 let isSigningIn = false;
@@ -83,7 +84,7 @@ function showFrame() {
 const lastAnswer = () => timeOf(live.at - Date.now() + now());
 
 function statusButton() {
-  const isStale = live.problem || Date.now() - live.at > OLD;
+  const isStale = live.problem || Date.now() - live.at > OLD * 1000;
   const [name, sign, word] = live.isPaused ? ["soft", "‖", "paused"]
     : isStale ? ["bad", "○", live.at ? `stale since ${lastAnswer()}` : "no response"]
       : live.lost ? ["soft", "◐", "catching up"] : ["good", "●", "live"];
@@ -97,7 +98,7 @@ function bannerLines() {
   const ahead = browserAhead();
   if (problem) {
     const since = live.at ? ` since ${lastAnswer()}` : "";
-    const text = problem.status ? `${problem.title}: ${problem.detail}` : `No response from the service${since}.`;
+    const text = problem.status ? reasonOf(problem) : `No response from the service${since}.`;
     const left = Math.max(1, Math.round((live.retryAt - Date.now()) / 1000));
     return [["bad", h("span", { role: "alert" }, text), ` Retrying in ${left} s. `, action("Retry now", retryNow)]];
   }
@@ -131,7 +132,6 @@ function pause() {
 const areKeysOff = () => localStorage.getItem("erelong.keys") === "off";
 
 function help() {
-  const opener = document.activeElement;
   const keys = h("input", { type: "checkbox", checked: !areKeysOff() });
   keys.onchange = () => localStorage.setItem("erelong.keys", keys.checked ? "on" : "off");
   const { dataset } = document.documentElement;
@@ -143,13 +143,8 @@ function help() {
     h("dl.facts.keys", SHORTCUTS.map(([key, does]) => h("div", h("dt", h("kbd", key)), h("dd", does)))),
     h("label", keys, " Single keys are on"), field("Colours", scheme),
     h("p", "The API: ", link("docs", "/docs"), h("span.soft", live.stats && ` · erelong ${live.stats.version}`)),
-    h("div.actions", h("button", { type: "submit" }, "Close"))));
-  dialog.onclose = () => {
-    dialog.remove();
-    opener?.focus();
-  };
-  document.body.append(dialog);
-  dialog.showModal();
+    h("div.actions", submitButton("Close", "button"))));
+  popUp(dialog);
 }
 
 /** Obey a key. One that is typed ahead, before the screen of the address or its rows are there, waits for them. */
@@ -207,14 +202,11 @@ async function signIn() {
   };
   const dialog = h("dialog.signin", { "aria-label": "Sign in" }, h("form", { onsubmit }, h("h2", "Sign in"),
     h("p", "This service requires an API key."), h("label", { for: "key" }, "API key"), key, fault,
-    h("div.actions", h("button.main", { type: "submit" }, "Sign in")),
+    h("div.actions", submitButton("Sign in")),
     h("p.soft", "Create one: ", h("code", "erelong new-key --name me --scopes read,submit,cancel,admin")),
     h("p.soft", "The key is kept in this tab and forgotten when you close it.")));
   dialog.oncancel = (event) => event.preventDefault();
-  document.body.append(dialog);
-  dialog.showModal();
-  await new Promise((resolve) => (dialog.onclose = resolve));
-  dialog.remove();
+  await popUp(dialog);
   isSigningIn = false;
   retryNow();
   if (live.stats) route();

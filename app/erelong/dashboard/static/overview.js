@@ -2,12 +2,12 @@
 
 import { lines, share, spark } from "./chart.js";
 import { at, fill, h, icon, link, panel, paused } from "./dom.js";
-import { duePanel, pauseButton } from "./queues.js";
+import { NO_QUEUES, duePanel, pauseQueueButton } from "./queues.js";
 import { every, get, live, onStats, screen, stream } from "./service.js";
-import { asOf, bytes, count, duration, now, number, rate, roughly, short, timeOf } from "./text.js";
+import {
+  HOUR, MINUTE, asOf, bytes, count, duration, now, number, rate, roughly, short, sumOf, timeOf,
+} from "./text.js";
 
-const MINUTE = 60;
-const HOUR = 3600;
 const TILES = [
   ["waiting", ({ jobs }) => short(jobs.scheduled), { state: "scheduled" }],
   ["due", ({ jobs }) => short(jobs.due), { state: "due" }],
@@ -24,7 +24,7 @@ const CHARTS = [
   ["Due · running, 1 h", "Due and running jobs in the last hour", short, { due: "due", running: "running" }],
 ];
 
-export function show({ main, title }) {
+export function showOverview({ main, title }) {
   const known = { queues: [], kinds: [], causes: [], hour: null };
   const attention = h("section.attention", { "aria-label": "Needs attention" });
   const tiles = h("dl.tiles");
@@ -62,6 +62,9 @@ export function show({ main, title }) {
 export const basedOn = ({ scanned, of }) =>
   `based on ${scanned < of ? `the newest ${number(scanned)} of` : "all"} ${number(of)}`;
 
+/** Return the type and the message of a group of errors. */
+export const causeText = ({ type, message }) => [h("span.type", type), " ", message];
+
 /** Return a function that does its work some seconds later, once for all calls until then, if its screen lasts. */
 function throttle(seconds, work) {
   const { signal } = screen;
@@ -96,12 +99,12 @@ const queueList = (queues, again) => (queues.length ? h("ul.list.queues", queues
   return h("li", { "data-key": name }, link(at("queues", name), name, { class: "name" }),
     h("span", queue.paused && paused(queue.pause?.reason)), h("span", h("small", "due "), number(counts.due)),
     h("span", h("small", "running "), number(counts.running), share(counts.running, settings.concurrency)),
-    h("span", h("small", "p99 "), duration(late)), h("span", queue.paused && pauseButton(queue, again)));
-})) : h("p.empty", "No queue yet. A queue exists once a job, a setting or a pause names it."));
+    h("span", h("small", "p99 "), duration(late)), h("span", queue.paused && pauseQueueButton(queue, again)));
+})) : h("p.empty", NO_QUEUES));
 
 const causeList = (causes) => (causes.length ? h("ul.list.causes", causes.slice(0, 8).map((one) =>
   h("li", h("b", number(one.count)), h("span.name", one.kind),
-    link(at("failed", { cause: one.cause }), [h("span.type", one.type), " ", one.message], {}, "a.message"),
+    link(at("failed", { cause: one.cause }), causeText(one), {}, "a.message"),
     spark(one.by_hour, "failures by hour in the last day")))) : h("p.empty", "No failed jobs."));
 
 /** Return what needs a person, the worst first. */
@@ -130,7 +133,7 @@ function queueIssues(queue) {
   if (queue.paused && due) {
     const reason = pause?.reason ? ` (${pause.reason})` : "";
     const text = `paused with ${count(due, "due job")}; the oldest is ${roughly(age)} overdue${reason}`;
-    issues.push([name, text, pauseButton(queue), jobs]);
+    issues.push([name, text, pauseQueueButton(queue), jobs]);
   } else if (age > MINUTE && (running >= concurrency || due > limit?.per_second)) {
     const isFull = running >= concurrency;
     const why = isFull ? `all ${number(concurrency)} slots are in use` : `its rate is ${rate(limit.per_second)}`;
@@ -152,9 +155,9 @@ function workerIssues({ name, type, counts, polling }) {
 
 /** Complain if at least 20 attempts of the last ten minutes failed, and one in 20. */
 function failureIssues(series, [worst]) {
-  const sum = (name) => series[name].slice(-60).reduce((total, one) => total + (one || 0), 0) * series.step;
-  const failed = series ? sum("failed") + sum("retried") : 0;
-  if (!worst || failed < 20 || failed < 0.05 * (failed + sum("succeeded"))) return [];
+  const total = (name) => sumOf(series[name].slice(-60)) * series.step;
+  const failed = series ? total("failed") + total("retried") : 0;
+  if (!worst || failed < 20 || failed < 0.05 * (failed + total("succeeded"))) return [];
   const most = `${worst.kind}, ${worst.type}: ${worst.message}`;
   const text = `${number(Math.round(failed))} attempts failed in 10 min; most jobs: ${most}`;
   return [["failures", text, link(at("failed", { cause: worst.cause }), "Show")]];

@@ -8,33 +8,34 @@ import {
 } from "./dom.js";
 import { call, can, get, post } from "./service.js";
 import { tableScreen } from "./table.js";
-import { asOf, count, duration, number, rate, shortId, timeOf } from "./text.js";
+import { asOf, count, duration, number, rate, shortId, sumOf, timeOf } from "./text.js";
 
 const SPANS = { "10 min": [10, 60], "1 h": [60, 60], "24 h": [900, 96], "7 d": [7200, 84], "30 d": [43_200, 60] };
-const ORDERS = [["due", "most due"], ["late", "latest"], ["failed", "most failed"], ["name", "by name"]];
+const QUEUE_ORDERS = [["due", "most due"], ["late", "latest"], ["failed", "most failed"], ["name", "by name"]];
 const OVERFLOWS = [["reject", "reject new jobs"], ["drop_oldest", "drop the oldest"], ["wait", "let submits wait"]];
-const NONE = "No queue yet. A queue exists once a job, a setting or a pause names it.";
+export const NO_QUEUES = "No queue yet. A queue exists once a job, a setting or a pause names it.";
 const PEEKED = 5;
-const PAGE = 25;
-const MOST = 1_000;
+const QUEUES_PER_PAGE = 25;
+const MOST_QUEUES = 1_000;
 const PACE = 200; // milliseconds for each queue that is read
 
-export function show({ main, title }) {
+export function showQueues({ main, title }) {
   let found = { queues: [] };
   let pages = 1;
   let nextAt = 0;
   const search = input("", { type: "search", placeholder: "Find a queue", "aria-label": "Find a queue" });
-  const order = choice(ORDERS, "due", () => restart(1), { "aria-label": "Order" });
+  const order = choice(QUEUE_ORDERS, "due", () => restart(1), { "aria-label": "Order" });
   const more = h("div", action("Show more", () => restart(pages + 1)));
   const read = async (_, table) => {
-    const query = search.value ? { order: "name", limit: MOST } : { order: order.value, limit: PAGE * pages };
-    if (Date.now() > nextAt && !(search.value && found.limit === MOST)) {
+    const query = search.value ? { order: "name", limit: MOST_QUEUES }
+      : { order: order.value, limit: QUEUES_PER_PAGE * pages };
+    if (Date.now() > nextAt && !(search.value && found.limit === MOST_QUEUES)) {
       found = { ...query, ...(await get("queues", { ...query, view: "brief" })) };
       nextAt = Date.now() + PACE * found.queues.length;
     }
     const shown = found.queues.filter(({ name }) => name.includes(search.value.trim()));
     more.hidden = !found.next;
-    return { rows: inPlace(table.rows, shown), none: found.queues.length ? "No queue name matches." : NONE };
+    return { rows: inPlace(table.rows, shown), none: found.queues.length ? "No queue name matches." : NO_QUEUES };
   };
   const restart = (wanted) => {
     if (wanted === 1) screen.table.show([]);
@@ -46,13 +47,13 @@ export function show({ main, title }) {
   title("Queues");
   const screen = tableScreen(main, {
     name: "Queues", tools: [search, order, more], read, key: "name", open: ({ name }) => go("queues", name),
-    columns: columnsFor(() => restart(pages)),
+    columns: queueColumns(() => restart(pages)),
   });
   return screen;
 }
 
 /** Show one queue. */
-export function showOne({ main, args: [name], title }) {
+export function showQueue({ main, args: [name], title }) {
   const head = h("p.lead");
   const actions = h("div.actions");
   const counts = panel("Now");
@@ -71,9 +72,9 @@ export function showOne({ main, args: [name], title }) {
     const { paused: isPaused, pause, overridden } = queue;
     const by = pause?.by && ` by ${pause.by}`;
     fill(head, isPaused && [paused(), when(pause?.at), by, pause?.reason && h("span", `“${pause.reason}”`)]);
-    fill(actions, actionsOf(queue, again));
+    fill(actions, queueActions(queue, again));
     counts.show(countsOf(queue));
-    if (isFirst) limits.show(limitsOf(queue, again), "");
+    if (isFirst) limits.show(limitsForm(queue, again), "");
     const source = overridden ? "◆ Set here: differs from config.toml." : "As in config.toml.";
     fill(limits.node.querySelector(".source"), source);
   });
@@ -98,7 +99,8 @@ export function duePanel({ queue = "", queues }) {
     const found = await get("due", { step, bins, queue: asked.queue });
     const limit = queues().find(({ name }) => name === asked.queue)?.settings.rate?.per_second;
     const shown = { ...found, from: Date.parse(found.from), limit: limit * found.step };
-    const sides = ["earlier", "later"].map((one) => h("span", `${one} `, h("b", number(found[one] ?? found.overdue))));
+    const sides = [["earlier", found.overdue], ["later", found.later]]
+      .map(([word, jobs]) => h("span", `${word} `, h("b", number(jobs))));
     part.show([chart.node, h("p.sides", sides)], asOf(found.as_of));
     chart.show({ ...shown, caption: captionOf(shown) + catchUpOf(shown, asked.queue, limit) });
   });
@@ -116,7 +118,7 @@ export function duePanel({ queue = "", queues }) {
 }
 
 /** Make a button that pauses or resumes a queue. */
-export const pauseButton = ({ name, paused: isPaused }, again) =>
+export const pauseQueueButton = ({ name, paused: isPaused }, again) =>
   can("admin") && switchButton(["queues", name], isPaused, "Its jobs stop starting; running ones finish.", again);
 
 /** Make a button that pauses, with a reason, or resumes a queue or a schedule. */
@@ -130,8 +132,8 @@ export function switchButton(path, isPaused, about, again = () => {}) {
   return button(isPaused ? "Resume" : "Pause", () => (isPaused ? resume : pause)().then(again));
 }
 
-const actionsOf = (queue, again) => [
-  pauseButton(queue, again) || h("span.soft", "This key can view queues but not change them."),
+const queueActions = (queue, again) => [
+  pauseQueueButton(queue, again) || h("span.soft", "This key can view queues but not change them."),
   linkButton(at("jobs", { state: "due", queue: queue.name }), "Due jobs"),
   linkButton(at("jobs", { queue: queue.name }), "All jobs"),
   linkButton(at("failed", { queue: queue.name }), "Failures"), purgeButton(queue, again),
@@ -157,7 +159,7 @@ async function purge({ name, counts }) {
   if (found) announce(`${count(found.cancelled, "job")} cancelled.`);
 }
 
-const columnsFor = (again) => [
+const queueColumns = (again) => [
   ["Queue", ({ name }) => link(at("queues", name), name)],
   ["State", (queue) => (queue.paused ? paused(queue.pause?.reason) : h("span.soft", "active"))],
   ["Due", ({ counts }) => number(counts.due), "number"],
@@ -167,7 +169,7 @@ const columnsFor = (again) => [
   ["Late p99", (queue) => duration(queue.late_p99), "number"],
   ["Failed", ({ name, counts: { failed } }) =>
     (failed ? link(at("failed", { queue: name }), number(failed), { class: "bad" }) : "0"), "number"],
-  ["", (queue) => [pauseButton(queue, again), menu(`More for ${queue.name}`,
+  ["", (queue) => [pauseQueueButton(queue, again), menu(`More for ${queue.name}`,
     linkButton(at("queues", queue.name), "Limits"), linkButton(at("jobs", { queue: queue.name }), "Show jobs"),
     purgeButton(queue, again), resetButton(queue, again))], "actions"],
 ];
@@ -192,7 +194,7 @@ const countsOf = ({ counts, rates, oldest_due_age: age, late_p99: late, ...queue
 
 function captionOf({ counts, from, step, overdue, later, sampled }) {
   const peak = Math.max(...counts);
-  const total = counts.reduce((sum, one) => sum + one, 0);
+  const total = sumOf(counts);
   if (!total) return later || overdue ? "Nothing is due in this span." : "No job is waiting.";
   const start = from + counts.indexOf(peak) * step * 1000;
   const seconds = step < 60;
@@ -230,7 +232,7 @@ function peekPanel(queue) {
 }
 
 /** Make the form of the settings of a queue. What somebody has typed stays when new numbers arrive. */
-function limitsOf({ name, settings }, again) {
+function limitsForm({ name, settings }, again) {
   const { concurrency, rate: limit, label_concurrency: labels, max_backlog: backlog, overflow, ...others } = settings;
   const { timeout, retry, retention } = others;
   const { nodes, read } = fields([

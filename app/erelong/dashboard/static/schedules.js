@@ -1,21 +1,19 @@
 /** Schedules: what each makes, when next, how the last went, and the form to make or change one. */
 
 import { announce, ask, attempt, formOf, progress, showProblem } from "./dialog.js";
-import { action, at, button, facts, fields, fill, go, h, link, linkButton, panel, paused, when } from "./dom.js";
+import { at, button, facts, fields, fill, go, h, jobLink, link, linkButton, panel, paused, when } from "./dom.js";
 import { json, pretty, readJson } from "./form.js";
 import { switchButton } from "./queues.js";
-import { call, can, get, post } from "./service.js";
+import { call, can, debounced, get, post } from "./service.js";
 import { tableScreen } from "./table.js";
-import { count, duration, fromNow, isSet, number, shortId, timeOf } from "./text.js";
+import { HOUR, count, duration, fromNow, isSet, number, timeOf } from "./text.js";
 
 const NEW = "+";
-const PAUSE = 300;
 const ABOUT_PAUSE = "Occurrences that pass while it is paused are left out.";
-const FIRST = { cron: "0 9 * * MON-FRI", missed: "once", overlap: "skip", job: { kind: "echo", params: {} } };
-const KEPT = ["gap", "fold", "anchor", "starts_at", "ends_at", "catchup"];
-const HOUR = 3_600_000;
+const DRAFT = { cron: "0 9 * * MON-FRI", missed: "once", overlap: "skip", job: { kind: "echo", params: {} } };
+const KEPT_FIELDS = ["gap", "fold", "anchor", "starts_at", "ends_at", "catchup"];
 
-export function show({ main, title }) {
+export function showSchedules({ main, title }) {
   const first = can("submit") && link(at("schedules", NEW), "Make the first");
   const read = async (limit) => {
     const { schedules, next } = await get("schedules", { limit });
@@ -25,13 +23,13 @@ export function show({ main, title }) {
   title("Schedules");
   const screen = tableScreen(main, {
     name: "Schedules", tools: can("submit") && linkButton(at("schedules", NEW), "New schedule"),
-    columns: columnsFor(() => screen.again()), key: "name", open: ({ name }) => go("schedules", name), read,
+    columns: scheduleColumns(() => screen.again()), key: "name", open: ({ name }) => go("schedules", name), read,
   });
   return screen;
 }
 
 /** Show one schedule, or the form of a new one. */
-export function showOne({ main, args: [name], title }) {
+export function showSchedule({ main, args: [name], title }) {
   title(name === NEW ? "New schedule" : name);
   if (name === NEW) return showNew({ main });
   const actions = h("div.actions");
@@ -47,16 +45,16 @@ export function showOne({ main, args: [name], title }) {
     }
     const reason = schedule.reason && h("span", `“${schedule.reason}”`);
     fill(state, schedule.paused && [paused(), reason], h("span", specOf(schedule)));
-    fill(actions, actionsOf(schedule, () => read()));
+    fill(actions, scheduleActions(schedule, () => read()));
     next.show(nextOf(schedule));
     recent.show(recentOf(schedule), "");
     about.show(definitionOf(schedule), "");
   });
   fill(main, h("h1", name), state, actions, h("div.two", next.node, recent.node), about.node);
-  return { keys: { e: () => can("submit") && edit(schedule).then(read) }, ready: next.ready };
+  return { keys: { e: () => can("submit") && editSchedule(schedule).then(read) }, ready: next.ready };
 }
 
-const pauseButton = ({ name, paused: isPaused }, again) =>
+const pauseScheduleButton = ({ name, paused: isPaused }, again) =>
   can(isPaused ? "submit" : "cancel") && switchButton(["schedules", name], isPaused, ABOUT_PAUSE, again);
 
 const triggerButton = ({ name }, again) => can("submit") && button("Trigger", () => {
@@ -68,7 +66,7 @@ const triggerButton = ({ name }, again) => can("submit") && button("Trigger", ()
 const specOf = ({ described, cron, every, zone }) =>
   [described || cron || `Every ${duration(every)}`, zone && h("span.soft", ` ${zone}`)];
 
-const columnsFor = (again) => [
+const scheduleColumns = (again) => [
   ["Schedule", ({ name }) => link(at("schedules", name), name)],
   ["When", specOf, "about"],
   ["Makes", ({ job }) => `${job.kind}${job.queue ? ` in ${job.queue}` : ""}`],
@@ -76,14 +74,14 @@ const columnsFor = (again) => [
   ["Made", ({ name, counts }) => link(at("jobs", { schedule: name }), number(counts.made)), "number"],
   ["Skipped", ({ counts }) => number(counts.skipped), "number"],
   ["Missed", ({ counts: { missed } }) => h(missed ? "b.bad" : "span", number(missed)), "number"],
-  ["", (one) => [triggerButton(one, again), pauseButton(one, again)], "actions"],
+  ["", (one) => [triggerButton(one, again), pauseScheduleButton(one, again)], "actions"],
 ];
 
-const actionsOf = (schedule, again) => [
-  triggerButton(schedule, again), can("submit") && button("Edit", () => edit(schedule).then(again)),
+const scheduleActions = (schedule, again) => [
+  triggerButton(schedule, again), can("submit") && button("Edit", () => editSchedule(schedule).then(again)),
   can("submit") ? button("Make past occurrences…", () => backfill(schedule.name))
     : h("span.soft", "This key can view schedules but not change them."),
-  pauseButton(schedule, again), can("cancel") && button("Delete", () => remove(schedule.name)),
+  pauseScheduleButton(schedule, again), can("cancel") && button("Delete", () => remove(schedule.name)),
   linkButton(at("jobs", { schedule: schedule.name }), "Jobs"),
 ];
 
@@ -95,10 +93,10 @@ const nextOf = ({ next, paused: isPaused, queued }) => [
 
 const recentOf = ({ recent, live, counts }) => [
   h("p.soft", `${number(counts.made)} made, ${number(counts.skipped)} skipped, ${number(counts.missed)} missed`,
-    live.length > 0 && [" · live: ", live.map((id) => link(at("jobs", id), shortId(id)))]),
+    live.length > 0 && [" · live: ", live.map((id) => jobLink(id))]),
   h("ol.timeline", recent.map(({ outcome, occurrence, reason, job, count: times }) => h("li",
     h(outcome === "made" ? "span.good" : "span.bad", outcome), when(occurrence), reason && h("span.soft", reason),
-    job && link(at("jobs", job), shortId(job)), times > 1 && h("span.soft", `× ${number(times)}`)))),
+    job && jobLink(job), times > 1 && h("span.soft", `× ${number(times)}`)))),
   !recent.length && h("p.empty", "Nothing yet."),
 ];
 
@@ -110,7 +108,7 @@ const definitionOf = ({ cron, every, zone, gap, fold, spread, missed, overlap, v
     ["overlap", overlap], ["changed", when(more.changed_at)], ["version", number(version)],
   ]), h("div", h("h3", "Job"), json(job, "Job")));
 
-function edit(schedule) {
+function editSchedule(schedule) {
   const form = new Form(schedule);
   const title = `Edit ${schedule.name}`;
   const about = [form.node, form.preview];
@@ -150,10 +148,8 @@ function showNew({ main }) {
 
 /** The fields of a schedule, with its next times as somebody types. */
 class Form {
-  #timer = 0;
-
   constructor(schedule) {
-    const base = schedule || { ...FIRST, zone: Intl.DateTimeFormat().resolvedOptions().timeZone };
+    const base = schedule || { ...DRAFT, zone: Intl.DateTimeFormat().resolvedOptions().timeZone };
     this.base = schedule;
     this.fields = fields([
       ["name", "Name", schedule?.name, "", { disabled: Boolean(schedule), isNeeded: true }],
@@ -169,10 +165,7 @@ class Form {
     ]);
     this.fault = h("div.fault", { role: "alert" });
     this.preview = h("div.preview", { "aria-live": "polite" });
-    const oninput = () => {
-      clearTimeout(this.#timer);
-      this.#timer = setTimeout(() => this.#preview(), PAUSE);
-    };
+    const oninput = debounced(() => this.#preview());
     this.node = h("div.form", { oninput }, this.fields.nodes, this.fault);
     oninput();
   }
@@ -191,7 +184,7 @@ class Form {
     const { cron = "", zone = "UTC", job = "", name, ...given } = this.fields.read();
     const shared = { ...given, job: readJson(job, "/job") };
     if (/^[\d.]+\s*[a-z]*$|^P/i.test(cron)) return { every: cron, ...shared };
-    const kept = KEPT.filter((one) => isSet(this.base?.[one])).map((one) => [one, this.base[one]]);
+    const kept = KEPT_FIELDS.filter((one) => isSet(this.base?.[one])).map((one) => [one, this.base[one]]);
     return { ...Object.fromEntries(kept), cron, zone, ...shared };
   }
 
@@ -213,7 +206,7 @@ class Form {
 /** Return whether a change of the clock moves an occurrence of a daily time, or makes its local time occur twice. */
 function noteOf({ cron, zone }, instant) {
   const options = { timeZone: zone, hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
-  const clock = (shift) => cron && new Intl.DateTimeFormat("en-GB", options).format(Date.parse(instant) + shift);
+  const clock = (shift) => cron && new Intl.DateTimeFormat("en-GB", options).format(Date.parse(instant) + shift * 1000);
   const [, minute, hour] = /^(\d+) (\d+) /.exec(cron || "") || [];
   const daily = hour && [hour, minute].map((part) => part.padStart(2, "0")).join(":");
   if (daily && clock(0) !== daily) return ` · moved: the clock skips ${daily}`;

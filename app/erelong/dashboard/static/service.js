@@ -6,6 +6,7 @@ const BASE = new URL("v1/", location.href.split("#")[0]);
 const KEY = "erelong.key";
 const PAUSES = [1, 2, 4, 8, 16, 30];
 const TRIES = 3;
+const TYPING_PAUSE = 300; // milliseconds
 const QUIET = 40_000; // milliseconds after which a stream is dead: the service sends something every 15 s
 const channel = new BroadcastChannel(`erelong ${location.pathname}`);
 const events = new EventTarget();
@@ -27,6 +28,9 @@ export class Problem extends Error {
     Object.assign(this, { status, title, detail, errors: [], ...more });
   }
 }
+
+/** Return the title and the detail of a problem, or the message of another error. */
+export const reasonOf = ({ title, detail, message }) => (title && detail ? `${title}: ${detail}` : message);
 
 /** Send a request and return its answer; raise a `Problem` otherwise. @param {string | string[]} path below `v1/` */
 export async function call(method, path, { query, body, headers, signal, patience = 30 } = {}) {
@@ -177,6 +181,15 @@ export const sleep = (seconds, signal) => new Promise((resolve) => {
   const timer = setTimeout(end, seconds * 1000);
   signal.addEventListener("abort", end);
 });
+
+/** Return a function that does `work` once its calls have paused. */
+export function debounced(work) {
+  let timer = 0;
+  return () => {
+    clearTimeout(timer);
+    timer = setTimeout(work, TYPING_PAUSE);
+  };
+}
 
 channel.onmessage = ({ data }) => {
   if (data.ask && ownKey()) channel.postMessage({ key: ownKey() });

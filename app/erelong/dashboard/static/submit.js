@@ -1,15 +1,14 @@
 /** The kinds of jobs, and the form that submits one: made from its schema, with the same request for other programs. */
 
-import { announce, showProblem } from "./dialog.js";
+import { announce, showProblem, submitButton } from "./dialog.js";
 import {
-  at, button, choice, choices, facts, field, fields, fill, h, input, link, linkButton, optionsOf, panel, when,
+  at, button, choice, choices, facts, field, fields, fill, h, headRow, input, link, linkButton, optionsOf, panel, when,
 } from "./dom.js";
 import { UNSET, form, hasFields, json, jsonField, masked, unmasked } from "./form.js";
-import { can, get, me, post, urlOf } from "./service.js";
-import { count, duration, fromNow, isSet, number } from "./text.js";
+import { can, debounced, get, me, post, urlOf } from "./service.js";
+import { HOUR, count, duration, fromNow, isSet, number } from "./text.js";
 
-const KEPT = "erelong.params.";
-const PAUSE = 300;
+const KEPT_PARAMS = "erelong.params.";
 const STOPS = { kill: "is killed", cooperative: "is cancelled", none: "is left running" };
 const MODES = ["Form", "JSON"];
 const OPTIONS = [
@@ -20,7 +19,7 @@ const OPTIONS = [
   ["expires_after", "Expires after", "", "If it has not begun by then: 10m, 2h."],
 ];
 
-export function show({ main, query, title }) {
+export function showSubmit({ main, query, title }) {
   title("Submit");
   const heading = h("h1", "Submit a job");
   if (!can("submit")) return fill(main, heading, h("p.soft", "This key can view jobs but not submit them."));
@@ -46,8 +45,7 @@ class Submit {
     this.fault = h("div.fault", { role: "alert" });
     this.result = h("div.result", { "aria-live": "polite" });
     this.same = panel("Same request");
-    const submit = h("button.main", { type: "submit" }, "Submit");
-    const buttons = h("div.actions", submit, button("Check", () => this.#check()));
+    const buttons = h("div.actions", submitButton("Submit"), button("Check", () => this.#check()));
     this.form = h("form.card", { onsubmit: (event) => this.#send(event), oninput: () => this.#echo() },
       field("Kind", this.kind, { pointer: "/kind" }), this.modes, this.params, this.time.node, this.more, this.fault,
       buttons, this.result);
@@ -69,7 +67,7 @@ class Submit {
 
   #kindOf = (name) => this.#kinds.find((kind) => kind.name === name);
 
-  #kept = (name) => JSON.parse(sessionStorage.getItem(KEPT + name)) ?? this.#kindOf(name)?.example ?? {};
+  #kept = (name) => JSON.parse(sessionStorage.getItem(KEPT_PARAMS + name)) ?? this.#kindOf(name)?.example ?? {};
 
   #begin(params) {
     this.#original = params;
@@ -150,7 +148,7 @@ class Submit {
       const body = this.#body();
       const job = await post("jobs", body, { query });
       showProblem(this.form, this.fault, null);
-      sessionStorage.setItem(KEPT + body.kind, JSON.stringify(body.params || {}));
+      sessionStorage.setItem(KEPT_PARAMS + body.kind, JSON.stringify(body.params || {}));
       return job;
     } catch (problem) {
       showProblem(this.form, this.fault, problem);
@@ -163,17 +161,16 @@ class Submit {
 /** Make a field for a time: now, after a delay, or at a time of day in a zone. It shows the instant that is meant. */
 export function timeControl(how) {
   const delay = input("1h");
-  const local = h("input", { type: "datetime-local", "aria-label": "Date and time", value: localTime(fromNow(3600)) });
+  const local = h("input", { type: "datetime-local", "aria-label": "Date and time", value: localTime(fromNow(HOUR)) });
   const zone = input(Intl.DateTimeFormat().resolvedOptions().timeZone, { "aria-label": "Time zone" });
   const resolved = h("p.about", { "aria-live": "polite" });
   const parts = { now: [], in: [delay], at: [local, zone] };
-  let timer = 0;
   const values = {
     now: () => ({}), in: () => ({ delay: delay.value.trim() }),
     at: () => ({ local_time: local.value.padEnd(19, ":00"), zone: zone.value.trim() }),
   };
   const read = () => values[pick.value]();
-  const resolve = async () => {
+  const resolve = debounced(async () => {
     try {
       const body = { kind: "echo", queue: me.queues?.[0], ...read() };
       const { due_at: due } = await post("jobs", body, { query: { dry_run: "true" } });
@@ -181,11 +178,10 @@ export function timeControl(how) {
     } catch (problem) {
       fill(resolved, problem.errors?.[0]?.detail || problem.message);
     }
-  };
+  });
   const change = () => {
-    clearTimeout(timer);
     for (const [name, inputs] of Object.entries(parts)) inputs.forEach((one) => (one.hidden = name !== pick.value));
-    timer = setTimeout(resolve, PAUSE);
+    resolve();
   };
   const pick = choice(["now", "in", "at"], how, change, { "aria-label": "When" });
   const inputs = h("div.times", { oninput: change }, pick, delay, local, zone);
@@ -253,17 +249,17 @@ function cardOf({ name, type, isolation, polling, counts, params_schema: schema,
       isForsaken && h("p", "Workers ask for these jobs over HTTP. Run one: ", h("code", "erelong work my_jobs:worker")),
       facts([["on timeout", `an attempt ${STOPS[stop] || stop}`], ["timeout", timeout && duration(timeout)],
         ["declared", declared], ["last polled", polled && when(polled)]]),
-      paramsOf(schema), h("div.actions", can("submit") && linkButton(at("submit", { kind: name }), "Submit a job"),
+      paramsTable(schema), h("div.actions", can("submit") && linkButton(at("submit", { kind: name }), "Submit a job"),
         linkButton(at("jobs", { kind: name }), "Jobs")),
       h("details", h("summary", "JSON Schema"), json(schema, "Schema of the params"))));
 }
 
-function paramsOf(schema) {
+function paramsTable(schema) {
   const properties = Object.entries(schema?.properties || {});
   if (!properties.length) return h("p.soft", "Params: any JSON object.");
   const star = (name) => schema.required?.includes(name) && h("span.needed", { title: "required" }, " *");
   return h("div.scroll", h("table.rows", h("caption.hidden", "Params"),
-    h("thead", h("tr", ["Param", "Type", "About"].map((head) => h("th", { scope: "col" }, head)))),
+    headRow(["Param", "Type", "About"]),
     h("tbody", properties.map(([name, one]) => h("tr", h("th.mono", { scope: "row" }, name, star(name)),
       h("td", { "data-head": "Type" }, typeOf(one)), h("td.about", { "data-head": "About" }, one.description))))));
 }

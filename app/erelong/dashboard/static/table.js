@@ -2,8 +2,8 @@
 
 import { action, fill, h, panel } from "./dom.js";
 
-const FIRST = 100;
-const MOST = 1_000;
+const FIRST_ROWS = 100;
+const MOST_ROWS = 1_000;
 
 /**
  * Show a screen that is one table. `read` is given a limit and the table; it returns the rows, what the table says
@@ -11,17 +11,17 @@ const MOST = 1_000;
  * @returns what a screen returns, and `again`, which reads at once
  */
 export function tableScreen(main, { name, tools, seconds = 5, read, ...options }) {
-  let limit = FIRST;
+  let limit = FIRST_ROWS;
   const part = panel(name, { level: "h1", tools });
   const table = new Table({ caption: name, ...options });
   const again = part.poll(seconds, async () => {
     const { rows, none, isMore, note } = await read(limit, table);
     const more = () => {
-      limit = MOST;
+      limit = MOST_ROWS;
       again();
     };
     table.show(rows, none);
-    part.show([table.node, isMore && limit < MOST && h("p.foot", action("Show more", more))], note);
+    part.show([table.node, isMore && limit < MOST_ROWS && h("p.foot", action("Show more", more))], note);
   });
   fill(main, part.node);
   return { keys: table.keys, ready: part.ready, again, table };

@@ -1,8 +1,12 @@
 /** Numbers, durations, instants and words as people read them, by the clock of the service. */
 
+export const MINUTE = 60;
+export const HOUR = 3600;
+export const DAY = 86_400;
+
 const SECRET = /token|secret|passw|authorization|api[-_]?key|cookie/i;
 const PART = /"(?:[^"\\]|\\.?)*"?\s*:?|[[\]{},]|[^"[\]{},]+/g; // of JSON: a text or a name, a sign, a word
-const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+const UNITS = [[DAY, "d"], [HOUR, "h"], [MINUTE, "min"], [1, "s"]];
 const SIZES = ["B", "KiB", "MiB", "GiB", "TiB"];
 const CLOCK = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
 const FORMATS = {
@@ -43,6 +47,8 @@ export function switchZone() {
 
 /** Return whether there is a value. */
 export const isSet = (value) => value !== null && value !== undefined;
+
+export const sumOf = (numbers) => numbers.reduce((sum, one) => sum + one, 0);
 
 export const number = (value) => (isSet(value) ? plain.format(value) : "–");
 
@@ -92,7 +98,7 @@ export function timeOf(instant, { seconds = true, day = "auto" } = {}) {
 }
 
 /** Return the date of an instant; with its year if that is far away. */
-export const dateOf = (at) => format(Math.abs(at - now()) < 300 * 86400e3 ? "day" : "date", at);
+export const dateOf = (at) => format(Math.abs(at - now()) < 300 * DAY * 1000 ? "day" : "date", at);
 
 export const asOf = (instant = now()) => `as of ${timeOf(instant)}`;
 
