@@ -24,6 +24,9 @@ from erelong.web.auth import KeyGate
 from erelong.web.router import Router
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
     from erelong.clock.instants import Now
     from erelong.clock.virtual import VirtualClock
     from erelong.clock.zones import ZoneSource
@@ -80,13 +83,18 @@ class Node:
         self.health = Health(services=self.services, watchdog=watchdog, shared=shared)
         path = config.store.path if config.store.kind == "sqlite" else None
         self.gauges = Gauges(services=self.services, metrics=self.metrics, path=path, shared=shared)
+        self.statistics = self._make_statistics(path)
+        self.gate = KeyGate(services=self.services, config=config, tick=tick)
+        self.router = self._make_router(tracing, also={} if virtual is None else VIRTUAL)
+        self._open = AsyncExitStack()
+
+    def _make_router(self, tracing: Tracing | None, also: Mapping[str, str]) -> Router:
+        return Router(faces=self._make_faces(), metrics=self.metrics, wrapper=tracing, also=also)
+
+    def _make_statistics(self, path: Path | None) -> Statistics:
         sampling = Sampling(engine=self.engine, path=path)
         self.engine.watch(sampling)
-        self.statistics = Statistics(services=self.services, health=self.health, sampling=sampling)
-        self.gate = KeyGate(services=self.services, config=config, tick=tick)
-        also = {} if virtual is None else VIRTUAL
-        self.router = Router(faces=self._make_faces(), metrics=self.metrics, wrapper=tracing, also=also)
-        self._open = AsyncExitStack()
+        return Statistics(services=self.services, health=self.health, sampling=sampling)
 
     def _make_leadership(self, store: SharedStore) -> Leadership:
         from erelong.cluster.leadership import Leadership  # not loaded for a store of one process

@@ -12,6 +12,7 @@ import pytest
 
 from erelong.attempt import Attempt
 from erelong.clock.instants import Instant
+from erelong.errors import StoreUnavailable
 from erelong.handlers.base import Stop
 from erelong.model.job import SECOND, State
 from erelong.settings.sections import WorkersSection
@@ -49,6 +50,48 @@ async def test_all_workers_are_used_at_once(clock: VirtualClock) -> None:
     async with Engine(clock=clock, handler=handler, workers=WorkersSection(concurrency=300)) as engine:
         await engine.submit_many(300)
         await engine.until(lambda: handler.running == 300, within=0.1)
+
+
+async def test_claimed_jobs_wait_while_another_node_may_have_taken_over(clock: VirtualClock) -> None:
+    async with Engine(clock=clock) as engine:
+        store = engine.store
+        is_renewed = asyncio.Event()
+
+        async def renew() -> None:
+            await is_renewed.wait()
+            store.is_trusted = True
+
+        store.is_trusted, store.trust = False, renew  # type: ignore[method-assign]
+        job = await engine.submit()
+        await asyncio.sleep(5)
+        before = await engine.read(job)
+        is_renewed.set()
+
+        done = await engine.until_final(job)
+
+        assert (before.state, before.attempt) == (State.RUNNING, 1)
+        assert len(engine.handler.attempts) == 1
+        assert (done.state, done.attempt) == (State.SUCCEEDED, 1)
+        engine.assert_all_given_back()
+
+
+async def test_claimed_jobs_never_start_after_another_node_has_taken_over(clock: VirtualClock) -> None:
+    async with Engine(clock=clock) as engine:
+        store = engine.store
+
+        async def find_it_lost() -> None:
+            raise StoreUnavailable("another node writes the store")
+
+        store.is_trusted, store.trust = False, find_it_lost  # type: ignore[method-assign]
+        await engine.submit_many(20)
+        await asyncio.sleep(0.1)
+        runs = len(engine.handler.attempts)
+        store.is_trusted = True
+        await asyncio.sleep(5)
+
+        assert runs == 0
+        assert await engine.states() == {State.SUCCEEDED: 20}  # this one leads again: the released jobs start
+        engine.assert_all_given_back()
 
 
 async def test_burst_of_ten_thousand_jobs_runs_each_once(clock: VirtualClock) -> None:

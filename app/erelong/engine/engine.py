@@ -89,7 +89,7 @@ class Engine:
         self.notes = Notes(now=self.now)
         self._build_lanes()
         self._build_store(store)
-        self._build_movers()
+        self._build_movers(store)
         self._build_window()
         self._build_settlers()
         self._build_zones()
@@ -133,7 +133,7 @@ class Engine:
         )
         self.backlog = Backlog(store=self.store, lanes=self.lanes)
 
-    def _build_movers(self) -> None:
+    def _build_movers(self, store: Store) -> None:
         """Build the parts that run jobs and save their outcomes."""
         self.completer = Completer(
             store=self.store,
@@ -144,6 +144,7 @@ class Engine:
             now=self.now,
         )
         self.workers = Workers(
+            store=store,
             lanes=self.lanes,
             completer=self.completer,
             kinds=self.kinds,

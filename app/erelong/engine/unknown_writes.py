@@ -99,8 +99,12 @@ class EngineStore:
         self.search, self.tally = store.search, store.tally
         self.holder, self.label_values = store.holder, store.label_values
         self.due, self.counts, self.waiting, self.overrides = store.due, store.counts, store.waiting, store.overrides
-        self.spread = store.spread
+        self.spread, self.trust = store.spread, store.trust
         self.document, self.documents, self.named = store.document, store.documents, store.named
+
+    @property
+    def is_trusted(self) -> bool:
+        return self._store.is_trusted
 
     async def load(self) -> None:
         """Read the highest seq in the store."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from erelong.engine.job_log import fields_of
 from erelong.engine.verdicts import raised, stopped, succeeded
+from erelong.errors import StoreUnavailable
 from erelong.handlers.base import Stop
 from erelong.lanes.crew import Reason
 from erelong.stores.base import Ending
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from erelong.model.job import Job
     from erelong.model.outcome import End, Outcome
     from erelong.settings.sections import WorkersSection
+    from erelong.stores.base import Store
     from erelong.telemetry.metrics import Metrics
 
 TURNS_BEFORE_YIELD = 200
@@ -68,6 +70,7 @@ class Workers:
     def __init__(
         self,
         *,
+        store: Store,
         lanes: Lanes,
         completer: Completer,
         kinds: Kinds,
@@ -77,6 +80,7 @@ class Workers:
         metrics: Metrics,
         now: Now,
     ) -> None:
+        self._store = store
         self._lanes = lanes
         self._completer = completer
         self._kinds = kinds
@@ -218,12 +222,15 @@ class Workers:
 
     async def _work(self, worker: Worker) -> None:
         """Run one attempt after another. Every attempt gets an outcome, whatever its handler does."""
-        pending, busy, turns = self._pending, self._busy, 0
+        pending, busy, store, turns = self._pending, self._busy, self._store, 0
         self._note_awake(worker)
         while True:
             if not pending:
                 await self._rest(worker)
                 turns = 0
+                continue
+            if not store.is_trusted:
+                await self._trust()
                 continue
             job, slot = pending.popleft()
             kind = self._kinds[job.kind]
@@ -247,6 +254,13 @@ class Workers:
             turns += 1
             if turns % TURNS_BEFORE_YIELD == 0:
                 await asyncio.sleep(0)
+
+    async def _trust(self) -> None:
+        """Wait until no other node can run the pending jobs; release them if one may."""
+        try:
+            await self._store.trust()
+        except StoreUnavailable:
+            self.release_pending()
 
     async def _rest(self, worker: Worker) -> None:
         worker.job = worker.slot = None

@@ -170,6 +170,14 @@ class Store(Protocol):
         """Wait until the store has failed for good; return the reason."""
         ...
 
+    @property
+    def is_trusted(self) -> bool:
+        """Whether no other process can have taken over this store, as one may while this process is stopped."""
+        ...
+
+    async def trust(self) -> None:
+        """Wait until the store is trusted; raise `errors.StoreUnavailable` if another process may have taken over."""
+
     async def add(
         self,
         new_jobs: Sequence[NewJob],

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 class MemoryStore:
     """Keeps jobs in a dict; nothing survives the process."""
 
+    is_trusted = True
+
     def __init__(self) -> None:
         self._jobs: dict[int, Job] = {}
         self._counts: Counter[Group] = Counter()
@@ -38,6 +40,9 @@ class MemoryStore:
         self._records: dict[tuple[str, str], tuple[bytes, list[Job], Instant]] = {}  # the instant is the expiry
         self._documents: dict[tuple[str, str], Document] = {}
         self._last_seq = 0
+
+    async def trust(self) -> None:
+        pass
 
     async def open(self) -> None:
         """Do nothing."""

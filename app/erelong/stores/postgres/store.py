@@ -268,14 +268,21 @@ class PostgresStore:
     async def spread(self, bins: Bins, query: Query) -> Spread:
         return await self._lister.call(self._slow.spread, bins, query)
 
-    async def claim(self, seqs: Sequence[int], *, now: Instant) -> Claim:
-        """Claim jobs for this node. If it was stopped in between, another one has taken over, and they must not run."""
-        claim: Claim = await self._change(ClaimJobs, seqs, now, split=_CLAIMS)
-        self._cache.drop(seqs)
+    @property
+    def is_trusted(self) -> bool:
+        return self._term.is_trusted
+
+    async def trust(self) -> None:
         try:
             await self._term.trust()
         except (TermLost, Unsettled) as error:
             raise as_problem(error) from error
+
+    async def claim(self, seqs: Sequence[int], *, now: Instant) -> Claim:
+        """Claim jobs for this node. If it was stopped in between, another one has taken over, and they must not run."""
+        claim: Claim = await self._change(ClaimJobs, seqs, now, split=_CLAIMS)
+        self._cache.drop(seqs)
+        await self.trust()
         return claim
 
     async def save(
