@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from erelong.handlers.registry import make_kinds
+from erelong.model.events.event import EventType
 from erelong.node import Node
 from erelong.settings.sections import Config, LogSection, StoreSection
 from erelong.stores.sqlite.store import SqliteStore
@@ -24,6 +25,7 @@ pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(30)]
 # inline comprehensions.
 POST = (122, 6)
 RUN = (260, 10)
+RUN_BESIDE_A_READER = (RUN[0] + 1, RUN[1])  # a reader of failures, such as an open dashboard
 GET = (46, 0)
 GET_OLDER = (71, 1)
 MEASURED = 20
@@ -120,6 +122,18 @@ async def test_run_costs_at_most_its_bound(measured: Measured) -> None:
         await asyncio.sleep(0.15)
 
     await measured.assert_at_most(RUN, *(run() for _ in range(MEASURED)))
+
+
+async def test_reader_of_failures_costs_a_run_one_call(measured: Measured) -> None:
+    measured.node.engine.changes.events.open([EventType.FAILED, EventType.EXPIRED])
+
+    async def run() -> None:
+        await measured.submit(delay=0.15)
+        await asyncio.sleep(0.1)
+        measured.costs.begin_again()
+        await asyncio.sleep(0.15)
+
+    await measured.assert_at_most(RUN_BESIDE_A_READER, *(run() for _ in range(MEASURED)))
 
 
 async def test_get_costs_at_most_its_bound(measured: Measured) -> None:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 ID_SIZE = 100  # bytes that an id in a filter takes
 
+_OF_SUBMITS = frozenset({EventType.SUBMITTED, EventType.CHANGED})
 _SUCCEEDED = End.SUCCEEDED
 _seq_of, _queue_of, _kind_of = itemgetter(PLACES["seq"]), itemgetter(PLACES["queue"]), itemgetter(PLACES["kind"])
 _late_by_of = itemgetter(PLACES["late_by"])
@@ -93,7 +94,7 @@ class Changes:
             self._agenda.add(*instants[0])
         else:
             self._agenda.extend(instants)
-        if self.events.types:
+        if not _OF_SUBMITS.isdisjoint(self.events.types):
             self._tell_added(entries)
 
     def changed(self, before: Job, saved: Saved, event: EventType = EventType.CHANGED) -> None:
@@ -164,8 +165,9 @@ class Changes:
 
     def claimed(self, jobs: Sequence[Job]) -> None:
         """Tell readers of events which attempts begin, before any other change of these jobs."""
-        for job in jobs:
-            self.events.tell(EventType.STARTED, job)
+        if EventType.STARTED in self.events.types:
+            for job in jobs:
+                self.events.tell(EventType.STARTED, job)
 
     def started(self, jobs: Sequence[Job]) -> None:
         """Count the starts of attempts, in runs of the same kind and queue."""  # hot: drain
@@ -191,7 +193,8 @@ class Changes:
                 self._note_end(ending)
         if self._jobs.held or self._rooms.held:
             self._wake([ending.job for ending in endings])
-        if self.events.types:
+        types = self.events.types
+        if types and (len(successes) < len(endings) or EventType.SUCCEEDED in types):
             self._tell_ended(endings, verdicts)
 
     def lost(self, before: Job, saved: Saved) -> None:
