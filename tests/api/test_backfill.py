@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from erelong.clock.instants import parse_start
+from erelong.errors import StoreRefused
 from erelong.model.caller import Scope
+from erelong.model.extras import read_extras
+from erelong.model.submission import NewJob, Receipt
 from erelong.service.operations import backfills
 from erelong.settings.queues import QueueSettings
 from tests.support.keyed import Keys, serve_keyed
@@ -68,6 +73,28 @@ async def test_second_backfill_makes_nothing_again(serve: Serve) -> None:
 
     assert counts(operation) == ("succeeded", 4, 2, 2, 0)
     assert await occurrences(service) == HOURS
+
+
+@pytest.mark.parametrize(("refused", "made"), [(HOURS[2:3], [*HOURS[:2], HOURS[3]]), (HOURS, [])], ids=["one", "all"])
+async def test_occurrence_whose_job_the_store_refuses_has_failed(
+    refused: list[str], made: list[str], serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = await serve()
+    await put(service)
+    add = service.store.add
+
+    async def refuse(new_jobs: Sequence[NewJob], **others: Any) -> Receipt:
+        occurrences = {read_extras(new_job.job.extras).get("occurrence") for new_job in new_jobs}
+        if not occurrences.isdisjoint(map(parse_start, refused)):
+            raise StoreRefused("the store refuses this job")
+        return await add(new_jobs, **others)
+
+    monkeypatch.setattr(service.store, "add", refuse)
+    operation = await backfill(service)
+
+    assert counts(operation) == ("succeeded", 4, len(made), 0, len(refused))
+    assert [error["code"] for error in operation["errors"]] == ["store_unavailable"] * len(refused)
+    assert await occurrences(service) == made
 
 
 async def test_occurrence_that_the_schedule_made_is_skipped(serve: Serve, clock: VirtualClock) -> None:

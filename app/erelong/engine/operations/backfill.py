@@ -6,14 +6,16 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from erelong.duties.waiters import LEFT
-from erelong.errors import BacklogFull, Problem
+from erelong.errors import BacklogFull, Problem, StoreRefused
 from erelong.model.document import Document
 from erelong.model.operations.operation import JobError, Operation, Phase, as_document
 from erelong.model.schedules.schedule import SORT, Schedule, read_schedule
 from erelong.model.submission import NewJob
 
 if TYPE_CHECKING:
-    from erelong.clock.instants import Now
+    from collections.abc import Sequence
+
+    from erelong.clock.instants import Instant, Now
     from erelong.engine.changes import Changes
     from erelong.engine.recurrences.book import Book
     from erelong.engine.recurrences.draft import JobMaker
@@ -27,7 +29,10 @@ SLICE: Final = 25  # occurrences, each of which is looked up first
 
 
 class Backfill:
-    """Makes the occurrences of a backfill, the oldest first. Those whose job is stored are left out."""
+    """Makes the occurrences of a backfill, the oldest first, and skips those that have a job.
+
+    If the store refuses the jobs of a slice, the first one is tried alone; if it is refused again, it has failed.
+    """
 
     def __init__(
         self, *, store: Store, book: Book, rules: Rules, maker: JobMaker, room: JobRoom, changes: Changes, now: Now
@@ -44,13 +49,31 @@ class Backfill:
         """Make the jobs of the next occurrences; return the operation as stored."""
         occurrences = operation.request.range
         assert occurrences is not None
-        schedule, now = schedule_of(occurrences), self._now()
+        schedule = schedule_of(occurrences)
         try:
             recurrence = self._rules.recurrence(schedule.definition.timing)
         except ValueError:  # its zone has gone
             return await self._fail(operation, "zone_gone")
         limit = max(1, int(min(SLICE, operation.request.rate)))
-        due = [*islice(recurrence.between(operation.cursor, occurrences.end), limit)]
+        while True:
+            due = [*islice(recurrence.between(operation.cursor, occurrences.end), limit)]
+            try:
+                return await self._make(operation, schedule, due, is_last=len(due) < limit)
+            except BacklogFull as problem:
+                return await self._fail(operation, problem.code)
+            except StoreRefused as problem:
+                if not due:
+                    raise
+                if len(due) == 1:
+                    return await self._pass_over(operation, due[0], problem)
+            limit = 1
+
+    async def _make(
+        self, operation: Operation, schedule: Schedule, due: Sequence[Instant], *, is_last: bool
+    ) -> Operation:
+        """Make the jobs of these occurrences, unless they have one; return the operation as stored."""
+        occurrences, now = operation.request.range, self._now()
+        assert occurrences is not None
         jobs: list[Job] = []
         failures: list[JobError] = []
         for occurrence in due:
@@ -61,12 +84,9 @@ class Backfill:
             except Problem as problem:
                 failures.append(JobError(None, problem.code))
         after = operation.advance(due[-1] + 1 if due else occurrences.end, len(jobs), failures)
-        if len(due) < limit:
+        if is_last:
             after = after.finish(Phase.SUCCEEDED, now)
-        try:
-            await self._add(jobs, after)
-        except BacklogFull as problem:
-            return await self._fail(operation, problem.code)
+        await self._add(jobs, after)
         return after.stored()
 
     async def _add(self, jobs: list[Job], after: Operation) -> None:
@@ -77,6 +97,13 @@ class Backfill:
         finally:
             self._room.release(room)
         self._changes.added(receipt.entries)
+
+    async def _pass_over(self, operation: Operation, occurrence: Instant, problem: StoreRefused) -> Operation:
+        """Count an occurrence whose job the store refuses as failed."""
+        now = self._now()
+        after = operation.advance(occurrence + 1, 0, [JobError(None, problem.code)])
+        await self._store.add([], now=now, beside=[as_document(after, now)])
+        return after.stored()
 
     async def _fail(self, operation: Operation, code: str) -> Operation:
         now = self._now()
