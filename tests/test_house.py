@@ -41,6 +41,8 @@ BROAD = {
     "stores/postgres/writer.py": 3,
     "stores/sqlite/executor.py": 5,
     "handlers/python/threads.py": 2,
+    # around one reading in the thread behind top; Screen.run raises the error
+    "cli/live/top.py": 1,
     # around a supervisor's child
     "handlers/process/supervisor.py": 1,
     # around the formatting of a log line

@@ -162,6 +162,19 @@ def test_csv_is_mapped_and_typed_by_the_schema_of_the_kind(
     ]
 
 
+def test_schedules_are_not_taken_for_jobs(erelong: Erelong, queue: str, tmp_path: Path) -> None:
+    erelong("schedule", f"{queue}-a", "put", "--kind", "echo", "--queue", queue, "--every", "10m")
+    lines = [line for line in erelong("export", "--schedules").out.splitlines() if queue in line]
+    file = write(tmp_path / "s.ndjson", *lines)
+
+    ended = erelong("import", file)
+
+    assert ended.code == 2
+    assert "line 1 is a schedule, not a job: import schedules with --schedules" in ended.err
+    assert "continue with" not in ended.err
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("s.")] == ["s.ndjson"]
+
+
 def test_schedules_are_exported_and_imported(erelong: Erelong, client: Client, queue: str, tmp_path: Path) -> None:
     put = ("--kind", "echo", "--queue", queue, "--zone", "Europe/Berlin", "--missed", "skip", "n:=1")
     erelong("schedule", f"{queue}-a", "put", *put, "--cron", "0 9 * * MON-FRI")

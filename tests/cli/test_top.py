@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -153,6 +155,26 @@ def test_lost_service_is_shown_until_it_is_back(terminal: Terminal, tmp_path: Pa
     service.kill()
 
     assert screen.wait() == 0
+
+
+def test_screen_ends_when_an_answer_cannot_be_understood(terminal: Terminal) -> None:
+    class Odd(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self.wfile.write(b"[]")
+
+    with HTTPServer(("127.0.0.1", 0), Odd) as service:
+        threading.Thread(target=service.serve_forever, daemon=True).start()
+        screen = terminal("top", ERELONG_URL=f"http://127.0.0.1:{service.server_port}")
+        code = screen.wait()
+        service.shutdown()
+
+    assert code == 1
+    assert screen.is_restored
+    assert "cannot read the response of http://127.0.0.1" in screen.text
+    assert "Traceback" not in screen.text
 
 
 def test_profile_that_confirms_asks_for_another_key(

@@ -6,6 +6,7 @@ import json
 import shlex
 import sys
 import threading
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -17,14 +18,17 @@ from erelong.cli.files.importer import Importer
 from erelong.cli.files.lines import batches, open_lines
 from erelong.cli.files.meter import Meter
 from erelong.cli.files.progress import Progress, Unresumable
+from erelong.cli.files.schedules import import_schedules, is_schedule
 from erelong.cli.files.sending import Sender
 from erelong.client.errors import ErelongError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
     from erelong.cli.console.session import Session
     from erelong.cli.files.fields import Schemas
+    from erelong.cli.files.lines import Batch
 
 COUNT: Final = 2_000  # lines of a batch
 
@@ -54,8 +58,6 @@ def add(_: str, parser: argparse.ArgumentParser) -> None:
 
 def import_file(options: argparse.Namespace) -> int:
     if options.schedules:
-        from erelong.cli.files.schedules import import_schedules
-
         return import_schedules(options)
     if options.curl:
         raise Usage("--curl goes with --schedules: an import sends many requests")
@@ -77,9 +79,10 @@ def import_file(options: argparse.Namespace) -> int:
         importer = Importer(
             sender=sender, progress=progress, meter=meter, stop=stop, parallel=options.parallel, rate=options.rate
         )
+        found = _without_schedules(batches(file, count=progress.count, is_csv=is_csv, fields=fields))
         is_whole = False
         try:
-            is_whole = importer.run(batches(file, count=progress.count, is_csv=is_csv, fields=fields))
+            is_whole = importer.run(found)
         finally:
             _conclude(options, progress, meter, is_whole)
     if meter.rejected:
@@ -131,6 +134,16 @@ def _has_key(line: bytes) -> bool:
     except ValueError:
         return True  # it will be rejected
     return not isinstance(job, dict) or bool(job.get("key"))
+
+
+def _without_schedules(found: Iterator[Batch]) -> Iterator[Batch]:
+    """Return all batches; raise Usage if the first line is a schedule."""
+    first = [*islice(found, 1)]
+    for batch in first:
+        number, line = batch.lines[0]
+        if is_schedule(line):
+            raise Usage(f"line {number} is a schedule, not a job: import schedules with --schedules")
+    return chain(first, found)
 
 
 def _conclude(options: argparse.Namespace, progress: Progress, meter: Meter, is_whole: bool) -> None:

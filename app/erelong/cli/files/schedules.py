@@ -32,6 +32,15 @@ def as_put(schedule: Mapping[str, Any]) -> dict[str, Any]:
     return fields | ({"paused": True, "reason": schedule.get("reason")} if schedule.get("paused") else {})
 
 
+def is_schedule(line: bytes) -> bool:
+    """Return whether a line is an exported schedule."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(found, dict) and isinstance(found.get("job"), dict) and "name" in found
+
+
 def import_schedules(options: argparse.Namespace) -> int:
     """Put the schedules of a file, one per line. The same file again changes nothing, so there is nothing to resume."""
     if options.maps or options.kind or options.queue or options.label or options.resume:

@@ -132,6 +132,11 @@ class Reader:
                 self.found = found._replace(number=self.number)
             except ErelongError as error:
                 self.failure = error
+            except Exception as error:  # noqa: BLE001 - raised again by Screen.run; otherwise the screen would freeze
+                self.failure = ErelongError(
+                    f"cannot read the response of {self._client.url}: {error!r}; "
+                    "check that an erelong of the same version runs there"
+                )
             if self._stop.is_set():
                 return
             terminal.wake()
