@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 
+import psycopg
 import pytest
+from psycopg.abc import PQGen
+from psycopg.waiting import Wait
 
 from erelong.errors import StoreUnavailable
 from erelong.model.job import State
@@ -13,6 +17,7 @@ from erelong.model.outcome import End, Outcome
 from erelong.model.submission import NewJob
 from erelong.stores.base import Ending
 from erelong.stores.postgres import readers
+from erelong.stores.postgres.connection import connect
 from erelong.stores.postgres.store import PostgresStore
 from tests.support.builders import ALL, NOW, count_both, make_job, put, put_one
 from tests.support.postgres import PostgresServer
@@ -39,6 +44,24 @@ async def test_group_whose_response_is_lost_is_acknowledged_and_stored_once(
 
     assert await distant.get([job.seq]) == {job.seq: job}
     await _assert_stored(distant, 2)
+
+
+def test_step_without_an_answer_leaves_nothing_that_fails_later(server: PostgresServer) -> None:
+    """Python would write a traceback to standard error; here that fails the test."""
+    connection = connect(server.url, role=f"0/{WRITER}", patience=0.1)
+
+    def hang() -> PQGen[None]:
+        try:
+            while True:
+                yield Wait.R
+        finally:
+            connection.pgconn.send_flush_request()  # as the end of a pipeline does
+
+    with pytest.raises(psycopg.Error, match="timeout"):
+        connection.wait(hang())
+
+    gc.collect()
+    assert connection.closed
 
 
 async def test_group_that_the_server_receives_too_late_is_repeated_and_stored_once(

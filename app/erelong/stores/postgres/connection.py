@@ -69,6 +69,8 @@ class Connection(psycopg.Connection[Row]):
             return super().wait(gen, interval, self.patience if timeout is None else timeout)
         except errors._WaitTimeout:  # nothing more can be sent on this connection
             self.drop()
+            with suppress(psycopg.Error):  # its cleanup fails now; the collector would print that
+                gen.close()
             raise
 
     def run(self, statement: str, *values: Any, prepare: bool = True) -> psycopg.Cursor[Row]:
