@@ -20,11 +20,15 @@ LEAD = 1.0
 
 
 async def measure_beside(ground: Ground, number: int) -> Findings:
-    """CPU of the service on PostgreSQL as multiples of that on SQLite, and CPU of the server per job."""
+    """CPU of the service on PostgreSQL as multiples of that on SQLite, and CPU of the server per job.
+
+    The server is measured first: later, it would also clear up after the other parts.
+    """
+    with ground.service("life") as service:
+        lives = [await _life(ground, service, f"life{round}", number) for round in range(ground.rounds)]
     with ground.service("beside-sqlite", store="sqlite") as other, ground.service("beside-postgres") as this:
         late = [quantile(await fire(ground, side, draw_instants(200, SPAN)), 0.99) for side in (other, this)]
         figures = await measure_pairs(ground, Sides(this=this, other=other), PARTS, ground.rounds)
-        lives = [await _life(ground, this, f"life{round}", number) for round in range(ground.rounds)]
     measures = [_ratio(name, *costs) for name, costs in figures.items()]
     name = f"{number:,} no-ops submitted and run: CPU of PostgreSQL per job"
     measures.append(Measure(name=name, must=25, goal=20, figure=median(lives), unit="µs"))

@@ -250,18 +250,22 @@ def pop_own(body: dict[str, Any], now: Instant, max_horizon: float) -> Own:
     if "execute_at" in body:  # a delay beside it stays in the body and is refused later
         execute_at = parse_instant(body.pop("execute_at"), now, max_horizon)
     else:
-        delay = body.pop("delay", 0)  # hot: submit, whole seconds skip the parser; a bool does not
-        seconds: float = delay if type(delay) is int and delay >= 0 else parse_duration(delay)
-        if seconds > max_horizon:  # max_horizon is at most the longest duration
+        delay = body.pop("delay", 0)
+        if type(delay) is int and 0 <= delay <= max_horizon:  # hot: submit, without bool
+            execute_at = now + delay * SECOND
+        elif (seconds := parse_duration(delay)) <= max_horizon:  # max_horizon <= LONGEST_DURATION
+            execute_at = now + round(seconds * SECOND)
+        else:
             raise ValueError("too far ahead")
-        execute_at = now + round(seconds * SECOND)
     if params is not None and not isinstance(params, dict):
         raise ValueError("params are not an object")
     if key is None and body.get("on_conflict") is not None:
         raise ValueError("on_conflict without a key")
     if key is not None and not (isinstance(key, str) and _A_KEY.fullmatch(key)):
         raise ValueError("not a key")
-    return Own(params, execute_at, key, None if labels is None else _LABELS.validate_python(labels))
+    if labels is not None:
+        labels = _LABELS.validate_python(labels)
+    return tuple.__new__(Own, (params, execute_at, key, labels))
 
 
 def read_change(body: Any, now: Instant, max_horizon: float) -> Change:

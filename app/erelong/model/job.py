@@ -177,11 +177,11 @@ class Job(NamedTuple):
         key: str | None = None,
         labels: bytes | None = None,
     ) -> Job:
-        """Return a new job with the spec and the extras of this one, which imply neither labels nor another time."""
+        """Return a new job with the spec and the extras of this unstarted one; these imply no labels or time."""
         due_at = execute_at if execute_at > now else now
         expires_at = None if self.expires_after is None else expiry(due_at, self.expires_after)
         own = (0, token, now, execute_at, key, labels, self.extras, params, due_at, expires_at, 0, 1, None)
-        return tuple.__new__(Job, own + spec_of(self) + UNBEGUN)
+        return tuple.__new__(Job, own + shared_of(self))
 
     def with_extras(self, extras: Extras) -> Job:
         """Return this version of the job with other extras and their system labels; lost extras stay lost."""
@@ -385,7 +385,7 @@ class Job(NamedTuple):
 PLACES = {name: index for index, name in enumerate(Job._fields)}
 _RUNNING, _SUCCEEDED, _WELL = State.RUNNING, State.SUCCEEDED, End.SUCCEEDED  # hot: drain
 SPEC = slice(PLACES["kind"], PLACES["error"])
-spec_of = itemgetter(SPEC)
+spec_of, shared_of = itemgetter(SPEC), itemgetter(slice(SPEC.start, None))  # shared by new jobs of one template
 UNBEGUN = tuple(Job._field_defaults.values())  # the last fields of a new job, after the spec
 AFRESH = {name: value for name, value in Job._field_defaults.items() if name not in ("attempts", "ended_leases")}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import orjson
@@ -11,7 +12,7 @@ import orjson
 from erelong.model.conflict import settle
 from erelong.model.extras import end_plainly
 from erelong.model.history import NO_ATTEMPTS
-from erelong.model.job import Job, State
+from erelong.model.job import PLACES, Job, State
 from erelong.model.reports.callback import linked
 from erelong.model.submission import ADDED, AddResult, AddStatus, IdempotencyRecord, NewJob, Receipt, are_written
 from erelong.stores.base import FINISHED, REFUSED, Claim, Ending, Override, Saved
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from erelong.stores.sqlite.counters import Counters
     from erelong.stores.sqlite.database import DatabaseFile
 
+_key_of = itemgetter(PLACES["key"])
 _MAKE_ADDED = partial(tuple.__new__, AddResult)  # skips the Python-level constructor
 
 FINAL = State.SUCCEEDED
@@ -69,8 +71,9 @@ class Writes:
             return receipt
         if beside:
             check_documents(self._write, beside)
-        if all(new_job.job.key is None for new_job in new_jobs):
-            entries = [_MAKE_ADDED((ADDED, job, None)) for job in self._insert([new_job.job for new_job in new_jobs])]
+        jobs = [new_job.job for new_job in new_jobs]
+        if not any(map(_key_of, jobs)):  # no key is empty
+            entries = [_MAKE_ADDED((ADDED, job, None)) for job in self._insert(jobs)]
         else:
             entries = [*self._settle(new_jobs, now, is_whole)]
         if record is not None and not any(entry.status is AddStatus.CONFLICT for entry in entries):
