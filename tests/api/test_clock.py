@@ -13,7 +13,7 @@ from aiohttp.test_utils import TestServer
 
 from erelong.attempt import Attempt
 from erelong.clock.instants import parse_start
-from erelong.errors import StorageFull, StoreUnavailable
+from erelong.errors import StorageFull
 from erelong.model.caller import Scope
 from erelong.service import clock as clock_service
 from erelong.settings.kinds import KindSettings
@@ -525,18 +525,9 @@ async def test_move_that_cannot_be_stored_is_refused_and_can_be_repeated(virtual
     assert (await move(virtual, advance=60))["now"] == "2027-01-01T00:01:00.000Z"
 
 
-async def test_move_that_was_stored_without_an_answer_can_be_repeated(
-    virtual: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    add = virtual.store.add
-
-    async def lose_answer(*arguments: Any, **others: Any) -> Any:
-        await add(*arguments, **others)
-        raise StoreUnavailable("the disk failed")
-
-    monkeypatch.setattr(virtual.store, "add", lose_answer)
-    answer = await virtual.post("/v1/clock", {"advance": 60})
-    monkeypatch.undo()
+async def test_move_that_was_stored_without_an_answer_can_be_repeated(virtual: Served) -> None:
+    with virtual.store.losing_answers("add"):
+        answer = await virtual.post("/v1/clock", {"advance": 60})
 
     assert answer.status == 503
     assert (await move(virtual, advance=60))["now"] == "2027-01-01T00:01:00.000Z"

@@ -300,41 +300,24 @@ async def test_slice_whose_answer_was_lost_is_not_applied_twice(
         assert await moves(engine, jobs) == {HOUR * SECOND}
 
 
-async def test_operation_that_was_stored_without_an_answer_is_carried_out(
-    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_operation_that_was_stored_without_an_answer_is_carried_out(clock: VirtualClock) -> None:
     async with Engine(clock=clock) as engine:
         jobs = await engine.submit_many(3, delay=HOUR)
-        add = engine.store.add
 
-        async def lose_answer(*arguments: Any, **others: Any) -> Any:
-            await add(*arguments, **others)
-            raise StoreUnavailable("the disk failed")
-
-        monkeypatch.setattr(engine.store, "add", lose_answer)
-        with pytest.raises(StoreUnavailable):
+        with engine.store.losing_answers("add"), pytest.raises(StoreUnavailable):
             await start(engine, "cancel")
-        monkeypatch.undo()
         await asyncio.sleep(10)
 
         assert {job.state for job in await read_all(engine, jobs)} == {State.CANCELLED}
 
 
-async def test_wait_ends_with_an_operation_whose_last_answer_was_lost(
-    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_wait_ends_with_an_operation_whose_last_answer_was_lost(clock: VirtualClock) -> None:
     async with Engine(clock=clock) as engine:
         await engine.submit_many(10, delay=HOUR)
-        save = engine.store.save
-
-        async def losing(changed: Any, **others: Any) -> Any:
-            await save(changed, **others)
-            raise StoreUnavailable("the answer was lost")
-
-        monkeypatch.setattr(engine.store, "save", losing)
         began_at = clock.now()
 
-        operation = await run(engine, "cancel")
+        with engine.store.losing_answers("save"):
+            operation = await run(engine, "cancel")
 
         assert counts(operation) == (Phase.SUCCEEDED, 10, 10, 0, 0)
         assert clock.now() - began_at < 10 * SECOND

@@ -14,7 +14,7 @@ import pytest
 from erelong.clock.instants import SECOND
 from erelong.engine.recurrences import duty
 from erelong.engine.recurrences.making import MAX_JOBS, Making
-from erelong.errors import StorageFull, StoreUnavailable
+from erelong.errors import StorageFull
 from erelong.model.job import Job
 from erelong.model.schedules import occurrences
 from erelong.model.schedules.occurrences import pass_downtime
@@ -785,15 +785,8 @@ async def test_full_disk_makes_nothing_and_missed_decides_afterwards(
 
 async def test_commit_that_succeeded_without_an_answer_makes_no_second_job(service: Served) -> None:
     await put(service)
-    add = service.store.add
-
-    async def lose_answer(*arguments: Any, **others: Any) -> Any:
-        await add(*arguments, **others)
-        raise StoreUnavailable("the disk failed")
-
-    service.store.add = lose_answer  # type: ignore[method-assign]
-    await asyncio.sleep(5 * MINUTE + 0.1)
-    service.store.add = add  # type: ignore[method-assign]
+    with service.store.losing_answers("add"):
+        await asyncio.sleep(5 * MINUTE + 0.1)
     await asyncio.sleep(5 * MINUTE)
 
     assert await made(service) == ["00:05", "00:10"]
@@ -803,15 +796,8 @@ async def test_commit_that_succeeded_without_an_answer_makes_no_second_job(servi
 
 async def test_edit_that_was_stored_without_an_answer_applies(service: Served) -> None:
     await put(service)
-    add = service.store.add
-
-    async def lose_answer(*arguments: Any, **others: Any) -> Any:
-        await add(*arguments, **others)
-        raise StoreUnavailable("the disk failed")
-
-    service.store.add = lose_answer  # type: ignore[method-assign]
-    answer = await service.patch(PATH, {"cron": "*/2 * * * *"})
-    service.store.add = add  # type: ignore[method-assign]
+    with service.store.losing_answers("add"):
+        answer = await service.patch(PATH, {"cron": "*/2 * * * *"})
     await asyncio.sleep(5 * MINUTE)
 
     assert answer.status == 503

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from erelong.clock.instants import Instant
-from erelong.errors import Exit, StorageFull, StoreRefused
+from erelong.errors import Exit, StorageFull, StoreRefused, StoreUnavailable
 from erelong.model.job import Job, State
 from erelong.model.query import Query
 from erelong.stores.base import Claim, Ending, Found, Override, Peeks, Tally, Verdicts
@@ -49,6 +50,21 @@ class FaultyStore(MemoryStore):
         """Do the work of a method, but make its caller wait until the event is set."""
         self.answers_held[method] = asyncio.Event()
         return self.answers_held[method]
+
+    @contextmanager
+    def losing_answers(self, method: str) -> Iterator[None]:
+        """Do the work of a method, but fail its caller, as when a disk or a connection breaks just after it."""
+        work = getattr(self, method)
+
+        async def lose_answer(*arguments: Any, **others: Any) -> None:
+            await work(*arguments, **others)
+            raise StoreUnavailable("the answer was lost")
+
+        setattr(self, method, lose_answer)
+        try:
+            yield
+        finally:
+            delattr(self, method)
 
     async def get(self, seqs: Sequence[int]) -> dict[int, Job]:
         await self._before("get", seqs)
