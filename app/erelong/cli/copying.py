@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 URLS: Final = ("postgresql://", "postgres://")
 WIDTH: Final = 30
 REPORTS: Final = {True: 0.2, False: 5.0}
-"""Seconds between two reports, on a terminal and elsewhere."""
+"""Seconds between two reports, on a terminal and in a file or pipe."""
 
 
 def copy(options: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""A client without a service: it records what is submitted, and runs the functions of kinds when a test says so."""
+"""A client without a service: it records submits, and runs the functions of kinds when a test says so."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ class AsyncClient:
         await self.send(calls.delete(_id(job), _version(job, if_unchanged), queue))
 
     async def _change(self, job: Which, request: Request, is_done: IsDone) -> AsyncJob[Any]:
-        """Send a change. If its answer is lost, compare `job`, as it was read before, with what it is now.
+        """Send a change. If its answer is lost, compare `job`, as it was read before, with the job as it is now.
 
         A change that was not made is sent again, on condition that this remains so.
         """

@@ -109,7 +109,7 @@ class Results:
 
 
 def make_draft(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Draft[Any]:
-    """Return a call as a draft. Raise TypeError for what is no kind, or for arguments that it does not take."""
+    """Return a call as a draft. Raise TypeError if `fn` is not a kind, or does not take the arguments."""
     if isinstance(fn, Kind):
         draft: Draft[Any] = fn.job(*args, **kwargs)
         return draft

@@ -197,7 +197,7 @@ class Client:
         self.send(calls.delete(_id(job), _version(job, if_unchanged), queue))
 
     def _change(self, job: Which, request: Request, is_done: IsDone) -> Job[Any]:
-        """Send a change. If its answer is lost, compare `job`, as it was read before, with what it is now.
+        """Send a change. If its answer is lost, compare `job`, as it was read before, with the job as it is now.
 
         A change that was not made is sent again, on condition that this remains so.
         """

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-LOOK: Final = 0.5  # seconds between looks at the files
+CHECK_EVERY: Final = 0.5  # seconds between two checks of the files
 SKIPPED: Final = frozenset({"__pycache__", "node_modules"})
 FRESH: Final = {"PYTHONDONTWRITEBYTECODE": "1"}
 """Leaves no bytecode, which Python takes for current when a file of the same size is written in the same second."""
@@ -49,14 +49,14 @@ class Reloader:
         while True:
             code = None
             with suppress(subprocess.TimeoutExpired):
-                code = self._process.wait(LOOK)
+                code = self._process.wait(CHECK_EVERY)
             if code == 0 or (code is not None and self._is_stopping):
                 return code
             if code is not None:
                 if not is_failed:
                     _say(f"the worker ended with {code}; waiting for a change")
                 is_failed = True
-                time.sleep(LOOK)
+                time.sleep(CHECK_EVERY)
             if (changed := changes(seen, times_of(self._folder))) and not self._is_stopping:
                 _say(f"{', '.join(changed[:3])} changed; starting again")
                 self._process.terminate()
