@@ -30,7 +30,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give property tests more time where they try more examples."""
     for item in items if TIMES > 1 else ():
-        item.add_marker(pytest.mark.timeout(60 * TIMES))
+        marker = item.get_closest_marker("timeout")
+        usual = float(marker.args[0]) if marker is not None else 60.0
+        item.add_marker(pytest.mark.timeout(usual * TIMES), append=False)  # the first marker counts
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:

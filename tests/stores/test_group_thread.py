@@ -19,7 +19,7 @@ from tests.support.builders import put_one
 
 pytestmark = pytest.mark.real_loop
 
-TIMEOUT = 0.3
+TIMEOUT = 1.0  # long enough that the order of events holds on a busy machine
 
 
 class Held:
@@ -70,7 +70,7 @@ async def test_call_past_its_timeout_is_refused_and_later_calls_are_answered(
     await asyncio.sleep(TIMEOUT * 0.6)
     young = asyncio.create_task(held.thread.call(int, "2"))
 
-    with pytest.raises(StoreUnavailable, match=r"did not answer within 0\.3 s"):
+    with pytest.raises(StoreUnavailable, match="did not answer within 1 s"):
         await slow
     assert not young.done()
     held.may_go.set()
@@ -87,7 +87,7 @@ async def test_calls_of_successive_turns_of_the_loop_are_one_group(held: Held) -
     await asyncio.sleep(0)
 
     calls += [asyncio.create_task(held.thread.call(int, "2")) for _ in range(3)]
-    await asyncio.sleep(TIMEOUT / 10)
+    await asyncio.sleep(TIMEOUT / 20)
 
     assert [len(group) for _, group in held.thread._unanswered] == [5]
     held.may_go.set()

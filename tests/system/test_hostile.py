@@ -157,12 +157,12 @@ async def _be_normal(client: Client, until: float) -> list[float]:
 
 
 def _check_calm(service: ServiceProcess) -> None:
-    """Assert that the service runs, sent no 5xx and logged no errors."""
+    """Assert that the service runs, sent no 5xx and logged nothing unusual but that it was called very often."""
     with urllib.request.urlopen(f"{service.url}/metrics", timeout=10) as response:
         page = response.read().decode()
     assert re.findall(r'erelong_http_requests_total\{.*status="5.*', page) == []
-    complaints = [line for line in service.log_text().splitlines() if '"level":"info"' not in line]
-    assert complaints == []
+    unusual = [line for line in service.log_text().splitlines() if '"level":"info"' not in line]
+    assert [line for line in unusual if '"event":"log_lines_suppressed"' not in line] == []
 
 
 def _p99(took: list[float]) -> float:

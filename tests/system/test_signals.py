@@ -54,13 +54,13 @@ async def test_long_poll_is_answered_when_the_service_drains(
     service = make_service()
     service.start()
     client = make_client(service)
-    running = await client.submit_and_wait_for_start(kind="echo", params={"sleep": 1.5})
+    running = await client.submit_and_wait_for_start(kind="echo", params={"sleep": 4.0})
     waiting = await client.submit(kind="echo", delay=3600)
     poll = asyncio.create_task(client.wait_until_final(waiting["id"], 25))
     await asyncio.sleep(0.2)
 
     service.signal(signal.SIGTERM)
-    answer = await asyncio.wait_for(poll, 1.0)
+    answer = await asyncio.wait_for(poll, 3.0)
 
     assert answer["state"] == "scheduled"
     assert (await client.read(running["id"]))["state"] == "running"

@@ -265,6 +265,9 @@ async def test_copy_reports_no_more_than_the_sweep_interrupts(other: Place, sqli
 
     copy_store(sqlite.source(), other.target(), Interrupted(14))
 
+    async with other.opened() as store:
+        assert len(await store.list(ALL)) == 12
+
 
 class Serving(Silent):
     """Starts a service on the target in the middle of a copy."""
