@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from erelong.model.query import Query
 from erelong.stores.base import Store
 from erelong.stores.copying.copy import Copied, copy_store
-from erelong.stores.copying.postgres_source import PostgresSource
-from erelong.stores.copying.postgres_target import PostgresTarget
-from erelong.stores.copying.sqlite_source import SqliteSource
-from erelong.stores.copying.sqlite_target import SqliteTarget
+from erelong.stores.copying.postgres.source import PostgresSource
+from erelong.stores.copying.postgres.target import PostgresTarget
+from erelong.stores.copying.sqlite.source import SqliteSource
+from erelong.stores.copying.sqlite.target import SqliteTarget
 from erelong.stores.copying.tables import Source, Target
 from erelong.stores.postgres.store import PostgresStore
 from erelong.stores.sqlite.store import SqliteStore

@@ -97,12 +97,12 @@ class Bar:
 def _make_source(section: StoreSection) -> Source:
     match section.kind:
         case "sqlite":
-            from erelong.stores.copying.sqlite_source import SqliteSource
+            from erelong.stores.copying.sqlite.source import SqliteSource
 
             return SqliteSource(path=Path(section.path))
         case "postgres":
             with _driver():
-                from erelong.stores.copying.postgres_source import PostgresSource
+                from erelong.stores.copying.postgres.source import PostgresSource
             return PostgresSource(url=section.url.get_secret_value(), durability=section.durability)
         case _:
             raise ConfigError([f'store.kind = "{section.kind}" has nothing to copy'])
@@ -119,11 +119,11 @@ def _make_target(text: str, section: StoreSection) -> Target:
             raise Exit("the file holds no URL of a database; write it as postgresql://user@host/database")
     if text.startswith(URLS):
         with _driver():
-            from erelong.stores.copying.postgres_target import PostgresTarget
+            from erelong.stores.copying.postgres.target import PostgresTarget
         return PostgresTarget(url=text, durability=section.durability)
     if "://" in text:
         raise Exit("the target is not a PostgreSQL URL; write it as postgresql://user@host/database, or name a file")
-    from erelong.stores.copying.sqlite_target import SqliteTarget
+    from erelong.stores.copying.sqlite.target import SqliteTarget
 
     return SqliteTarget(path=Path(text))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from erelong.errors import StoreCorrupt, StoreInUse
-from erelong.stores.copying.postgres_database import PostgresDatabase
+from erelong.stores.copying.postgres.database import PostgresDatabase
 from erelong.stores.copying.tables import JOBS, TABLES, Claimed, Facts, Source, Table
 from erelong.stores.postgres import statements as sql
 from erelong.stores.postgres.connection import SCHEMA_NAME

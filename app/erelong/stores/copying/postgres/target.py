@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from erelong.errors import Exit
-from erelong.stores.copying.postgres_database import PostgresDatabase, types_of
+from erelong.stores.copying.postgres.database import PostgresDatabase, types_of
 from erelong.stores.copying.tables import Facts, Table, Target
 from erelong.stores.postgres import statements as sql
 from erelong.stores.postgres.arrays import bigints, ints

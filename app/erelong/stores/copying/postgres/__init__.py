@@ -1,0 +1,1 @@
+"""PostgreSQL as the source and as the target of a copy."""
