@@ -165,6 +165,23 @@ async def test_node_that_was_stopped_runs_no_job_that_it_has_claimed(postgres: P
         await postgres.claim([job.seq], now=NOW)
 
 
+async def test_leader_whose_term_may_be_over_says_so_until_it_is_renewed(
+    postgres: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = postgres.status()
+    with monkeypatch.context() as patch:
+        patch.setattr(postgres._term, "_renew", lambda _: None)
+        await asyncio.sleep(terms.TTL)
+        meanwhile = postgres.status()
+    async for _ in looks():
+        if postgres._term.is_trusted:
+            break
+
+    assert before is None
+    assert meanwhile == "a term that may be over, so another node may lead: it was not renewed in time"
+    assert postgres.status() is None
+
+
 async def test_claim_waits_until_the_term_is_renewed(postgres: PostgresStore) -> None:
     job = await put_one(postgres)
     postgres._term._trusted_until = 0.0

@@ -203,7 +203,7 @@ class PostgresStore:
         for thread in (self._writer, self._reader, self._lister):
             if (problem := thread.status()) is not None:
                 return problem
-        return self._writes.status() or self._slow.snapshots.status()
+        return self._writes.status() or self._term.status() or self._slow.snapshots.status()
 
     async def end(self) -> Exit:
         writes, term = asyncio.ensure_future(self._writes.end()), asyncio.ensure_future(self._term.ended())

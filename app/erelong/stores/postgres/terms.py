@@ -140,6 +140,12 @@ class Term:
                 raise Unsettled
             await asyncio.sleep(LOOK_PAUSE)
 
+    def status(self) -> str | None:
+        """Return the trouble of a term that may be over, or None."""
+        if self.is_trusted:
+            return None
+        return f"a term that may be over, so another node may lead: {self.failure or 'it was not renewed in time'}"
+
     async def ended(self) -> None:
         """Wait until another node has taken over from this one."""
         await self._ended.wait()
