@@ -137,19 +137,26 @@ async def test_form_of_a_schema_returns_the_value_it_was_given(page: Browser) ->
 
 
 async def test_hidden_secret_is_put_back_only_where_it_was(page: Browser) -> None:
-    stored = json.dumps({"token": "a", "list": [{"password": "b"}, {"password": "c"}]})
+    stored = json.dumps({"token": "a", "list": [{"name": "x", "password": "b"}, {"name": "y", "password": "c"}]})
     kept = await run(page, "form.js", f"m.unmasked(m.masked({stored}), {stored})")
+    renamed = "{list: [{name: 'x', password: '••••'}, {name: 'z', password: '••••'}]}"
+    edited = await run(page, "form.js", f"m.unmasked({renamed}, {stored})")
     faults = [
         await run(
             page,
             "form.js",
             f"{{ try {{ return m.unmasked({typed}, {stored}) }} catch (fault) {{ return fault.message }} }}",
         )
-        for typed in ("{list: [{password: '••••'}]}", "{key: {token: '••••'}}")
+        for typed in (
+            "{list: [{name: 'x', password: '••••'}]}",
+            "{list: [{name: 'y', password: '••••'}, {name: 'x', password: '••••'}]}",
+            "{key: {token: '••••'}}",
+        )
     ]
 
     assert kept == json.loads(stored)
-    assert faults == ["•••• stands for no known value: write it out"] * 2
+    assert edited == {"list": [{"name": "x", "password": "b"}, {"name": "z", "password": "c"}]}
+    assert faults == ["•••• stands for no known value: write it out"] * 3
 
 
 async def test_form_names_the_line_of_wrong_json(page: Browser) -> None:

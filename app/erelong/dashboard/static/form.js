@@ -80,11 +80,15 @@ export function unmasked(value, original, pointer = "/params") {
   if (value === HIDDEN && !isSet(original)) throw wrong(`${HIDDEN} stands for no known value: write it out`, pointer);
   if (value === HIDDEN) return original;
   if (typeof value !== "object" || !value) return value;
-  const isKnown = !Array.isArray(value) || value.length === original?.length; // otherwise, items may have moved
+  const isKnown = !Array.isArray(value) || areInPlace(value, original);
   const pairs = Object.entries(value).map(([name, one]) =>
     [name, unmasked(one, isKnown ? original?.[name] : undefined, pointer)]);
   return Array.isArray(value) ? pairs.map(([, one]) => one) : Object.fromEntries(pairs);
 }
+
+/** Return whether no item can have moved: as many as before, and all but one look as before. */
+const areInPlace = (items, before) => items.length === before?.length &&
+  items.filter((one, index) => JSON.stringify(one) !== JSON.stringify(masked(before[index]))).length < 2;
 
 const wrong = (message, pointer) => Object.assign(new Error(message), { pointer });
 

@@ -175,8 +175,10 @@ export function timeControl(how) {
       const body = { kind: "echo", queue: me.queues?.[0], ...read() };
       const { due_at: due } = await post("jobs", body, { query: { dry_run: "true" } });
       fill(resolved, pick.value !== "now" && [`${due}, `, when(due, "relative")]);
+      fill(fault);
     } catch (problem) {
-      fill(resolved, problem.errors?.[0]?.detail || problem.message);
+      fill(resolved);
+      fill(fault, problem.errors?.[0]?.detail || problem.message);
     }
   });
   const change = () => {
@@ -185,9 +187,10 @@ export function timeControl(how) {
   };
   const pick = choice(["now", "in", "at"], how, change, { "aria-label": "When" });
   const inputs = h("div.times", { oninput: change }, pick, delay, local, zone);
-  change();
   const node = field("When", inputs, { pointer: "/delay /execute_at /local_time /zone" });
+  const fault = node.querySelector(".fault");
   node.append(resolved);
+  change();
   return { node, read };
 }
 
