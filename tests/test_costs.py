@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(30)]
 # Calls of our Python functions on all threads, and SQL statements. Python 3.12 and later need fewer calls, since they
 # inline comprehensions.
 POST = (122, 6)
-RUN = (260, 10)
+RUN = (258, 10)
 RUN_BESIDE_A_READER = (RUN[0] + 1, RUN[1])  # a reader of failures, such as an open dashboard
 GET = (46, 0)
 GET_OLDER = (71, 1)

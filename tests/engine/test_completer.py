@@ -250,6 +250,23 @@ async def test_outcome_added_during_a_save_is_saved_after_it(clock: VirtualClock
         assert (await engine.until_final(second, within=2)).state is State.SUCCEEDED
 
 
+async def test_outcome_is_saved_at_once_and_those_soon_after_it_together(clock: VirtualClock) -> None:
+    async with Engine(clock=clock) as engine:
+        duty, finishes, rests = engine.node.engine.duties["completer"], [], []
+        for _ in range(2):  # the second time long after the last save
+            await engine.submit_all([{"delay": 1 + after} for after in (0.0, 0.001, 0.002, 0.003)])
+            await asyncio.sleep(0.9995)
+            for _ in range(3):
+                await asyncio.sleep(0.001)
+                finishes.append(engine.store.calls.count("finish"))
+                rests.append(duty.is_resting)
+            await asyncio.sleep(1)
+
+        assert engine.store.calls.count("finish") == 4
+        assert finishes == [1, 1, 1, 3, 3, 3]
+        assert rests == [True, False, False] * 2  # nothing wakes it unless another outcome comes
+
+
 async def test_no_attempt_starts_while_too_many_outcomes_are_unsaved(clock: VirtualClock) -> None:
     workers = WorkersSection(concurrency=10, max_unsaved=30)
     async with Engine(clock=clock, workers=workers) as engine:

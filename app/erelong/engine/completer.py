@@ -58,6 +58,7 @@ class Completer:
         self._all_saved = asyncio.Event()
         self._all_saved.set()
         self.is_hurried = False  # whether to save without gathering
+        self._gather_until = 0.0  # in the loop's time
 
     def __len__(self) -> int:
         return len(self._unsaved) + len(self.aside.failures)
@@ -79,16 +80,18 @@ class Completer:
 
     async def lap(self) -> None:
         """Save the unsaved outcomes, the oldest first; the next lap repeats those that fail."""
+        loop = asyncio.get_running_loop()
         while self._unsaved:
+            wait = self._gather_until - loop.time()
+            if wait > 0 and not self.is_hurried and len(self._unsaved) < MAX_SAVE:
+                await asyncio.sleep(wait)
             batch, was_full = self._unsaved[:MAX_SAVE], self.is_full
             for ending, error in await in_halves(batch, self._save):
                 self._set_aside(ending, error)
             if was_full:
                 self._room.set()
-            saved = len(batch)
+            self._gather_until = loop.time() + (GATHER_TIME if len(batch) < RUSH else RUSH_TIME)
             del batch  # frees its jobs before the sleep
-            if not self.is_hurried and len(self._unsaved) < MAX_SAVE:
-                await asyncio.sleep(GATHER_TIME if saved < RUSH else RUSH_TIME)
         self._all_saved.set()
 
     async def flush(self, within: float = FLUSH_TIME) -> int:
