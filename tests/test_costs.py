@@ -24,7 +24,8 @@ pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(30)]
 # Calls of our Python functions on all threads, and SQL statements. Python 3.12 and later need fewer calls, since they
 # inline comprehensions.
 POST = (122, 6)
-RUN = (258, 10)
+RUN = (240, 9)
+RUN_OLDER = (259, 10)
 RUN_BESIDE_A_READER = (RUN[0] + 1, RUN[1])  # a reader of failures, such as an open dashboard
 GET = (46, 0)
 GET_OLDER = (71, 1)
@@ -122,6 +123,19 @@ async def test_run_costs_at_most_its_bound(measured: Measured) -> None:
         await asyncio.sleep(0.15)
 
     await measured.assert_at_most(RUN, *(run() for _ in range(MEASURED)))
+
+
+async def test_run_of_an_older_job_costs_at_most_its_bound(measured: Measured) -> None:
+    """The job is not among those written last."""
+
+    async def run() -> None:
+        await measured.submit(delay=0.15)
+        measured.forget()
+        await asyncio.sleep(0.1)
+        measured.costs.begin_again()
+        await asyncio.sleep(0.15)
+
+    await measured.assert_at_most(RUN_OLDER, *(run() for _ in range(MEASURED)))
 
 
 async def test_reader_of_failures_costs_a_run_one_call(measured: Measured) -> None:

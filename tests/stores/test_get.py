@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from erelong.model.job import State
-from erelong.stores.base import Store, peek_at
-from tests.support.builders import make_ended, make_job, make_running, put
+from erelong.model.job import SECOND, Job, State
+from erelong.stores.base import Ending, Peeks, Store, peek_at
+from tests.support.builders import NOW, make_ended, make_failure, make_job, make_running, put, put_one
 
 pytestmark = pytest.mark.real_loop
 
@@ -29,6 +29,30 @@ async def test_peek_returns_waiting_jobs(store: Store) -> None:
     )
 
     assert await store.peek([4, 3, 2, 1, 99]) == [peek_at(labelled), peek_at(waiting)]
+
+
+async def test_peek_follows_every_change_of_a_job(store: Store) -> None:
+    job = await put_one(store, priority=3, labels={"tenant": "t1"})
+    peeks = [await peek_twice(store, job)]
+    moved = job.move(NOW + SECOND, NOW)._replace(version=2)
+    await store.save([moved])
+    peeks.append(await peek_twice(store, job))
+    (claimed,) = (await store.claim([job.seq], now=NOW + SECOND)).jobs
+    peeks.append(await peek_twice(store, job))
+    ending = Ending(claimed, make_failure(), NOW + SECOND, 60.0)
+    await store.finish([ending])
+    peeks.append(await peek_twice(store, job))
+    await store.delete(ending.after)
+    peeks.append(await peek_twice(store, job))
+
+    assert peeks == [[peek_at(job)], [peek_at(moved)], [], [peek_at(ending.after)], []]
+
+
+async def peek_twice(store: Store, job: Job) -> Peeks:
+    """Peek at a job among those written last, and beside an unknown one: these are read from the disk."""
+    cached, stored = await store.peek([job.seq]), await store.peek([job.seq, 99])
+    assert cached == stored
+    return stored
 
 
 async def test_gets_at_once_return_each_its_own_jobs(store: Store) -> None:

@@ -185,6 +185,7 @@ async def test_store_thread_survives_system_exit(tmp_path: Path, name: str) -> N
         await getattr(store, name).call(leave)
 
     job = await put_one(store)
+    store._cache.drop_all()
     assert (await store.get([job.seq]))[job.seq] == job
     assert len(await store.peek([job.seq])) == 1
     assert store.status() is None

@@ -11,7 +11,7 @@ from erelong.model.job import Job, State, spec_of
 from erelong.model.spec import JobSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from erelong.clock.instants import Instant
     from erelong.clock.remote import RemoteClock
@@ -36,6 +36,11 @@ class Peek(NamedTuple):
 
 def peek_at(job: Job) -> Peek:
     return Peek(job.seq, job.due_at or 0, job.expires_at, job.labels, JobSpec._make(spec_of(job)))
+
+
+def peeks_of(jobs: Iterable[Job]) -> Peeks:
+    """Peek at those of these jobs that are scheduled."""
+    return [peek_at(job) for job in jobs if job.state is State.SCHEDULED]
 
 
 class Claim(NamedTuple):

@@ -17,7 +17,7 @@ from erelong.model.matching.residue import NO_RESIDUE
 from erelong.model.query import PREVIEW, Order, Query
 from erelong.model.reports.callback import linked
 from erelong.model.submission import AddResult, AddStatus, IdempotencyRecord, NewJob, Receipt, are_written
-from erelong.stores.base import REFUSED, Claim, Found, Override, Peeks, Saved, Spread, Tally, peek_at
+from erelong.stores.base import REFUSED, Claim, Found, Override, Peeks, Saved, Spread, Tally, peeks_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -96,7 +96,7 @@ class MemoryStore:
 
     async def peek(self, seqs: Sequence[int]) -> Peeks:
         jobs = (self._jobs[seq] for seq in seqs if seq in self._jobs)
-        return [peek_at(job) for job in jobs if job.state is State.SCHEDULED]
+        return peeks_of(jobs)
 
     async def list(self, query: Query) -> list[Job]:
         return [_viewed(job, query) for job in self._listed(query)[: query.limit]]

@@ -126,6 +126,7 @@ async def test_result_of_a_waiting_job_is_overwritten_by_its_attempt(
 async def test_peek_at_unreadable_labels_returns_none(sqlite: SqliteStore, tmp_path: Path) -> None:
     job = await put_one(sqlite, labels={"a": "b"})
     damage(tmp_path, job, "labels")
+    sqlite._cache.drop_all()
 
     (peek,) = await sqlite.peek([job.seq])
 
@@ -145,6 +146,7 @@ async def test_damaged_index_column_does_not_stop_a_job(sqlite: SqliteStore, tmp
 async def test_peek_at_a_job_with_an_unreadable_spec_returns_its_queue(sqlite: SqliteStore, tmp_path: Path) -> None:
     job, other = await put(sqlite, make_job(queue="q"), make_job())
     damage(tmp_path, job, "spec")
+    sqlite._cache.drop_all()
 
     shown, sound = await sqlite.peek([job.seq, other.seq])
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from erelong.errors import DocumentChanged, IdempotencyMismatch, NotLeading
 from erelong.model.submission import AddStatus
-from erelong.stores.base import FINISHED, Claim, Saved
+from erelong.stores.base import FINISHED, Claim, Saved, peeks_of
 from erelong.stores.cache import MAX_AT_ONCE, JobCache
 from erelong.stores.group_thread import GroupThread, Split
 from erelong.stores.postgres.connection import connect
@@ -248,6 +248,8 @@ class PostgresStore:
         return await self._reader.call(self._quick.holder, queue, key)
 
     async def peek(self, seqs: Sequence[int]) -> Peeks:
+        if self._term.is_trusted and (cached := self._cache.find(seqs)) is not None:
+            return peeks_of(cached.values())
         return await self._reader.call(self._quick.peek, seqs, split=_PEEKS)
 
     async def list(self, query: Query) -> list[Job]:

@@ -10,7 +10,7 @@ from erelong.errors import DocumentChanged, IdempotencyMismatch
 from erelong.model.job import Job, State
 from erelong.model.query import Query
 from erelong.model.submission import AddStatus, IdempotencyRecord, NewJob, Receipt
-from erelong.stores.base import FINISHED, Claim, Override, Peek, Peeks, Saved, Spread, peek_at
+from erelong.stores.base import FINISHED, Claim, Override, Peek, Peeks, Saved, Spread, peeks_of
 from erelong.stores.cache import MAX_AT_ONCE, JobCache
 from erelong.stores.group_thread import Split
 from erelong.stores.json_columns import read_pause, read_spec, sound_labels
@@ -146,6 +146,8 @@ class SqliteStore:
         return await self._reader.call(self._holder, queue, key)
 
     async def peek(self, seqs: Sequence[int]) -> Peeks:
+        if (cached := self._cache.find(seqs)) is not None:
+            return peeks_of(cached.values())
         return await self._reader.call(self._peek, seqs, split=_PEEKS)
 
     async def list(self, query: Query) -> list[Job]:
@@ -275,7 +277,7 @@ class SqliteStore:
         ]
 
     def _peek_in_full(self, seqs: Sequence[int]) -> Peeks:
-        return [peek_at(job) for job in self._get(seqs).values() if job.state is State.SCHEDULED]
+        return peeks_of(self._get(seqs).values())
 
     def _list(self, query: Query) -> Jobs:
         return select_jobs(self._file.slow, self._running, query, self._threads.note_damage)
