@@ -134,7 +134,7 @@ class Engine:
         self.backlog = Backlog(store=self.store, lanes=self.lanes)
 
     def _build_movers(self, store: Store) -> None:
-        """Build the parts that run jobs and save their outcomes."""
+        """Build the parts that run jobs and save their outcomes."""  # hot: `self.store` would add a call per attempt
         self.completer = Completer(
             store=self.store,
             changes=self.changes,

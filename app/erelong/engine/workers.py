@@ -195,7 +195,7 @@ class Workers:
     def _wake_more(self) -> None:
         """Wake twice as many workers if jobs are still pending: the attempts of the woken ones are slow."""
         self._will_wake_more = False
-        if self._pending:
+        if self._pending and self._store.is_trusted:
             self._wake_limit = min(2 * self._wake_limit, MAX_WAKING)
             self._wake_some()
 
@@ -256,11 +256,13 @@ class Workers:
                 await asyncio.sleep(0)
 
     async def _trust(self) -> None:
-        """Wait until no other node can run the pending jobs; release them if one may."""
+        """Wait until the store is trusted again. Release the pending jobs if another node may have taken over."""
         try:
             await self._store.trust()
         except StoreUnavailable:
             self.release_pending()
+        else:
+            self._wake_some()
 
     async def _rest(self, worker: Worker) -> None:
         worker.job = worker.slot = None

@@ -177,7 +177,7 @@ class Store(Protocol):
 
     @property
     def is_trusted(self) -> bool:
-        """Whether no other process can have taken over this store, as one may while this process is stopped."""
+        """Whether this process certainly still owns the store. Another one may take over while this one is frozen."""
         ...
 
     async def trust(self) -> None:
