@@ -187,6 +187,13 @@ def test_run_now_moves_only_the_due_time() -> None:
     assert job == before._replace(due_at=NOW, version=2)
 
 
+def test_run_now_leaves_a_due_job_in_its_place() -> None:
+    job = make_job(delay=50)
+
+    assert job.run_now(NOW + 50 * SECOND) is job
+    assert job.run_now(NOW + 90 * SECOND) is job
+
+
 def test_expired_job_has_an_error_and_keeps_its_attempts() -> None:
     waiting = make_running().finish(make_failure(), NOW, backoff=5)
 

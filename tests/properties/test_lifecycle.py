@@ -120,7 +120,9 @@ class Lifecycle(RuleBasedStateMachine):
 
     @rule()
     def run_now(self) -> None:
-        if self.take(lambda job: job.run_now(self.now), WAITING):
+        if self.job.state is State.SCHEDULED and (self.job.due_at or 0) <= self.now:
+            assert self.job.run_now(self.now) is self.job
+        elif self.take(lambda job: job.run_now(self.now), WAITING):
             assert self.job.due_at == self.now
 
     @rule()

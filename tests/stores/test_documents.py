@@ -30,7 +30,7 @@ async def _add(store: Store, *, is_refused: bool, **others: object) -> tuple[boo
 
 
 async def _save(store: Store, *, is_refused: bool, **others: object) -> tuple[bool, list[Job]]:
-    job = await put_one(store)
+    job = await put_one(store, delay=60)
     changed = job.run_now(NOW)._replace(version=9 if is_refused else 2)
     (verdict,) = await store.save([changed], **others)  # type: ignore[arg-type]
     return verdict.is_saved, [*verdict.also]
@@ -150,7 +150,7 @@ async def test_second_version_in_one_call_follows_on_the_first(store: Store) -> 
 
 
 async def test_document_is_stored_if_one_of_several_items_is(store: Store) -> None:
-    job = await put_one(store)
+    job = await put_one(store, delay=60)
     changed = job.run_now(NOW)
 
     verdicts = await store.save(

@@ -42,7 +42,7 @@ async def test_job_is_deleted_once(store: Store) -> None:
 
 
 async def test_job_that_has_changed_is_not_deleted(store: Store) -> None:
-    job = await put_one(store)
+    job = await put_one(store, delay=60)
     changed = job.run_now(NOW)
     await store.save([changed])
 

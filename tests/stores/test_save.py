@@ -145,7 +145,7 @@ async def test_change_of_an_older_version_is_refused_and_returns_the_stored_job(
 
 
 async def test_change_that_skips_a_version_is_refused(store: Store) -> None:
-    job = await put_one(store)
+    job = await put_one(store, delay=60)
 
     verdicts = await store.save([job.run_now(NOW).cancel(NOW)])
 

@@ -177,7 +177,7 @@ class Job(NamedTuple):
         key: str | None = None,
         labels: bytes | None = None,
     ) -> Job:
-        """Return a new job with the spec and the extras of this unstarted one; these imply no labels or time."""
+        """Return a new job with the spec and extras of this unstarted one. These imply no labels and no time."""
         due_at = execute_at if execute_at > now else now
         expires_at = None if self.expires_after is None else expiry(due_at, self.expires_after)
         own = (0, token, now, execute_at, key, labels, self.extras, params, due_at, expires_at, 0, 1, None)
@@ -223,9 +223,9 @@ class Job(NamedTuple):
         )
 
     def run_now(self, now: Instant) -> Job:
-        """Make the job due at once; `execute_at` keeps the requested time."""
+        """Make the job due at once, unless it is due already; `execute_at` keeps the requested time."""
         self._must_wait("run")
-        return self._replace(due_at=now, version=self.version + 1)
+        return self if (self.due_at or now) <= now else self._replace(due_at=now, version=self.version + 1)
 
     def expire(self, now: Instant) -> Job:
         self._must_wait("expire")
@@ -385,7 +385,7 @@ class Job(NamedTuple):
 PLACES = {name: index for index, name in enumerate(Job._fields)}
 _RUNNING, _SUCCEEDED, _WELL = State.RUNNING, State.SUCCEEDED, End.SUCCEEDED  # hot: drain
 SPEC = slice(PLACES["kind"], PLACES["error"])
-spec_of, shared_of = itemgetter(SPEC), itemgetter(slice(SPEC.start, None))  # shared by new jobs of one template
+spec_of, shared_of = itemgetter(SPEC), itemgetter(slice(SPEC.start, None))
 UNBEGUN = tuple(Job._field_defaults.values())  # the last fields of a new job, after the spec
 AFRESH = {name: value for name, value in Job._field_defaults.items() if name not in ("attempts", "ended_leases")}
 

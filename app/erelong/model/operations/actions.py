@@ -85,7 +85,7 @@ def apply(request: Request, job: Job, changer: Changer, now: Instant) -> Job:
         case Action.CANCEL:
             return job.cancel(now, request.reason)
         case Action.RUN:
-            return job.run_now(_spread(job, request.spread, now, latest=job.due_at))
+            return job.run_now(_spread(job, request.spread, now))
         case Action.RETRY:
             revived = job.revive(now)
             return revived._replace(due_at=_spread(job, request.spread, now)) if request.spread else revived
@@ -110,7 +110,6 @@ def _shift(job: Job, by: int, now: Instant) -> Job:
     return after.with_extras(patched(read_extras(job.extras), dict.fromkeys(LOCAL)))
 
 
-def _spread(job: Job, spread: float, now: Instant, latest: Instant | None = None) -> Instant:
-    """Return now and a share of `spread` that follows from the id. A job that is due anyway is not made later."""
-    at = now + (job_offset(job.token, spread) if spread else 0)
-    return at if latest is None else max(now, min(at, latest))
+def _spread(job: Job, spread: float, now: Instant) -> Instant:
+    """Return now and a share of `spread` that follows from the id."""
+    return now + (job_offset(job.token, spread) if spread else 0)
