@@ -157,17 +157,19 @@ def test_lost_service_is_shown_until_it_is_back(terminal: Terminal, tmp_path: Pa
     assert screen.wait() == 0
 
 
-def test_screen_ends_when_an_answer_cannot_be_understood(terminal: Terminal) -> None:
+@pytest.mark.parametrize("options", [(), ("--once",)], ids=["screen", "once"])
+@pytest.mark.parametrize("answer", ["[]", "{}"])
+def test_answer_that_cannot_be_understood_ends_it(terminal: Terminal, answer: str, options: tuple[str, ...]) -> None:
     class Odd(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
             self.end_headers()
-            self.wfile.write(b"[]")
+            self.wfile.write(answer.encode())
 
     with HTTPServer(("127.0.0.1", 0), Odd) as service:
         threading.Thread(target=service.serve_forever, daemon=True).start()
-        screen = terminal("top", ERELONG_URL=f"http://127.0.0.1:{service.server_port}")
+        screen = terminal("top", *options, ERELONG_URL=f"http://127.0.0.1:{service.server_port}")
         code = screen.wait()
         service.shutdown()
 

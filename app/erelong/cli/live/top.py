@@ -25,6 +25,7 @@ BINS: Final = 120
 FAILURES: Final = 5
 PAGE: Final = 100
 HEIGHT: Final = 40  # lines, where there is no screen
+MALFORMED: Final = (AttributeError, LookupError, TypeError, ValueError)  # what reading an unknown answer raises
 
 
 def add(_: str, parser: argparse.ArgumentParser) -> None:
@@ -33,20 +34,29 @@ def add(_: str, parser: argparse.ArgumentParser) -> None:
 
 
 def top(options: argparse.Namespace) -> int:
-    from erelong.cli.live.terminal import Terminal, is_usable
-
     options.request_timeout = min(options.request_timeout, PATIENCE)
     with client_of(options) as client:
-        view = View(url=client.url, is_utc=options.utc)
-        if options.once or not is_usable():
-            return _print_once(client, view)
-        reader = Reader(client=client, view=view)
-        with Terminal() as terminal:
-            reader.start(terminal)
-            try:
-                Screen(terminal=terminal, client=client, reader=reader, view=view).run()
-            finally:
-                reader.stop()
+        try:
+            return _show(client, View(url=client.url, is_utc=options.utc), is_once=options.once)
+        except MALFORMED as error:
+            raise ErelongError(
+                f"cannot read the response of {client.url}: {error!r}; "
+                "check that the URL is that of an erelong service of this version"
+            ) from error
+
+
+def _show(client: Session, view: View, *, is_once: bool) -> int:
+    from erelong.cli.live.terminal import Terminal, is_usable
+
+    if is_once or not is_usable():
+        return _print_once(client, view)
+    reader = Reader(client=client, view=view)
+    with Terminal() as terminal:
+        reader.start(terminal)
+        try:
+            Screen(terminal=terminal, client=client, reader=reader, view=view).run()
+        finally:
+            reader.stop()
     return 0
 
 
@@ -108,7 +118,7 @@ class Reader:
         self.view = view
         self.number = 0  # of the reading that began last
         self.found = Snapshot()
-        self.failure: ErelongError | None = None
+        self.failure: Exception | None = None
 
     def start(self, terminal: Terminal) -> None:
         self._thread = threading.Thread(target=self._run, args=(terminal,), daemon=True)
@@ -130,13 +140,8 @@ class Reader:
             try:
                 found = read(self._client, self.view, self.found, is_whole=self.number % SELDOM == 1)
                 self.found = found._replace(number=self.number)
-            except ErelongError as error:
-                self.failure = error
             except Exception as error:  # noqa: BLE001 - raised again by Screen.run; otherwise the screen would freeze
-                self.failure = ErelongError(
-                    f"cannot read the response of {self._client.url}: {error!r}; "
-                    "check that an erelong of the same version runs there"
-                )
+                self.failure = error
             if self._stop.is_set():
                 return
             terminal.wake()
