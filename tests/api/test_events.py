@@ -151,6 +151,19 @@ async def test_replaced_job_is_changed_and_a_superseded_one_too(service: Served)
     assert (messages[0].job["id"], messages[0].job["key"]) == (running["id"], None)
 
 
+async def test_reader_of_changes_alone_learns_of_those_by_submits(service: Served) -> None:
+    running = await service.submit_into("running", key="k")
+
+    async with follow(service.port, "?type=job.changed") as stream:
+        await opened(stream)
+        await service.submit(key="k", on_conflict="replace", **STAY)
+        await service.post("/v1/jobs", {"kind": "echo", "key": "k", "on_conflict": "reschedule", "delay": 2_000})
+        messages = await stream.take(2)
+
+    assert [message.event for message in messages] == ["job.changed"] * 2
+    assert messages[0].job["id"] == running["id"]
+
+
 async def test_refused_submits_and_dry_runs_are_no_events(service: Served) -> None:
     await service.submit(key="k", **STAY)
 
