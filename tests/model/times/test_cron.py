@@ -180,7 +180,10 @@ def test_endless_text_is_refused_in_a_bounded_length() -> None:
     [
         ("0 9 * * MON-FRI", "At 09:00 on Monday through Friday"),
         ("@daily", "At 00:00 every day"),
-        ("*/15 * * * * *", "Every 15th second of every minute"),
+        ("*/15 * * * * *", "Every 15 seconds"),
+        ("*/20 9-17 * * MON-FRI", "Every 20 minutes from 09:00 through 17:59 on Monday through Friday"),
+        ("*/7 * * * *", "Every seventh minute of every hour"),
+        ("*/30 */2 * * *", "Every 30th minute past every second hour"),
         ("0 0 LW * *", "At 00:00 on the last weekday of every month"),
     ],
 )

@@ -62,6 +62,8 @@ _MINUTE: Final = 1
 _HOUR: Final = 2
 
 _ITEM = re.compile(r"(?:\*|([0-9A-Z]+)(?:-([0-9A-Z]+))?)(?:/([0-9]+))?")
+_STEP = re.compile(r"\*/[0-9]+")
+_EVEN: Final = (("second", "minute"), ("minute", "hour"))  # units of the first fields, and what has 60 of them
 _WHOLE = re.compile(r"[0-9]{1,9}")
 _YEAR = re.compile(r"(?:19|20|21)[0-9]{2}(?:[-,/*].*)?")
 _ZONE = re.compile(r"(?:CRON_)?TZ=(\S*)", re.IGNORECASE)
@@ -90,7 +92,14 @@ class Cron:
 
     def describe(self) -> str:
         """Describe it in English, such as "At 09:00 on Monday through Friday"."""
-        return self._simulate(datetime(1970, 1, 1)).explain()
+        text = self._simulate(datetime(1970, 1, 1)).explain()
+        for field, (unit, whole) in zip(self.fields, _EVEN, strict=False):
+            step = int(field[2:]) if _STEP.fullmatch(field) else 1
+            if step > 1 and 60 % step == 0:  # "every 20th minute of every hour" could be once an hour
+                text = re.sub(
+                    rf"^Every \w+ {unit}( of every {whole})?(?= from | on | in |$)", f"Every {step} {unit}s", text
+                )
+        return text
 
     def _simulate(self, local: datetime) -> CronSim:
         return CronSim(" ".join(self.fields), local)
