@@ -270,6 +270,24 @@ async def test_failures_of_the_last_hour_are_counted_by_cause(demo: Demo, browse
 
     assert shown == [cause["count"] for cause in known]
     assert 0 < sum(shown) < 70
+    assert await browser.value(text_of(".stamp")) == f"{sum(shown)} in the last hour, based on all 70"
+
+
+async def test_retry_says_that_the_queue_is_paused(demo: Demo, browser: Browser) -> None:
+    await visit(browser, f"{demo.url}/#/failed?queue=mail")
+    await click(browser, ".rows button", "Retry…")
+    await browser.until("document.querySelector('dialog[open]')?.innerText.includes('Spread')")
+
+    assert "within the limits of their queues (mail: paused)." in await browser.value(text_of("dialog"))
+
+
+async def test_tab_of_all_jobs_leaves_a_state(demo: Demo, browser: Browser) -> None:
+    await visit(browser, f"{demo.url}/#/jobs?state=running&queue=mail")
+    await browser.until("document.querySelector('.tabs a[aria-current]')")
+
+    tabs = await browser.value("[...document.querySelectorAll('.tabs a')].map(one => one.hash)")
+
+    assert "#/jobs?queue=mail" in tabs
 
 
 async def test_waiting_job_is_explained_edited_and_run(demo: Demo, browser: Browser) -> None:
@@ -323,7 +341,7 @@ async def test_job_is_checked_and_submitted_with_the_form_of_its_kind(demo: Demo
     await fill(browser, "[data-pointer='/params/path'] input", "a.png")
     await pick(browser, "[data-pointer^='/delay'] select", "in")
     await fill(browser, "[data-pointer^='/delay'] input:not([hidden])", "2h")
-    await browser.until("document.querySelector('[data-pointer^=\"/delay\"] time')?.innerText === 'in 2 h'")
+    await browser.until("document.querySelector('[data-pointer^=\"/delay\"] time')?.innerText.startsWith('in 2 h')")
     await click(browser, "main button", "Submit")
     await browser.until("document.querySelector('.result a')")
     id = await browser.value(text_of(".result a"))
@@ -348,6 +366,12 @@ async def test_schedule_is_triggered_and_made(demo: Demo, browser: Browser) -> N
     await visit(browser, f"{demo.url}/#/schedules/daily-report")
     await click(browser, "main button", "Trigger")
     await browser.until("document.getElementById('said').textContent === 'daily-report triggered.'")
+    await visit(browser, f"{demo.url}/#/schedules/thumbnails")
+    before = (await demo.read("schedules/thumbnails"))["counts"]["made"]
+    await click(browser, "main button", "Trigger")
+    await click(browser, "dialog button", "Trigger anyway")
+    await browser.until("document.getElementById('said').textContent === 'thumbnails triggered.'")
+    assert (await demo.read("schedules/thumbnails"))["counts"]["made"] == before + 1
 
     await visit(browser, f"{demo.url}/#/schedules/+")
     await fill(browser, ".form .field:nth-child(1) input", "nightly")

@@ -136,11 +136,27 @@ async def test_form_of_a_schema_returns_the_value_it_was_given(page: Browser) ->
         assert found == value, schema
 
 
+@pytest.mark.parametrize(
+    ("reason", "attempt", "said"),
+    [
+        ("time", 0, "not due yet"),
+        ("time", 1, "waits for retry"),
+        ("pause", 1, "queue paused"),
+        (None, 1, "about to start"),
+    ],
+)
+async def test_waiting_job_says_why(page: Browser, reason: str | None, attempt: int, said: str) -> None:
+    job = json.dumps({"state": "scheduled", "waiting_for": reason, "attempt": attempt})
+
+    assert await run(page, "dom.js", f"m.state({job}).textContent") == said
+
+
 async def test_hidden_secret_is_put_back_only_where_it_was(page: Browser) -> None:
     stored = json.dumps({"token": "a", "list": [{"name": "x", "password": "b"}, {"name": "y", "password": "c"}]})
     kept = await run(page, "form.js", f"m.unmasked(m.masked({stored}), {stored})")
-    renamed = "{list: [{name: 'x', password: '••••'}, {name: 'z', password: '••••'}]}"
+    renamed = "{list: [{name: 'x', password: '••••'}, {name: 'z', password: 'd'}]}"
     edited = await run(page, "form.js", f"m.unmasked({renamed}, {stored})")
+    retyped = "{list: [{name: 'x', password: 'e'}, {name: 'y', password: 'f'}]}"
     faults = [
         await run(
             page,
@@ -155,7 +171,8 @@ async def test_hidden_secret_is_put_back_only_where_it_was(page: Browser) -> Non
     ]
 
     assert kept == json.loads(stored)
-    assert edited == {"list": [{"name": "x", "password": "b"}, {"name": "z", "password": "c"}]}
+    assert edited == {"list": [{"name": "x", "password": "b"}, {"name": "z", "password": "d"}]}
+    assert (await run(page, "form.js", f"m.unmasked({retyped}, {stored})"))["list"][1]["password"] == "f"
     assert faults == ["•••• stands for no known value: write it out"] * 3
 
 

@@ -9,11 +9,10 @@ import tomllib
 import pytest
 
 from erelong.dashboard.face import STATIC, read_files
-from erelong.dashboard.sources import strip_style
 from tests.support import ROOT
 from tests.support.served import Served
 
-MOST_BYTES = 160_000
+MOST_BYTES = 138_000
 MOST_PACKED = 48_000
 MOST_FILES = 3
 MOST_LINES = 40
@@ -92,7 +91,6 @@ def test_page_loads_one_script_and_one_style_sheet() -> None:
 
     assert {*read_files().others} == {"ui.js", "ui.css"}
     assert re.findall(r"<script (.*)></script>", page) == [f'type="module" src="ui/{read_files().digest}/ui.js"']
-    assert read_files().others["ui.css"].plain.decode() == strip_style((STATIC / "ui.css").read_text())
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)

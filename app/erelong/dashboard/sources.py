@@ -1,4 +1,4 @@
-"""Builds what browsers get from the sources: one script of all modules, and the style sheet, without comments.
+"""Builds the files that browsers load: one script of all modules, and the style sheet, almost without comments.
 
 All modules share one scope, so their top-level names must differ and imports cannot be renamed. Insignificant spaces go
 too, but line breaks after code stay, so that stack traces point to short lines.

@@ -107,9 +107,10 @@ function tableSwitch(table) {
   return control;
 }
 
-function spanOf({ from, step }, index) {
+/** Return the time of a bar in words; with its day where the chart has many. */
+export function spanOf({ from, step }, index) {
   const seconds = step < 60;
-  const [first, last] = step >= DAY ? ["always", "always"] : ["auto", "never"];
+  const [first, last] = [step > HOUR ? "always" : "auto", step >= DAY ? "always" : "never"];
   const start = from + index * step * 1000;
   return `${timeOf(start, { seconds, day: first })}–${timeOf(start + step * 1000, { seconds, day: last })}`;
 }
@@ -166,13 +167,14 @@ const across = (spec, width, y) => svg(spec, { x1: 0, x2: width, y1: y, y2: y })
 /** Draw a chart with its scale, and with times at round distances below. */
 function draw(plot, height, highest, from, seconds, ...parts) {
   const width = plot.clientWidth;
-  const step = STEPS.find((size) => seconds / size <= Math.max(2, width / 90)) || 7 * DAY;
+  const step = STEPS.find((size) => seconds / size <= Math.max(2, width / 90)) || 14 * DAY;
   const offset = step >= HOUR ? new Date(from).getTimezoneOffset() * 60 : 0;
   const start = from / 1000;
   const ticks = [];
   for (let at = Math.ceil((start - offset) / step) * step + offset; at < start + seconds; at += step) {
     const x = ((at - start) / seconds) * width;
-    const text = step >= DAY ? dateOf(at * 1000) : timeOf(at * 1000, { seconds: false, day: "never" });
+    const time = timeOf(at * 1000, { seconds: false, day: "never" });
+    const text = step >= DAY || time === "00:00" ? dateOf(at * 1000) : time;
     if (x > 14 && x < width - 20) ticks.push(svg("text.tick", { x, y: height - 4, "text-anchor": "middle" }, text));
   }
   fill(plot, svg("svg", { width, height, "aria-hidden": "true" }, parts,

@@ -119,7 +119,8 @@ export function showProblem(form, place, problem, isQuiet = false) {
     else left.push(`${pointer}: ${detail}`);
     first ||= found;
   }
-  if (!isQuiet) first?.querySelector("input, select, textarea")?.focus();
+  const control = (spec) => first?.querySelector(spec);
+  if (!isQuiet) (control("input:not([hidden]), textarea") || control("select"))?.focus();
   const id = problem.request_id && h("small", ` ${problem.code} · ${problem.request_id}`);
   return fill(place, errors.length ? left.join("; ") : [problemText(problem), problem.node, id]);
 }
@@ -215,18 +216,18 @@ async function consequences(name, { matches, by }, spread) {
   return [
     matches === 0 && h("p", `None of them can be ${ACTIONS[name][1].toLowerCase()}.`),
     facts(Object.entries(by).map(([word, counts]) => [word, breakdown(counts)])),
-    (name === "run" || name === "retry") && [
-      h("p.soft", `They start at once, within the limits of their queues${await rateLimitsOf(by.queue)}.`), spread],
+    matches > 0 && (name === "run" || name === "retry") && [
+      h("p.soft", `They start at once, within the limits of their queues${await limitsOf(by.queue)}.`), spread],
     name === "delete" && h("p.soft", "Deleted jobs are gone. Waiting ones never run."),
   ];
 }
 
-/** Return how long the rates of a few queues need for so many jobs. */
-async function rateLimitsOf(queues) {
+/** Return which of a few queues are paused, and how long the rates of the others need for so many jobs. */
+async function limitsOf(queues) {
   const names = Object.keys(queues).slice(0, 3);
   const found = await Promise.all(names.map((name) => get(["queues", name]).catch(() => null)));
-  const limited = found.filter((queue) => queue?.settings.rate);
-  const texts = limited.map(({ name, settings: { rate: { per_second: rate } } }) =>
-    `${name}: ${rate}/s, so about ${duration(queues[name] / rate)}`);
+  const limited = found.filter((queue) => queue?.paused || queue?.settings.rate);
+  const texts = limited.map(({ name, paused, settings: { rate } }) => `${name}: ${
+    paused ? "paused" : `${rate.per_second}/s, so about ${duration(queues[name] / rate.per_second)}`}`);
   return texts.length ? ` (${texts.join("; ")})` : "";
 }

@@ -21,8 +21,8 @@ const ICONS = {
   warning: "M8 2.4l6.2 11.2h-12.4zM8 6.4v3.4M8 11.6v.2",
 };
 const WAITING = {
-  time: "not due yet", pause: "queue paused", worker: "no worker polls", rate: "rate limit", label: "label limit",
-  slot: "queue full",
+  time: "not due yet", retry: "waits for retry", pause: "queue paused", worker: "no worker polls",
+  rate: "rate limit", label: "label limit", slot: "queue full",
 };
 let ids = 0;
 
@@ -164,7 +164,8 @@ export function tick() {
 
 /** Return the state of a job with its picture, and why it waits. */
 export function state(job) {
-  const { state: word, waiting_for: reason, cancel_requested: stops, error } = job;
+  const { state: word, cancel_requested: stops, error } = job;
+  const reason = job.waiting_for === "time" && job.attempt ? "retry" : job.waiting_for;
   const shown = word === "scheduled" && reason === "pause" ? "paused" : word;
   const texts = {
     scheduled: () => (reason ? WAITING[reason] || reason : "about to start"),

@@ -24,7 +24,9 @@ export function showFailed({ main, query, title }) {
   const read = async () => {
     const found = await get("jobs/errors", { queue, kind, cause, last: 10_000, ...sinceOf(asked) });
     title(found.of ? `${number(found.of)} failed` : "Failed");
-    return { rows: found.causes, none: since ? `No failures in ${SINCE[since]}.` : NO_FAILURES, note: basedOn(found) };
+    const failures = since && `${number(sumOf(found.causes.map((one) => one.count)))} in ${SINCE[since]}, `;
+    const none = since ? `No failures in ${SINCE[since]}.` : NO_FAILURES;
+    return { rows: found.causes, none, note: [failures, basedOn(found)] };
   };
   title("Failed");
   const screen = tableScreen(main, {

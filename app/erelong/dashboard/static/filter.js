@@ -76,7 +76,7 @@ function readTime(name, value, found) {
   const isAhead = name === "due" && !text.startsWith("-");
   const at = Date.parse(distance === null ? text : fromNow(isAhead ? distance : -distance));
   if (Number.isNaN(at)) {
-    return found.faults.push(`${name}: takes < or > and a duration or an instant, such as ${name}:<1h.`);
+    return found.faults.push(`${name}: takes < or > and a duration or a time: ${name}:<1h, ${name}:>2026-12-01T12:00.`);
   }
   const isBefore = (sign === "<") === (isAhead || distance === null);
   return found.params.set(`${TIME_FIELDS[name]}_${isBefore ? "before" : "after"}`, new Date(at).toISOString());

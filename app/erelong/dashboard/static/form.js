@@ -86,9 +86,9 @@ export function unmasked(value, original, pointer = "/params") {
   return Array.isArray(value) ? pairs.map(([, one]) => one) : Object.fromEntries(pairs);
 }
 
-/** Return whether no item can have moved: as many as before, and all but one look as before. */
-const areInPlace = (items, before) => items.length === before?.length &&
-  items.filter((one, index) => JSON.stringify(one) !== JSON.stringify(masked(before[index]))).length < 2;
+/** Return whether items are as many as before, and all but one look the same apart from secrets. */
+const areInPlace = (items, before) => Array.isArray(before) && items.length === before.length &&
+  items.filter((one, index) => pretty(masked(one)) !== pretty(masked(before[index]))).length < 2;
 
 const wrong = (message, pointer) => Object.assign(new Error(message), { pointer });
 

@@ -169,7 +169,7 @@ class Jobs {
   /** Return the address of this list with other parameters. */
   #at(change) {
     const query = new URLSearchParams(this.query);
-    for (const [name, value] of Object.entries(change)) query[value ? "set" : "delete"](name, value);
+    for (const [name, value] of Object.entries(change)) value ? query.set(name, value) : query.delete(name);
     return `#/jobs?${query}`;
   }
 
@@ -177,7 +177,8 @@ class Jobs {
     const clear = link("#/jobs", "Clear filters");
     const more = () => action("Search more", () => this.#load(next));
     if (next) return [`No matching jobs. Searched the newest ${number(scanned)}. `, more(), " ", clear];
-    if (this.isFiltered) return ["No matching jobs. ", clear];
+    const about = this.query.has("key") && "A word alone is a whole id or a whole key. ";
+    if (this.isFiltered) return ["No matching jobs. ", about, clear];
     if (this.word) return `No ${this.name.toLowerCase()} jobs.`;
     const body = `{"kind": "echo", "params": {"hello": "world"}, "delay": "1h"}`;
     return ["No jobs yet. ", can("submit") && [link("#/submit", "Submit one here"), ", or run: "],
@@ -191,7 +192,7 @@ class Jobs {
     const onsubmit = (event) => {
       event.preventDefault();
       const { id, params, faults } = read(text.value);
-      if (faults.length) return fill(this.#fault, faults.join(" "));
+      if (faults.length) return fill(this.#fault, [...new Set(faults)].join(" "));
       if (id) return go("jobs", id);
       if (this.word && !params.has("state")) params.set("state", this.word);
       location.hash = `#/jobs?${params}`;

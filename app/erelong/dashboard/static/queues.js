@@ -1,6 +1,6 @@
 /** Queues: what waits and runs in each, its limits, when its jobs are due, and what can be done to it. */
 
-import { bars, share } from "./chart.js";
+import { bars, share, spanOf } from "./chart.js";
 import { announce, ask, attempt, formOf, REASON } from "./dialog.js";
 import {
   action, at, button, choice, choices, facts, fields, fill, go, h, input, link, linkButton, menu, optionsOf, panel,
@@ -196,9 +196,7 @@ function captionOf({ counts, from, step, overdue, later, sampled }) {
   const peak = Math.max(...counts);
   const total = sumOf(counts);
   if (!total) return later || overdue ? "Nothing is due in this span." : "No job is waiting.";
-  const start = from + counts.indexOf(peak) * step * 1000;
-  const seconds = step < 60;
-  const span = `${timeOf(start, { seconds })}–${timeOf(start + step * 1000, { seconds, day: "never" })}`;
+  const span = spanOf({ from, step }, counts.indexOf(peak));
   return `${sampled > 1 ? "About " : ""}${number(total)} due in this span. Peak: ${number(peak)} at ${span}.`;
 }
 

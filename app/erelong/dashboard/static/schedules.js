@@ -1,6 +1,6 @@
 /** Schedules: what each makes, when next, how the last went, and the form to make or change one. */
 
-import { announce, ask, attempt, formOf, progress, showProblem } from "./dialog.js";
+import { announce, ask, complain, formOf, progress, showProblem } from "./dialog.js";
 import { at, button, facts, fields, fill, go, h, jobLink, link, linkButton, panel, paused, when } from "./dom.js";
 import { json, pretty, readJson } from "./form.js";
 import { switchButton } from "./queues.js";
@@ -59,7 +59,15 @@ const pauseScheduleButton = ({ name, paused: isPaused }, again) =>
 
 const triggerButton = ({ name }, again) => can("submit") && button("Trigger", () => {
   const more = ({ id }) => link(at("jobs", id), "Show the job");
-  return attempt(post(["schedules", name, "trigger"]), `${name} triggered.`, more).then(again);
+  const trigger = (body) => post(["schedules", name, "trigger"], body);
+  const anyway = (problem) => {
+    if (problem.code !== "overlap") throw problem;
+    return ask({
+      title: `Trigger ${name} again?`, verb: "Trigger anyway", act: () => trigger({ overlap: "allow" }),
+      about: [link(at("jobs", { schedule: name }), "An earlier job"), " has not ended yet."],
+    });
+  };
+  return trigger().catch(anyway).then((job) => job && announce(`${name} triggered.`, more(job)), complain).then(again);
 });
 
 /** Return when a schedule is due, in words. */

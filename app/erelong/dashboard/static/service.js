@@ -237,8 +237,7 @@ async function* eventsOf(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   for (let rest = "", found = {}; ;) {
     const timer = setTimeout(() => reader.cancel(), QUIET);
-    const { done, value } = await reader.read();
-    clearTimeout(timer);
+    const { done, value } = await reader.read().finally(() => clearTimeout(timer)); // no cancel after an error
     if (done) return;
     const lines = (rest + value).split("\n");
     rest = lines.pop();

@@ -14,7 +14,7 @@ const MODES = ["Form", "JSON"];
 const OPTIONS = [
   ["queue", "Queue", "", "", { placeholder: "default" }], ["key", "Key", "", "Names the live job; unique per queue."],
   ["labels", "Labels", "", "", { placeholder: "tenant=t1, order=7" }], ["priority", "Priority", "", "-100 to 100"],
-  ["timeout", "Timeout", "", "Of one attempt.", { placeholder: "60s" }],
+  ["timeout", "Timeout", "", "Of one attempt, such as 60s."],
   ["retry", "Attempts", "", "At most.", { placeholder: "5" }],
   ["expires_after", "Expires after", "", "If it has not begun by then: 10m, 2h."],
 ];
@@ -123,8 +123,8 @@ class Submit {
       };
       this.same.show([choices("Language", Object.keys(requests), this.#language, choose),
         h("pre", { tabindex: "0" }, requests[this.#language])], "");
-    } catch {
-      return; // what is typed is not a request yet
+    } catch (problem) {
+      this.same.fail(problem);
     }
   }
 
@@ -174,11 +174,11 @@ export function timeControl(how) {
     try {
       const body = { kind: "echo", queue: me.queues?.[0], ...read() };
       const { due_at: due } = await post("jobs", body, { query: { dry_run: "true" } });
-      fill(resolved, pick.value !== "now" && [`${due}, `, when(due, "relative")]);
+      fill(resolved, pick.value !== "now" && when(due));
       fill(fault);
-    } catch (problem) {
-      fill(resolved);
-      fill(fault, problem.errors?.[0]?.detail || problem.message);
+    } catch ({ errors: [error] = [], message }) {
+      fill(resolved, !error && message);
+      fill(fault, error?.detail);
     }
   });
   const change = () => {
@@ -189,6 +189,7 @@ export function timeControl(how) {
   const inputs = h("div.times", { oninput: change }, pick, delay, local, zone);
   const node = field("When", inputs, { pointer: "/delay /execute_at /local_time /zone" });
   const fault = node.querySelector(".fault");
+  fault.role = "status";
   node.append(resolved);
   change();
   return { node, read };

@@ -41,7 +41,7 @@ export class Table {
   constructor({ caption, columns, key, open, selected }) {
     Object.assign(this, { columns, key, open, selected, chosen: new Set() });
     this.#all.onchange = () => this.#choose([...this.#rows.keys()], this.#all.checked);
-    const heads = columns.map(([head, , name]) => h(`th.${name}`, { scope: "col" }, head));
+    const heads = columns.map(([head, , name]) => h(`th.${name || ""}`, { scope: "col" }, head));
     this.node = h("div.scroll", h("table.rows", h("caption.hidden", caption),
       h("thead", h("tr", selected && h("th.check", { scope: "col" }, this.#all), heads)), this.#body));
     this.keys = {
@@ -87,7 +87,7 @@ export class Table {
     known.row = row;
     known.tr.classList.toggle("gone", isGone);
     const cells = this.columns.map(([head, cell, name], index) =>
-      h(index ? `td.${name}` : `th.${name}`, { scope: index ? null : "row", "data-head": head }, cell(row)));
+      h(`${index ? "td" : "th"}.${name || ""}`, { scope: index ? null : "row", "data-head": head }, cell(row)));
     fill(known.tr, this.selected && h("td.check", h("input", attributes)), cells);
   }
 
