@@ -93,7 +93,7 @@ class Blockers:
         engine = self._engine
         status, commit = engine.store.status(), engine.metrics.commits.under_way
         if status is not None and not status.startswith("ok"):
-            return f"the store has {status}"
+            return f"the store reports: {status}"
         if engine.completer.is_full and not engine.kinds[job.kind].is_pull:
             return f"{len(engine.completer)} outcomes are not saved yet"
         if job.seq in engine.claimer.aside.failures or job.seq in engine.scheduler.aside.failures:

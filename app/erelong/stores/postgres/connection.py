@@ -69,7 +69,7 @@ class Connection(psycopg.Connection[Row]):
             return super().wait(gen, interval, self.patience if timeout is None else timeout)
         except errors._WaitTimeout:  # nothing more can be sent on this connection
             self.drop()
-            with suppress(psycopg.Error):  # its cleanup fails now; the collector would print that
+            with suppress(psycopg.Error):  # on a dropped connection; the collector would print it
                 gen.close()
             raise
 

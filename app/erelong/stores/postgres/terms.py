@@ -141,10 +141,11 @@ class Term:
             await asyncio.sleep(LOOK_PAUSE)
 
     def status(self) -> str | None:
-        """Return the trouble of a term that may be over, or None."""
+        """Return why another node may lead already, or None while the term is certain."""
         if self.is_trusted:
             return None
-        return f"a term that may be over, so another node may lead: {self.failure or 'it was not renewed in time'}"
+        reason = self.failure or "it was not renewed in time"
+        return f"the term may be over, so another node may lead: {reason}; check the server and [store] url"
 
     async def ended(self) -> None:
         """Wait until another node has taken over from this one."""
