@@ -34,6 +34,9 @@ class Ticket(Record):
         self.index = index
         self.problem = problem
 
+    def __repr__(self) -> str:
+        return f"Ticket({self.index}, {self.raw.get('id') if self.problem is None else self.problem!r})"
+
     @property
     def id(self) -> str:
         """The id of the job; raises the problem if there is none."""

@@ -48,6 +48,8 @@ class Tries:
         what = f"no answer to {self._request.method} {self._request.path.partition('?')[0]}: {cut}"
         if self._maybe_done:
             what += "; the change may have been made: check before you repeat it"
+        elif not cut.is_sent:
+            what += "; check that the service runs and that the URL is right"
         raise NoAnswer(what, maybe_done=self._maybe_done) from cut
 
     def after_answer(self, answer: Answer, now: float) -> float | None:

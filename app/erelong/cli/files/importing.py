@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 import threading
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -79,7 +79,7 @@ def import_file(options: argparse.Namespace) -> int:
         importer = Importer(
             sender=sender, progress=progress, meter=meter, stop=stop, parallel=options.parallel, rate=options.rate
         )
-        found = _without_schedules(batches(file, count=progress.count, is_csv=is_csv, fields=fields))
+        found = _refuse_schedules(batches(file, count=progress.count, is_csv=is_csv, fields=fields))
         is_whole = False
         try:
             is_whole = importer.run(found)
@@ -136,14 +136,15 @@ def _has_key(line: bytes) -> bool:
     return not isinstance(job, dict) or bool(job.get("key"))
 
 
-def _without_schedules(found: Iterator[Batch]) -> Iterator[Batch]:
+def _refuse_schedules(found: Iterator[Batch]) -> Iterator[Batch]:
     """Return all batches; raise Usage if the first line is a schedule."""
-    first = [*islice(found, 1)]
-    for batch in first:
-        number, line = batch.lines[0]
-        if is_schedule(line):
-            raise Usage(f"line {number} is a schedule, not a job: import schedules with --schedules")
-    return chain(first, found)
+    first = next(found, None)
+    if first is None:
+        return found
+    number, line = first.lines[0]
+    if is_schedule(line):
+        raise Usage(f"line {number} is a schedule, not a job: import schedules with --schedules")
+    return chain([first], found)
 
 
 def _conclude(options: argparse.Namespace, progress: Progress, meter: Meter, is_whole: bool) -> None:

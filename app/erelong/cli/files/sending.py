@@ -120,7 +120,7 @@ class Sender:
                 failed += 1
                 pause = min(FIRST_PAUSE * 2.0**failed, PAUSE)
                 if failed > 1:
-                    self._tell(f"{error.__cause__ or error}: retrying")
+                    self._tell(f"{error.__cause__ or error}: retrying until Ctrl-C")
             else:
                 number = answer.body.count(b'"created":') or len(part.lines)
                 self._count(number, known=answer.headers.get("idempotency-replayed") == "true")
