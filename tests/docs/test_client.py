@@ -18,12 +18,24 @@ from tests.support.process import ServiceProcess
 
 MakeService = Callable[..., ServiceProcess]
 
+MY_JOBS = """
+def remind(user: int) -> str:
+    return f"reminded {user}"
+"""
+
+TEST_REMIND = """
+def test_reminder(erelong_service):
+    job = erelong_service.client.submit("remind", {"user": 7}, delay="31d")
+    erelong_service.advance("31d")
+    assert job.result(timeout=5) == "reminded 7"
+"""
+
 pytestmark = pytest.mark.timeout(60)
 
 
 def write(page: str, folder: Path) -> Path:
     """Write the program of a page, under the name in its first line."""
-    (program,) = blocks_of(page, "python")
+    *_, program = blocks_of(page, "python")
     file = folder / program.text.splitlines()[0].removeprefix("# ")
     file.write_text(program.text)
     return file
@@ -61,6 +73,20 @@ def test_program_of_the_executor_page_runs(service: ServiceProcess, tmp_path: Pa
 
 def test_test_of_the_testing_page_passes(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(write("docs/testing.md", tmp_path))]
+    ended = subprocess.run(
+        command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(SOURCE)}, capture_output=True, text=True
+    )
+
+    assert "1 passed" in ended.stdout, ended.stdout
+
+
+def test_conftest_of_the_testing_page_declares_a_kind(tmp_path: Path) -> None:
+    conftest, _ = blocks_of("docs/testing.md", "python")
+    (tmp_path / "conftest.py").write_text(conftest.text)
+    (tmp_path / "my_jobs.py").write_text(MY_JOBS)
+    (tmp_path / "test_remind.py").write_text(TEST_REMIND)
+
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
     ended = subprocess.run(
         command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(SOURCE)}, capture_output=True, text=True
     )

@@ -79,7 +79,7 @@ def test_pasted_lines_print_the_output_of_the_page(page: str, environment: dict[
 
 
 def test_there_are_lines_to_paste() -> None:
-    assert [len([*lines(page)]) for page in OF_COMMANDS] == [6, 3]
+    assert [len([*lines(page)]) for page in OF_COMMANDS] == [7, 3]
 
 
 @pytest.mark.parametrize("page", OF_COMMANDS)
@@ -88,7 +88,6 @@ def test_other_lines_run(
 ) -> None:
     with Client(service.url, key="") as client:
         client.submit("echo", {"fail": "x"}, queue="mail", retry={"max_attempts": 1}).wait(timeout=10)
-        client.submit("echo", queue="mail", key="order-7", delay="1h")
     (tmp_path / "customers.csv").write_text("id,link,when\n1,https://a.example,2027-01-01T00:00:00Z\n")
     (tmp_path / "other").mkdir()
     other = make_service(folder=tmp_path / "other", settings={"store.kind": "memory"})
@@ -128,5 +127,5 @@ def test_every_option_that_is_named_exists(text: str) -> None:
 
 def _options(name: str) -> list[str]:
     if COMMANDS[name].module == "parser":
-        return ["--name", "--scopes"]
+        return ["--name", "--scopes", "--data"]
     return [option for action in parser_of(name)._actions for option in action.option_strings]
