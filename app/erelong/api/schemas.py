@@ -251,7 +251,7 @@ def pop_own(body: dict[str, Any], now: Instant, max_horizon: float) -> Own:
         execute_at = parse_instant(body.pop("execute_at"), now, max_horizon)
     else:
         delay = body.pop("delay", 0)
-        if type(delay) is int and 0 <= delay <= max_horizon:  # hot: submit, without bool
+        if type(delay) is int and 0 <= delay <= max_horizon:  # hot: submit; `type` excludes bool
             execute_at = now + delay * SECOND
         elif (seconds := parse_duration(delay)) <= max_horizon:  # max_horizon <= LONGEST_DURATION
             execute_at = now + round(seconds * SECOND)

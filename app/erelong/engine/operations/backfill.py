@@ -31,7 +31,7 @@ SLICE: Final = 25  # occurrences, each of which is looked up first
 class Backfill:
     """Makes the occurrences of a backfill, the oldest first, and skips those that have a job.
 
-    If the store refuses the jobs of a slice, the first one is tried alone; if it is refused again, it has failed.
+    If the store rejects a slice, its first occurrence is tried alone. If that is rejected too, it counts as failed.
     """
 
     def __init__(
@@ -99,15 +99,14 @@ class Backfill:
         self._changes.added(receipt.entries)
 
     async def _pass_over(self, operation: Operation, occurrence: Instant, problem: StoreRefused) -> Operation:
-        """Count an occurrence whose job the store refuses as failed."""
-        now = self._now()
-        after = operation.advance(occurrence + 1, 0, [JobError(None, problem.code)])
-        await self._store.add([], now=now, beside=[as_document(after, now)])
-        return after.stored()
+        """Count an occurrence as failed because the store rejects its job."""
+        return await self._save(operation.advance(occurrence + 1, 0, [JobError(None, problem.code)]))
 
     async def _fail(self, operation: Operation, code: str) -> Operation:
+        return await self._save(operation.ended_by(code).finish(Phase.FAILED, self._now()))
+
+    async def _save(self, after: Operation) -> Operation:
         now = self._now()
-        after = operation.ended_by(code).finish(Phase.FAILED, now)
         await self._store.add([], now=now, beside=[as_document(after, now)])
         return after.stored()
 
