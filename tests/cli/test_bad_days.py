@@ -17,6 +17,8 @@ import pytest
 
 from erelong import Client, Draft
 from erelong.cli import commands
+from erelong.cli.console.session import PatientTransport
+from erelong.client.requests import Cut, get
 from tests.cli.conftest import Erelong, Program, Terminal, environment
 
 pytestmark = pytest.mark.timeout(60)
@@ -28,6 +30,20 @@ def test_service_that_is_away_is_69(erelong: Erelong) -> None:
     assert ended.code == 69
     assert "no connection to http://127.0.0.1:9" in ended.err
     assert "start it with erelong serve, or give its address with --url or ERELONG_URL" in ended.err
+
+
+def test_command_says_once_that_it_keeps_trying(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    transport = PatientTransport(url="http://127.0.0.1:9", headers={})
+
+    for pause in (0.9, 0.2, 1.6):
+        with pytest.raises(Cut):
+            transport.send(get("/v1/me"), 1.0)
+        transport.sleep(pause)
+        told = capsys.readouterr().err
+        assert told.startswith("erelong: no connection to http://127.0.0.1:9") == (pause == 0.2)
 
 
 def test_closed_pipe_is_quiet(program: Program, client: Client, queue: str) -> None:

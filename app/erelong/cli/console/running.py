@@ -128,8 +128,8 @@ def _remedy_for_text(error: Exception, typed: Sequence[str]) -> str:
     return ""
 
 
-def client_of(options: argparse.Namespace, *, retries: bool = True) -> Session:
-    return Session(options, retries=retries)
+def client_of(options: argparse.Namespace, *, retries: bool = True, has_screen: bool = False) -> Session:
+    return Session(options, retries=retries, has_screen=has_screen)
 
 
 def output_of(options: argparse.Namespace) -> Output:

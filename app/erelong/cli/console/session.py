@@ -3,29 +3,58 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from erelong.client.profile import find_profile
-from erelong.client.requests import Repeat
+from erelong.client.requests import Cut, Repeat
 from erelong.client.sync.client import Client
+from erelong.client.sync.transport import Transport
 
 if TYPE_CHECKING:
     import argparse
 
     from erelong.client.requests import Answer, Request
 
+SILENCE: Final = 1.0  # seconds of pauses after which a command says that it keeps trying
+
+
+class PatientTransport(Transport):
+    """A transport that says once that it keeps trying to connect, so that the command does not seem to hang."""
+
+    _cut: Cut | None = None  # of the last try, if it did not connect
+    _paused = 0.0
+    _has_told = False
+
+    def send(self, request: Request, timeout: float) -> Answer:
+        try:
+            answer = super().send(request, timeout)
+        except Cut as cut:
+            self._cut = None if cut.is_sent else cut
+            raise
+        self._cut, self._paused = None, 0.0
+        return answer
+
+    def sleep(self, seconds: float) -> None:
+        self._paused += seconds
+        if self._cut is not None and self._paused > SILENCE and not self._has_told:
+            self._has_told = True
+            print(f"erelong: {self._cut}: retrying; Ctrl-C ends it", file=sys.stderr, flush=True)
+        super().sleep(seconds)
+
 
 class Session(Client):
     """A client made of the options of a command."""
 
-    def __init__(self, options: argparse.Namespace, *, retries: bool) -> None:
+    def __init__(self, options: argparse.Namespace, *, retries: bool, has_screen: bool) -> None:
+        """With a screen, nothing is written to standard error."""
         given = None if options.key_file is None else options.key_file.read_text(encoding="utf-8").strip()
         profile = find_profile(options.url, given, options.profile)
-        transport = None
+        kind = Transport if has_screen else PatientTransport
         if options.verbose:
             from erelong.cli.console.wire import TracedTransport
 
-            transport = TracedTransport(url=profile.url, headers=profile.headers())
+            kind = TracedTransport
+        transport = kind(url=profile.url, headers=profile.headers())
         super().__init__(
             profile.url, key=profile.key or "", timeout=options.request_timeout, retries=retries, transport=transport
         )

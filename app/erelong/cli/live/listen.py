@@ -78,7 +78,7 @@ def _advise(options: argparse.Namespace, url: str) -> None:
     request = calls.submit(Draft("http", {"url": url}), None)
     options.request_timeout = min(options.request_timeout, 2.0)
     try:
-        with client_of(options) as client:
+        with client_of(options, retries=False) as client:
             client.send(request._replace(path=f"{request.path}?dry_run=true"))
     except Invalid as problem:
         if any(error.get("pointer") == "/params/url" for error in problem.errors):

@@ -35,7 +35,7 @@ def add(_: str, parser: argparse.ArgumentParser) -> None:
 
 def top(options: argparse.Namespace) -> int:
     options.request_timeout = min(options.request_timeout, PATIENCE)
-    with client_of(options) as client:
+    with client_of(options, has_screen=True) as client:
         try:
             return _show(client, View(url=client.url, is_utc=options.utc), is_once=options.once)
         except MALFORMED as error:
