@@ -189,6 +189,18 @@ async def test_reads_of_one_group_wait_only_once_for_a_server_that_is_away(
     assert await distant.document("sort", "0") is None
 
 
+async def test_reads_of_one_group_wait_only_once_for_a_lock(postgres: PostgresStore, server: PostgresServer) -> None:
+    with psycopg.connect(server.url) as locking:
+        await asyncio.to_thread(locking.execute, "LOCK TABLE erelong.documents IN ACCESS EXCLUSIVE MODE")
+        began = time.monotonic()
+        reads = [postgres.document("sort", str(number)) for number in range(20)]
+        results = await asyncio.gather(*reads, return_exceptions=True)
+
+    assert all(isinstance(result, StoreUnavailable) for result in results)
+    assert time.monotonic() - began < 10.0  # 30 s, if each waited
+    assert await postgres.document("sort", "0") is None
+
+
 async def test_read_whose_transaction_is_ended_is_repeated(postgres: PostgresStore) -> None:
     pauses = [0.3, 0.0]
 

@@ -41,6 +41,7 @@ class Reading:
         self._patience = patience
         self._connection: Connection | None = None
         self._lost: psycopg.Error | None = None  # why it could not be restored for this group
+        self._locked: Exception | None = None  # why a read of this group failed that waited for a lock
 
     @property
     def connection(self) -> Connection:
@@ -64,7 +65,7 @@ class Reading:
     def run(self, group: Sequence[Call]) -> None:
         for calls in in_runs([call for call in group if not call.future.done()]):
             self._run(calls)
-        self._lost = None
+        self._lost = self._locked = None
 
     def rest(self) -> float | None:
         return None
@@ -82,18 +83,25 @@ class Reading:
             time.sleep(RESTORE_PAUSE)
 
     def _run(self, calls: Sequence[Call]) -> None:
+        if self._locked is not None:
+            _refuse(calls, self._locked)
+            return
         try:
             _run(calls)
         except Exception as error:  # noqa: BLE001 - any error is the answer to these calls
             self._run_again(error, calls)
 
     def _run_again(self, error: Exception, calls: Sequence[Call]) -> None:
-        """Repeat reads once, on a new connection if it was lost, and one by one."""
-        if diagnose(error) is FailureKind.SESSION:
+        """Repeat reads once, on a new connection if it was lost, and one by one; those that waited for a lock fail."""
+        kind = diagnose(error)
+        if kind is FailureKind.WAIT:
+            self._locked = error
+            _refuse(calls, error)
+            return
+        if kind is FailureKind.SESSION:
             log.warning("reader_disconnected", role=self._role, problem=described(error))
             if self._connection is None:  # the next reads try again
-                for call in calls:
-                    call.error = as_problem(error)
+                _refuse(calls, error)
                 return
             self.close()
         for call in calls:
@@ -103,6 +111,11 @@ class Reading:
                 if diagnose(second) is FailureKind.SESSION:
                     self.close()
                 call.error = as_problem(second)
+
+
+def _refuse(calls: Sequence[Call], error: Exception) -> None:
+    for call in calls:
+        call.error = as_problem(error)
 
 
 def _run(calls: Sequence[Call]) -> None:
