@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+from argparse import Namespace
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,8 +18,7 @@ import pytest
 
 from erelong import Client, Draft
 from erelong.cli import commands
-from erelong.cli.console.session import PatientTransport
-from erelong.client.requests import Cut, get
+from erelong.cli.console.session import Session
 from tests.cli.conftest import Erelong, Program, Terminal, environment
 
 pytestmark = pytest.mark.timeout(60)
@@ -32,18 +32,17 @@ def test_service_that_is_away_is_69(erelong: Erelong) -> None:
     assert "start it with erelong serve, or give its address with --url or ERELONG_URL" in ended.err
 
 
-def test_command_says_once_that_it_keeps_trying(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("has_screen", [False, True])
+def test_command_without_a_screen_says_that_it_keeps_trying(
+    capsys: pytest.CaptureFixture[str], *, has_screen: bool
 ) -> None:
-    monkeypatch.setattr("time.sleep", lambda _: None)
-    transport = PatientTransport(url="http://127.0.0.1:9", headers={})
+    options = Namespace(url="http://127.0.0.1:9", key_file=None, profile=None, verbose=False, request_timeout=1.0)
+    session = Session(options, retries=True, has_screen=has_screen)
 
-    for pause in (0.9, 0.2, 1.6):
-        with pytest.raises(Cut):
-            transport.send(get("/v1/me"), 1.0)
-        transport.sleep(pause)
-        told = capsys.readouterr().err
-        assert told.startswith("erelong: no connection to http://127.0.0.1:9") == (pause == 0.2)
+    session.warn("no connection to http://127.0.0.1:9; retrying")
+
+    told = "erelong: no connection to http://127.0.0.1:9; retrying; Ctrl-C ends it\n"
+    assert capsys.readouterr().err == ("" if has_screen else told)
 
 
 def test_closed_pipe_is_quiet(program: Program, client: Client, queue: str) -> None:

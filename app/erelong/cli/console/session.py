@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from erelong.client.profile import find_profile
-from erelong.client.requests import Cut, Repeat
+from erelong.client.requests import Repeat
 from erelong.client.sync.client import Client
 from erelong.client.sync.transport import Transport
 
@@ -14,32 +14,6 @@ if TYPE_CHECKING:
     import argparse
 
     from erelong.client.requests import Answer, Request
-
-SILENCE: Final = 1.0  # seconds of pauses after which a command says that it keeps trying
-
-
-class PatientTransport(Transport):
-    """A transport that says once that it keeps trying to connect, so that the command does not seem to hang."""
-
-    _cut: Cut | None = None  # of the last try, if it did not connect
-    _paused = 0.0
-    _has_told = False
-
-    def send(self, request: Request, timeout: float) -> Answer:
-        try:
-            answer = super().send(request, timeout)
-        except Cut as cut:
-            self._cut = None if cut.is_sent else cut
-            raise
-        self._cut, self._paused = None, 0.0
-        return answer
-
-    def sleep(self, seconds: float) -> None:
-        self._paused += seconds
-        if self._cut is not None and self._paused > SILENCE and not self._has_told:
-            self._has_told = True
-            print(f"erelong: {self._cut}: retrying; Ctrl-C ends it", file=sys.stderr, flush=True)
-        super().sleep(seconds)
 
 
 class Session(Client):
@@ -49,7 +23,7 @@ class Session(Client):
         """With a screen, nothing is written to standard error."""
         given = None if options.key_file is None else options.key_file.read_text(encoding="utf-8").strip()
         profile = find_profile(options.url, given, options.profile)
-        kind = Transport if has_screen else PatientTransport
+        kind = Transport
         if options.verbose:
             from erelong.cli.console.wire import TracedTransport
 
@@ -58,10 +32,15 @@ class Session(Client):
         super().__init__(
             profile.url, key=profile.key or "", timeout=options.request_timeout, retries=retries, transport=transport
         )
+        self._has_screen = has_screen
         self._has_key = profile.key is not None
         self.must_confirm = profile.confirm and not getattr(options, "yes", False)
         self._is_check = getattr(options, "check", False)
         self._is_curl = getattr(options, "curl", False)
+
+    def warn(self, text: str) -> None:
+        if not self._has_screen:
+            print(f"erelong: {text}; Ctrl-C ends it", file=sys.stderr, flush=True)
 
     def ask(self, request: Request, *, timeout: float | None = None) -> Answer:
         if _is_change(request):

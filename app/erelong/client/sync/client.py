@@ -15,6 +15,7 @@ from erelong.client.calls import queues as queue_calls
 from erelong.client.calls.jobs import NEW_KEY, WAIT
 from erelong.client.drafts import Changes, Draft, Filters, Options, merged, write_fields
 from erelong.client.errors import Changed, NoAnswer, NotFound, Refused
+from erelong.client.outages import Outage
 from erelong.client.profile import find_profile
 from erelong.client.records import Event, JobRecord, KindRecord, QueueRecord
 from erelong.client.requests import Answer, Cut, Request, with_query
@@ -67,6 +68,7 @@ class Client:
         self.timeout = timeout
         self._is_retrying = retries
         self._transport = transport or Transport(url=found.url, headers={**found.headers(), **(headers or {})})
+        self._outage = Outage()
         self._defaults: Options = {}
         self._is_view = False
 
@@ -112,7 +114,10 @@ class Client:
                 answer = self._transport.send(request, tries.left(self.tick()))
             except Cut as cut:
                 pause = tries.after_cut(cut, self.tick())
+                if self._outage.is_news(cut, self.tick()):
+                    self.warn(f"{cut}; retrying")
             else:
+                self._outage.end()
                 final = tries.after_answer(answer, self.tick())
                 if final is None:
                     return tries.checked(answer)
@@ -122,6 +127,12 @@ class Client:
     def tick(self) -> float:
         """Return the seconds of the clock by which timeouts are measured."""
         return self._transport.tick()
+
+    def warn(self, text: str) -> None:
+        """Write a warning to the log of Python."""
+        import logging  # a tenth of the start of a command
+
+        logging.getLogger("erelong.client").warning("%s", text)
 
     # one job
 
