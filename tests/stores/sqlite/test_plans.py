@@ -146,6 +146,16 @@ async def test_statement_uses_its_index(sqlite: SqliteStore, statement: str, ste
     assert plan(sqlite._file.slow, statement) == steps
 
 
+async def test_plans_do_not_depend_on_bound_values(sqlite: SqliteStore) -> None:
+    file = sqlite._file
+
+    stable = [
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, -1) for connection in (file.write, file.quick, file.slow)
+    ]
+
+    assert stable == [1, 1, 1]
+
+
 async def plan_of_listing(store: SqliteStore, query: Query) -> list[str]:
     statements: list[str] = []
 

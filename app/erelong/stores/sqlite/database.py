@@ -116,6 +116,8 @@ class DatabaseFile:
     def _configure(self, connection: apsw.Connection) -> None:
         connection.execute(sql.PRAGMAS).fetchall()  # without the fetch, the later ones do not run
         connection.execute(f"PRAGMA synchronous = {self.synchronous}")
+        # Plans do not depend on bound values. Otherwise SQLite prepares many listings again each time they run.
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
 
     def _disconnect(self) -> None:
         for connection in self._connections:
