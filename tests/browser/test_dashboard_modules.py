@@ -105,6 +105,28 @@ async def test_numbers_are_written_for_people(page: Browser) -> None:
     assert others == ["1,048,211", "–", "3,388/s", "<0.1/s", "2M"]
 
 
+@pytest.mark.parametrize(
+    ("zone", "step", "start"),
+    [
+        ("UTC", 43_200, "2026-12-01T00:00:00.000Z"),
+        ("Europe/Berlin", 43_200, "2026-12-01T11:00:00.000Z"),
+        ("Asia/Kolkata", 7_200, "2026-12-01T10:30:00.000Z"),
+        ("America/New_York", 43_200, "2026-12-01T05:00:00.000Z"),
+        ("Europe/Berlin", 60, "2026-12-01T11:05:00.000Z"),
+    ],
+)
+async def test_steps_begin_with_the_day_of_the_zone(page: Browser, zone: str, step: int, start: str) -> None:
+    await page.ask("Emulation.setTimezoneOverride", timezoneId=zone)
+
+    shown = await run(page, "text.js", f"m.stepStart({step})")
+    await run(page, "text.js", "m.switchZone()")
+    in_utc = await run(page, "text.js", f"m.stepStart({step})")
+    await run(page, "text.js", "m.switchZone()")
+
+    assert shown == start
+    assert in_utc == {43_200: "2026-12-01T00:00:00.000Z", 7_200: "2026-12-01T10:00:00.000Z"}.get(step, start)
+
+
 async def test_preview_of_params_shows_no_secret(page: Browser) -> None:
     shown = await run(page, "text.js", f"{json.dumps([*PREVIEWS])}.map(m.withoutSecrets)")
 

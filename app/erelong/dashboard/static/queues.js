@@ -8,7 +8,7 @@ import {
 } from "./dom.js";
 import { call, can, get, post } from "./service.js";
 import { tableScreen } from "./table.js";
-import { asOf, count, duration, number, rate, shortId, sumOf, timeOf } from "./text.js";
+import { asOf, count, duration, number, rate, shortId, stepStart, sumOf, timeOf } from "./text.js";
 
 const SPANS = { "10 min": [10, 60], "1 h": [60, 60], "24 h": [900, 96], "7 d": [7200, 84], "30 d": [43_200, 60] };
 const QUEUE_ORDERS = [["due", "most due"], ["late", "latest"], ["failed", "most failed"], ["name", "by name"]];
@@ -96,7 +96,7 @@ export function duePanel({ queue = "", queues }) {
   const part = panel("Due times", { name: "due", tools: [spans, !queue && pick] });
   const read = part.poll(5, async () => {
     const [step, bins] = SPANS[asked.span];
-    const found = await get("due", { step, bins, queue: asked.queue });
+    const found = await get("due", { from: stepStart(step), step, bins, queue: asked.queue });
     const limit = queues().find(({ name }) => name === asked.queue)?.settings.rate?.per_second;
     const shown = { ...found, from: Date.parse(found.from), limit: limit * found.step };
     const sides = [["earlier", found.overdue], ["later", found.later]]

@@ -34,6 +34,12 @@ export const now = () => clock.frozen ?? Date.now() + clock.ahead;
 /** Return an instant some seconds from now as the service writes it. */
 export const fromNow = (seconds) => new Date(now() + seconds * 1000).toISOString();
 
+/** Return the beginning of the current step, such as the last midnight or noon of the zone that is shown. */
+export function stepStart(seconds) {
+  const [step, offset] = [seconds * 1000, isUtc() ? 0 : new Date(now()).getTimezoneOffset() * 60_000];
+  return new Date(now() - ((now() - offset) % step)).toISOString();
+}
+
 /** Return by how many seconds the clock of the browser is ahead of the service. */
 export const browserAhead = () => (clock.frozen === null ? -clock.ahead / 1000 : 0);
 
