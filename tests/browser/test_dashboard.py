@@ -205,6 +205,7 @@ async def test_secret_that_is_left_hidden_in_an_edit_or_a_copy_stays(demo: Demo,
     copied = await demo.read(f"jobs/{await browser.value(text_of('.result a'))}")
     assert "s3cret" not in text
     assert "s3cret" not in page
+    assert "Replace •••• by the secret that it hides." in page
     assert (await demo.read(f"jobs/{job['id']}"))["params"] == copied["params"] == params | {"n": 2}
 
 

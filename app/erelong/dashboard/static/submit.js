@@ -4,7 +4,7 @@ import { announce, showProblem, submitButton } from "./dialog.js";
 import {
   at, button, choice, choices, facts, field, fields, fill, h, headRow, input, link, linkButton, optionsOf, panel, when,
 } from "./dom.js";
-import { UNSET, form, hasFields, json, jsonField, masked, unmasked } from "./form.js";
+import { UNSET, form, hasFields, json, jsonField, masked, pretty, unmasked } from "./form.js";
 import { can, debounced, get, me, post, urlOf } from "./service.js";
 import { HOUR, count, duration, fromNow, isSet, number } from "./text.js";
 
@@ -116,13 +116,16 @@ class Submit {
 
   #echo() {
     try {
-      const requests = requestsOf(masked(this.#body()));
+      const body = this.#body();
+      const shown = masked(body);
+      const requests = requestsOf(shown);
       const choose = (name) => {
         this.#language = name;
         this.#echo();
       };
       this.same.show([choices("Language", Object.keys(requests), this.#language, choose),
-        h("pre", { tabindex: "0" }, requests[this.#language])], "");
+        h("pre", { tabindex: "0" }, requests[this.#language]),
+        pretty(shown) !== pretty(body) && h("p.soft", "Replace •••• by the secret that it hides.")], "");
     } catch (problem) {
       this.same.fail(problem);
     }
