@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +17,8 @@ SOCKET_NAME = ".s.PGSQL.5432"
 class Link:
     """One connection through the proxy."""
 
-    def __init__(self, client: socket.socket, server: socket.socket) -> None:
+    def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
+        self._proxy = proxy
         self.client = client
         self.server = server
         self.role = ""
@@ -30,6 +33,7 @@ class Link:
             if not self.role and b"erelong/0/" in data:
                 self.role = data.partition(b"erelong/0/")[2].partition(b"\0")[0].decode()
             self.is_passing_requests.wait()
+            time.sleep(len(data) / self._proxy.bytes_per_second)
             with suppress(OSError):
                 self.server.sendall(data)
         with suppress(OSError):
@@ -57,6 +61,7 @@ class Proxy:
         self._listener.bind(str(home / SOCKET_NAME))
         self._listener.listen()
         self.is_refusing = False
+        self.bytes_per_second = math.inf  # of each link, to the server
         self._is_passing = {"requests": True, "responses": True}
         self._run(self._accept)
 
@@ -125,7 +130,7 @@ class Proxy:
                 client.close()
                 server.close()
                 continue
-            link = Link(client, server)
+            link = Link(self, client, server)
             self._hold(link)
             self._links.append(link)
             self._run(link.pump_requests)

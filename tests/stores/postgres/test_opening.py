@@ -211,7 +211,7 @@ async def test_settings_of_the_url_and_the_role_do_not_change_what_is_stored(
 
     store = PostgresStore(url=url, durability="normal")
     await store.open()
-    assert await store._lister.call(lambda: store._slow.connection.row("SHOW statement_timeout")) == ("0",)
+    assert await store._lister.call(lambda: store._slow.connection.row("SHOW statement_timeout")) == ("31s",)
     assert await store.label_values("name") == ["J\u00fcrgen \u65e5\u672c"]
     assert await store.list(ALL) == [job]
     await store.close()

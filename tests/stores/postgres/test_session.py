@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import time
 
 import psycopg
@@ -16,8 +17,10 @@ from erelong.model.job import State
 from erelong.model.outcome import End, Outcome
 from erelong.model.submission import NewJob
 from erelong.stores.base import Ending
-from erelong.stores.postgres import readers
-from erelong.stores.postgres.connection import connect
+from erelong.stores.postgres import logs, readers, session, writer
+from erelong.stores.postgres.connection import Connection, connect
+from erelong.stores.postgres.failures import TermLost
+from erelong.stores.postgres.session import WriteSession
 from erelong.stores.postgres.store import PostgresStore
 from tests.support.builders import ALL, NOW, count_both, make_job, put, put_one
 from tests.support.postgres import PostgresServer
@@ -57,7 +60,7 @@ def test_step_without_an_answer_leaves_nothing_that_fails_later(server: Postgres
         finally:
             connection.pgconn.send_flush_request()  # as the end of a pipeline does
 
-    with pytest.raises(psycopg.Error, match="timeout"):
+    with pytest.raises(psycopg.Error, match="no answer within"):
         connection.wait(hang())
 
     gc.collect()
@@ -201,6 +204,23 @@ async def test_reads_of_one_group_wait_only_once_for_a_lock(postgres: PostgresSt
     assert await postgres.document("sort", "0") is None
 
 
+async def test_read_that_takes_too_long_is_not_repeated(server: PostgresServer) -> None:
+    store = PostgresStore(url=server.url, durability="normal", timeout=1.0)
+    await store.open()
+    calls = []
+
+    def read() -> None:
+        calls.append(1)
+        store._slow.connection.rows("SELECT pg_sleep(3)")
+
+    with pytest.raises(StoreUnavailable, match="within 1 s"):
+        await store._lister.call(read)
+    assert await store.list(ALL) == []
+
+    assert calls == [1]
+    await store.close()
+
+
 async def test_read_whose_transaction_is_ended_is_repeated(postgres: PostgresStore) -> None:
     pauses = [0.3, 0.0]
 
@@ -238,3 +258,143 @@ async def test_logs_turn_to_their_other_half(postgres: PostgresStore, monkeypatc
         lambda: postgres._slow.connection.row("SELECT sum(jobs)::bigint FROM counts")
     )
     assert counted > 0
+
+
+@pytest.mark.parametrize("log", ["claims", "tallies"])
+async def test_log_that_somebody_reads_for_long_costs_no_write_a_wait(
+    postgres: PostgresStore, server: PostgresServer, monkeypatch: pytest.MonkeyPatch, log: str
+) -> None:
+    """Such as pg_dump, which holds all tables until its end."""
+    monkeypatch.setattr(writer, "LONG_LOG", 2)
+    name = {"claims": "turn_claims", "tallies": "fold_tallies"}[log]
+    turn, tries = getattr(logs, name), []
+
+    def count(*arguments: object) -> None:
+        tries.append(1)
+        turn(*arguments)
+
+    monkeypatch.setattr(writer, name, count)
+    postgres._writes._fold_at = 0.0 if log == "tallies" else time.monotonic() + 60
+
+    with psycopg.connect(server.url) as dump:
+        dump.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        for half in (0, 1):
+            await asyncio.to_thread(dump.execute, f"SELECT count(*) FROM erelong.{log}_{half}".encode())
+        for _ in range(8):
+            jobs = await put(postgres, *(make_job() for _ in range(5)))
+            claim = await postgres.claim([job.seq for job in jobs], now=NOW)
+            await postgres.finish([Ending(job, Outcome(End.SUCCEEDED), NOW) for job in claim.jobs])
+        assert tries == [1]
+
+    postgres._writes._turn_at = postgres._writes._fold_at = 0.0
+    await put_one(postgres)
+    await put_one(postgres)
+    assert len(tries) >= 2
+    await _assert_stored(postgres, 42)
+
+
+async def test_large_group_is_written_in_parts(postgres: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "MAX_SIZE", 20_000)
+    before = postgres._session._receipts
+    large = [NewJob(make_job(params={"text": "x" * 8_000})) for _ in range(12)]
+
+    receipts = await asyncio.gather(*(postgres.add([new_job], now=NOW) for new_job in large))
+
+    assert postgres._session._receipts - before == 4
+    entries = [entry for receipt in receipts for entry in receipt.entries]
+    assert [entry.job.params for entry in entries if entry] == [new_job.job.params for new_job in large]
+    await _assert_stored(postgres, 12)
+
+
+async def test_group_that_takes_long_to_send_is_given_more_time_and_stored_once(
+    distant: PostgresStore, proxy: Proxy
+) -> None:
+    await put_one(distant)
+    proxy.bytes_per_second = 1_000_000
+
+    await put(distant, *(make_job(params={"text": "x" * 50_000}) for _ in range(40)))
+
+    proxy.bytes_per_second = math.inf
+    await _assert_stored(distant, 41)
+
+
+async def test_node_that_takes_over_waits_longer_for_what_it_reads(proxy: Proxy, server: PostgresServer) -> None:
+    store = PostgresStore(url=proxy.url, durability="normal")
+    await store.open()
+    await put_one(store)
+    store._writes._fold_at = 0.0
+    await put_one(store)
+    await store.close()
+    with psycopg.connect(server.url, autocommit=True) as slow:
+        slow.execute(
+            """
+            ALTER TABLE erelong.counts RENAME TO quick_counts;
+            CREATE VIEW erelong.counts AS SELECT quick_counts.* FROM erelong.quick_counts, pg_sleep(1.2)
+            """
+        )
+
+        second = PostgresStore(url=proxy.url, durability="normal")
+        await second.open()
+
+        slow.execute("DROP VIEW erelong.counts; ALTER TABLE erelong.quick_counts RENAME TO counts")
+    assert second.counts() == {("default", "echo", State.SCHEDULED): 2}
+    await second.close()
+
+
+async def test_node_whose_prepared_connection_is_dead_takes_over(distant: PostgresStore, proxy: Proxy) -> None:
+    """As when the machine of the server has lost its power, and another one serves in its place."""
+    second = PostgresStore(url=proxy.url, durability="normal")
+    await second.open()
+    distant._session.end(distant._writes._numbers)
+    held = proxy.hold_requests(WRITER)
+
+    await distant.resign()
+    await second.lead()
+
+    assert held
+
+    await put_one(second)
+    await second.close()
+
+
+async def test_epoch_that_the_standbys_may_lack_is_not_used(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _take_term(server, "me")
+    made: list[Connection] = []
+
+    def connect_in_doubt(*arguments: str, **options: float) -> Connection:
+        made.append(connect(*arguments, **options))  # type: ignore[arg-type]
+        made[-1].doubts += ["the epoch was not confirmed"] * (len(made) == 1)
+        return made[-1]
+
+    monkeypatch.setattr(session, "connect", connect_in_doubt)
+    writes = WriteSession(url=server.url, node="me")
+
+    writes.begin()
+
+    assert [connection.closed for connection in made] == [True, False]
+    made[1].drop()
+
+
+async def test_node_that_waits_for_the_fence_of_its_successor_begins_no_epoch(server: PostgresServer) -> None:
+    await _take_term(server, "me")
+    writes = WriteSession(url=server.url, node="me")
+    with psycopg.connect(server.url) as successor:
+        successor.execute("UPDATE erelong.fences SET epoch = epoch + 1")
+        successor.execute("UPDATE erelong.terms SET node = 'other'")
+        beginning = asyncio.ensure_future(asyncio.to_thread(writes.begin))
+        await asyncio.sleep(0.3)
+        await asyncio.to_thread(successor.commit)
+
+    with pytest.raises(TermLost):
+        await beginning
+
+
+async def _take_term(server: PostgresServer, node: str) -> None:
+    """Make the tables, and let a node have the term."""
+    store = PostgresStore(url=server.url, durability="normal")
+    await store.open()
+    await store.close()
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute("UPDATE erelong.terms SET node = %s", [node])

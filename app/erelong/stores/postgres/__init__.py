@@ -19,6 +19,7 @@ Never in doubt
     again and raises the epoch; from then on, nothing that the old connection sent can still take effect. Each group
     stores a receipt with its counts, so one look shows whether it is stored. If not, it is sent again. So callers wait
     for a short failure and see no error. After a longer one they get 503, and the group is settled before the next.
+    A large group is written in parts. One that was too slow is given twice the time when it is sent again.
     Requests are never cancelled: a cancelled commit that waits for a standby seems to have succeeded. A warning that
     the standbys may lack a commit counts as a failed connection, and the next commit, of the epoch, waits for them.
 
@@ -26,8 +27,8 @@ Claims and counts
     As in the embedded store, a claim does not change the row of the job. It is a row in a log, so a job runs if its row
     waits and a claim has the next version. Readers look for claims in the same statement, so they need no memory of
     the writer. Changes of the counts are rows in another log, which are added up from time to time. Both logs have two
-    halves (`logs`): only inserted into, then emptied at once. No row is updated with each commit, because an old
-    snapshot, such as that of a backup, would keep all its dead versions.
+    halves (`logs`): only inserted into, then emptied at once, or later if somebody, such as a backup, reads the half.
+    No row is updated with each commit, because an old snapshot would keep all its dead versions.
 
 Plans
     Statements are planned without statistics, once for each connection. A statement that finds rows by number must

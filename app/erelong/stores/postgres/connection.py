@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -13,9 +13,11 @@ from psycopg import conninfo, errors, pq
 
 from erelong.errors import PlaceRefused
 from erelong.stores.postgres.arrays import register_arrays
-from erelong.stores.postgres.failures import Doubtful
+from erelong.stores.postgres.failures import Doubtful, TooSlow
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from psycopg.abc import RV, PQGen
     from psycopg.errors import Diagnostic
 
@@ -65,13 +67,23 @@ class Connection(psycopg.Connection[Row]):
     doubts: list[str]
 
     def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
+        patience = self.patience if timeout is None else timeout
         try:
-            return super().wait(gen, interval, self.patience if timeout is None else timeout)
+            return super().wait(gen, interval, patience)
         except errors._WaitTimeout:  # nothing more can be sent on this connection
             self.drop()
             with suppress(psycopg.Error):  # on a dropped connection; the collector would print it
                 gen.close()
-            raise
+            raise TooSlow(f"no answer within {patience:g} s") from None
+
+    @contextmanager
+    def within(self, patience: float) -> Iterator[None]:
+        """Give each operation this many seconds instead."""
+        before, self.patience = self.patience, patience
+        try:
+            yield
+        finally:
+            self.patience = before
 
     def run(self, statement: str, *values: Any, prepare: bool = True) -> psycopg.Cursor[Row]:
         """Execute a statement."""
@@ -112,7 +124,7 @@ def connect(url: str, *, role: str, by_number: bool = True, patience: float = 2.
         connection.add_notice_handler(lambda notice: _note_doubt(connection, notice))
         register_arrays(connection)
         must_fit(connection)
-        settings = _SETTINGS | (_BY_NUMBER if by_number else _IN_ORDER)
+        settings = _SETTINGS | (_BY_NUMBER if by_number else _IN_ORDER | {"statement_timeout": f"{patience + 1:g}s"})
         calls = ", ".join([f"set_config('{name}', '{value}', false)" for name, value in settings.items()])
         connection.script(f"SELECT {calls}")
     except BaseException:

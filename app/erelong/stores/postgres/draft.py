@@ -39,6 +39,7 @@ class Needs:
     documents: set[Name] = field(default_factory=set)
     expired: dict[tuple[Instant, int], list[Name]] = field(default_factory=dict)
     numbers: int = 0
+    size: int = 0  # about how many bytes of jobs they write
 
     @property
     def is_empty(self) -> bool:

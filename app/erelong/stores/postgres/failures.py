@@ -42,6 +42,10 @@ class Doubtful(psycopg.OperationalError):
     """The server reported a commit that its standbys may not have."""
 
 
+class TooSlow(psycopg.OperationalError):
+    """The server did not answer in time; its connection is closed."""
+
+
 _SESSION = (
     errors.ReadOnlySqlTransaction,
     errors.CannotConnectNow,
@@ -113,6 +117,8 @@ def as_problem(error: BaseException) -> Problem:
         return error
     if isinstance(error, Unsettled):
         return StoreUnavailable("the connection to PostgreSQL was lost; the request may have been stored")
+    if isinstance(error, TooSlow):
+        return StoreUnavailable(f"PostgreSQL gave {error}; check the server and [store] url")
     match diagnose(error):
         case FailureKind.FULL:
             return StorageFull(

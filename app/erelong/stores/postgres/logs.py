@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from erelong.model.job import Job
     from erelong.stores.postgres.session import WriteSession
 
-# A long read, such as a backup, may hold the half that is to be emptied; then the log grows until the next time.
-_SHORT_WAIT: Part = ("SET LOCAL lock_timeout = '200ms'", [])
+# A long read, such as a backup, may hold the half that is to be emptied; then the log grows until the next time. While
+# this waits, all reads of that half wait behind it.
+_SHORT_WAIT: Part = ("SET LOCAL lock_timeout = '20ms'", [])
 
 
 def fold_tallies(session: WriteSession) -> None:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from erelong.model.document import Document
     from erelong.stores.base import Also, Verdicts
 
+ROW = 500  # bytes of a job beside its params
+
 log = get_logger(__name__)
 
 
@@ -49,6 +51,7 @@ class Add(NamedTuple):
 
     def gather(self, needs: Needs) -> None:
         needs.numbers += len(self.new_jobs) + len(self.also)
+        needs.size += sum([len(job.params) for job, _ in self.new_jobs]) + ROW * len(self.new_jobs)
         needs.keys.update((job.queue, job.key) for job, _ in self.new_jobs if job.key is not None)
         if self.record is not None:
             needs.records.add((self.record.caller, self.record.key))

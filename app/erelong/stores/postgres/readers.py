@@ -11,7 +11,7 @@ from erelong.errors import Exit
 from erelong.stores.group_thread import Call, in_runs, run_as_one
 from erelong.stores.postgres import reading, snapshots
 from erelong.stores.postgres.connection import Connection, connect
-from erelong.stores.postgres.failures import FailureKind, as_problem, described, diagnose
+from erelong.stores.postgres.failures import FailureKind, TooSlow, as_problem, described, diagnose
 from erelong.stores.postgres.listing import pages, walks
 from erelong.stores.postgres.snapshots import Snapshots
 from erelong.telemetry.log import get_logger
@@ -33,6 +33,9 @@ log = get_logger(__name__)
 
 class Reading:
     """The work of a reader thread, which has none between groups."""
+
+    repeats_slow = True
+    """Whether to repeat a read that took too long, since its connection may have been dead."""
 
     def __init__(self, *, url: str, role: str, by_number: bool, patience: float) -> None:
         self._url = url
@@ -94,6 +97,10 @@ class Reading:
     def _run_again(self, error: Exception, calls: Sequence[Call]) -> None:
         """Repeat reads once, on a new connection if it was lost, and one by one; those that waited for a lock fail."""
         kind = diagnose(error)
+        if isinstance(error, TooSlow) and not self.repeats_slow:
+            self.close()
+            _refuse(calls, error)
+            return
         if kind is FailureKind.WAIT:
             self._locked = error
             _refuse(calls, error)
@@ -152,6 +159,8 @@ class QuickReads(Reading):
 
 class SlowReads(Reading):
     """Reads that may take long, and a look for old snapshots from time to time."""
+
+    repeats_slow = False  # nobody waits any more
 
     def __init__(self, *, url: str, role: str, by_number: bool, patience: float) -> None:
         super().__init__(url=url, role=role, by_number=by_number, patience=patience)

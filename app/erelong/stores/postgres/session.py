@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     from erelong.stores.postgres.writing import Writes
 
 PATIENCE = 2.0
-"""Seconds that a group may take, and that a lost connection is tried again before callers are refused."""
+"""Seconds that a small group may take, and that a lost connection is tried again before callers are refused."""
+SLOWEST = 2_000_000
+"""Bytes per second at which a larger group must arrive. Each time that it does not, it is given twice as long."""
+LAST_TRY = 15.0
+"""Seconds after which a group that took too long is not sent again."""
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
 MAX_REPEATS = 8
 MAX_WAITS = 2  # for a lock, each as long as `lock_timeout` of the connection
@@ -61,6 +65,15 @@ class WriteSession:
 
     def begin(self) -> None:
         """Begin the first epoch, after this node has taken over."""
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None:
+            try:
+                self._connection = self._adopt(prepared)
+                return
+            except psycopg.Error as error:  # such as a connection to a server that has lost its power
+                if diagnose(error) is not FailureKind.SESSION:
+                    raise
+                log.info("prepared_connection_lost", problem=described(error))
         self._restore(time.monotonic() + PATIENCE)
 
     def end(self, numbers: Numbers) -> None:
@@ -89,9 +102,12 @@ class WriteSession:
 
     def write(self, writes: Writes) -> None:
         """Store a group. Raise `Unsettled` if it may or may not be stored; after any other error it is not."""
+        patience, last_try = PATIENCE + writes.size / SLOWEST, time.monotonic() + LAST_TRY
         for repeat in range(MAX_REPEATS):
             try:
-                writes.run(self._connected(), self.epoch)
+                connection = self._connected()
+                with connection.within(patience):
+                    writes.run(connection, self.epoch)
                 break
             except psycopg.Error as error:
                 kind = diagnose(error)
@@ -101,11 +117,13 @@ class WriteSession:
                     raise
                 else:
                     continue
-            if self.is_stored(writes):
-                log.info("group_found_stored", receipt=writes.receipt)
-                break
-        else:
-            raise StoreUnavailable("PostgreSQL ends every connection; nothing was stored")
+                if self.is_stored(writes):
+                    log.info("group_found_stored", receipt=writes.receipt)
+                    break
+                if repeat + 1 >= MAX_REPEATS or time.monotonic() > last_try:
+                    problem = f"PostgreSQL did not store it: {described(error)}; nothing was stored"
+                    raise StoreUnavailable(problem) from None
+                patience *= 2
         self._acknowledged = writes.receipt
 
     def is_stored(self, writes: Writes) -> bool:
@@ -117,12 +135,13 @@ class WriteSession:
             raise Unsettled from error
         return bool(is_done)
 
-    def read(self, work: Callable[[Connection], T]) -> T:
+    def read(self, work: Callable[[Connection], T], *, patience: float = PATIENCE) -> T:
         """Run statements that may be repeated, on a connection whose epoch is current."""
         for _ in range(MAX_REPEATS):
             connection = self._connected()
             try:
-                return work(connection)
+                with connection.within(patience):
+                    return work(connection)
             except psycopg.Error as error:
                 if diagnose(error) is not FailureKind.SESSION:
                     raise
@@ -183,13 +202,17 @@ class WriteSession:
         self.failure = None
 
     def _connect(self) -> Connection:
-        connection, self._prepared = self._prepared, None
-        if connection is None:
-            connection = connect(self._url, role="0/writer", patience=PATIENCE)
+        return self._adopt(connect(self._url, role="0/writer", patience=PATIENCE))
+
+    def _adopt(self, connection: Connection) -> Connection:
+        """Begin a new epoch on a connection."""
         try:
-            epochs = connection.rows(sql.NEW_EPOCH, self._node)
+            with connection.transaction():
+                connection.run(sql.LOCK_FENCE)
+                epochs = connection.rows(sql.NEW_EPOCH, self._node)
             if not epochs:
                 raise TermLost
+            connection.check_doubts()
             ((self.epoch,),) = epochs
             connection.script(f"SET application_name = 'erelong/0/{self.epoch}/writer'")
             *_, self.claims_half, self.tallies_half, _ = connection.row(sql.SELECT_META)

@@ -160,6 +160,9 @@ SELECT_META = "SELECT identity, schema_version, is_virtual, claims_half, tallies
 FENCED = "fence AS MATERIALIZED (SELECT 1 FROM fences WHERE slice = 0 AND epoch = %s FOR SHARE)"
 FENCE = "SELECT 1 / count(*) FROM (SELECT 1 FROM fences WHERE slice = 0 AND epoch = %s FOR SHARE) AS fence"
 FENCE_REFUSED = "22012"  # division by zero
+# Locks the fence first, in a statement of its own: a statement that waits for a lock would still see whose the term was
+# before the wait.
+LOCK_FENCE = "SELECT FROM fences WHERE slice = 0 FOR UPDATE"
 NEW_EPOCH = """
 UPDATE fences SET epoch = epoch + 1
 WHERE slice = 0 AND EXISTS (SELECT FROM terms WHERE terms.slice = 0 AND terms.node = %s)

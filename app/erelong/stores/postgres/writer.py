@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from erelong.errors import Exit, Problem, StoreUnavailable
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
     from erelong.stores.postgres.session import WriteSession
 
 FOLD_INTERVAL = 10.0
+"""Seconds, also between two tries to begin the other half of the claims while somebody holds it."""
+MAX_SIZE = 8_000_000
+"""Bytes of new jobs beyond which a group is written in parts. One call is never divided."""
+LOAD_PATIENCE = 60.0
+"""Seconds that a node which takes over gives the database for each answer: without them, no node could lead."""
 LONG_LOG = 8_192
 """Claims that a node reads when it takes over."""
 RETRY_PAUSE = 0.2
@@ -49,18 +55,17 @@ class Writer:
         self._unsettled: tuple[Draft, Writes] | None = None
         self._claims_written = 0
         self._is_full = False
-        self._fold_at = 0.0
+        self._turn_at = self._fold_at = 0.0
         self._folded = 0
         self._exit: Exit | None = None  # why this node no longer writes
 
     def load(self) -> None:
         """Read the running jobs and the counts."""
-        self.running = self._session.read(read_running)
-        self._counts.load(self._session.read(lambda connection: read_counts(connection, self.running.values())))
+        read = partial(self._session.read, patience=LOAD_PATIENCE)
+        self.running = read(read_running)
+        self._counts.load(read(lambda connection: read_counts(connection, self.running.values())))
         half = f"claims_{self._session.claims_half}"
-        ((self._claims_written,),) = self._session.read(
-            lambda connection: connection.rows(sql.COUNT_CLAIMS.format(half=half))
-        )
+        ((self._claims_written,),) = read(lambda connection: connection.rows(sql.COUNT_CLAIMS.format(half=half)))
         self._fold_at = time.monotonic() + FOLD_INTERVAL
 
     def start(self) -> None:
@@ -88,23 +93,26 @@ class Writer:
     # groups
 
     def run(self, group: Sequence[Call]) -> None:
-        try:
-            if self._exit is not None:
-                raise StoreUnavailable(f"this node no longer writes: {self._exit}", exit=self._exit)
-            self._settle()
-        except Exception as error:  # noqa: BLE001 - any error is the answer to these calls
-            self._refuse(group, error)
-            return
-        try:
-            self._write(group)
-        except Exception as error:  # noqa: BLE001 - as above
-            self._handle_failure(error, group)
+        """Write a group, in several parts if it is large."""
+        start = 0
+        while start < len(group):
+            part: Sequence[Call] = group[start:]
+            try:
+                if self._exit is not None:
+                    raise StoreUnavailable(f"this node no longer writes: {self._exit}", exit=self._exit)
+                self._settle()
+            except Exception as error:  # noqa: BLE001 - any error is the answer to these calls
+                self._refuse(part, error)
+                return
+            try:
+                operations, needs = _gather(part)
+                part = part[: len(operations)]
+                self._write(part, operations, needs)
+            except Exception as error:  # noqa: BLE001 - as above
+                self._handle_failure(error, part)
+            start += len(part)
 
-    def _write(self, group: Sequence[Call]) -> None:
-        operations: list[Operation] = [call.function(*call.arguments) for call in group]
-        needs = Needs()
-        for operation in operations:
-            operation.gather(needs)
+    def _write(self, group: Sequence[Call], operations: Sequence[Operation], needs: Needs) -> None:
         draft = Draft(running=self.running, stored=self._read(needs), numbers=self._numbers)
         for call, operation in zip(group, operations, strict=True):
             call.error = None
@@ -204,9 +212,7 @@ class Writer:
             return None
         try:
             self._settle()
-            if self._claims_written > max(LONG_LOG, 2 * len(self.running)):
-                turn_claims(self._session, self._node, self.running)
-                self._claims_written = len(self.running)
+            self._turn_claims()
             if time.monotonic() >= self._fold_at:
                 self._fold_at = time.monotonic() + FOLD_INTERVAL
                 if self._session.acknowledged > self._folded:
@@ -215,6 +221,13 @@ class Writer:
         except Exception as error:  # noqa: BLE001 - no caller waits for this work
             return self._rest_failed(error)
         return FOLD_INTERVAL
+
+    def _turn_claims(self) -> None:
+        if self._claims_written <= max(LONG_LOG, 2 * len(self.running)) or time.monotonic() < self._turn_at:
+            return
+        self._turn_at = time.monotonic() + FOLD_INTERVAL  # if it fails
+        turn_claims(self._session, self._node, self.running)
+        self._claims_written, self._turn_at = len(self.running), 0.0
 
     def _rest_failed(self, error: Exception) -> float:
         match diagnose(error):
@@ -227,3 +240,16 @@ class Writer:
             case _:
                 return RETRY_PAUSE
         return FOLD_INTERVAL
+
+
+def _gather(calls: Sequence[Call]) -> tuple[list[Operation], Needs]:
+    """Return the operations of the first calls, as many as may be written together, and what they need."""
+    operations: list[Operation] = []
+    needs = Needs()
+    for call in calls:
+        operation: Operation = call.function(*call.arguments)
+        operation.gather(needs)
+        operations.append(operation)
+        if needs.size > MAX_SIZE:
+            break
+    return operations, needs

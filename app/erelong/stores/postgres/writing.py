@@ -42,6 +42,11 @@ class Writes:
     def is_empty(self) -> bool:
         return not self._parts
 
+    @property
+    def size(self) -> int:
+        """The bytes to be sent, without the statements."""
+        return sum([len(value) for _, values in self._parts for value in values if isinstance(value, Array)])
+
     def run(self, connection: Connection, epoch: int) -> None:
         """Write all changes or none; raise `TermLost` if the epoch is over."""
         if self._hazards:
