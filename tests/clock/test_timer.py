@@ -241,7 +241,7 @@ async def test_step_reported_while_arming_timerfd_wakes_the_sleeper(monkeypatch:
     timer = Timer(now=real.now, kind="timerfd")
     until = real.now() + 2_000
 
-    def stepped(fd: int, at: int) -> None:
+    def stepped(fd: int, at: int, *, is_wall: bool) -> None:
         monkeypatch.undo()
         raise OSError(errno.ECANCELED, os.strerror(errno.ECANCELED))
 
@@ -273,7 +273,7 @@ async def test_readiness_without_data_is_ignored(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.real_loop
 async def test_sandbox_without_timerfd_gets_the_timer_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused() -> int:
+    def refused(base: int | None) -> int:
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
     monkeypatch.setattr("erelong.clock.timer._create", refused)

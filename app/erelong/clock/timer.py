@@ -207,14 +207,17 @@ class _AlarmTimer:
 
 
 class _Timerfd:
-    """The kernel's timer on the wall clock: accurate to microseconds, and it reports steps of that clock."""
+    """The kernel's timer on the wall clock, or on the base of a remote one. It reports steps of the wall clock.
+
+    It is accurate to microseconds.
+    """
 
     def __init__(self, *, loop: asyncio.AbstractEventLoop, timer: Timer, remote: RemoteClock | None) -> None:
         self._loop = loop
         self._timer = timer
         self._remote = remote
         self._armed: Instant | None = None
-        self._fd = _create()
+        self._fd = _create(None if remote is None else remote.base)
         try:
             loop.add_reader(self._fd, self._read)
         except NotImplementedError:
@@ -224,12 +227,15 @@ class _Timerfd:
     def arm(self, now: Instant, until: Instant | None) -> None:
         at = now + _FAR if until is None else until
         if self._remote is not None:
-            at = min(at, now + SECOND)  # it does not report its steps
+            at = min(at, now + SECOND)  # its steps are not reported
         if at == self._armed or (until is None and self._armed is not None and self._armed > now):
             return
         self._armed = at
         try:
-            _set(self._fd, at if self._remote is None else at - self._remote.shift)
+            if self._remote is None:
+                _set(self._fd, at, is_wall=True)
+            else:  # a step since `now` was read may have put it before the start of the base
+                _set(self._fd, max(1, at - self._remote.offset), is_wall=False)
         except OSError as error:
             self._handle_cancel(error)
 
@@ -258,12 +264,13 @@ class _Timerfd:
 
 if sys.version_info >= (3, 13) and sys.platform == "linux":
 
-    def _create() -> int:
-        return os.timerfd_create(time.CLOCK_REALTIME, flags=os.TFD_NONBLOCK | os.TFD_CLOEXEC)
+    def _create(base: int | None) -> int:
+        clock = time.CLOCK_REALTIME if base is None else base
+        return os.timerfd_create(clock, flags=os.TFD_NONBLOCK | os.TFD_CLOEXEC)
 
-    def _set(fd: int, at: Instant) -> None:
+    def _set(fd: int, at: int, *, is_wall: bool) -> None:
         """Arm the timer. ECANCELED reports a step that was not read yet; the timer is armed even then."""
-        flags = os.TFD_TIMER_ABSTIME | os.TFD_TIMER_CANCEL_ON_SET
+        flags = os.TFD_TIMER_ABSTIME | (os.TFD_TIMER_CANCEL_ON_SET if is_wall else 0)
         os.timerfd_settime_ns(fd, flags=flags, initial=at * 1000)
 
 elif sys.platform == "linux":
@@ -272,15 +279,16 @@ elif sys.platform == "linux":
     class _Itimerspec(ctypes.Structure):
         _fields_ = [(name, ctypes.c_long) for name in ("interval_s", "interval_ns", "value_s", "value_ns")]
 
-    def _create() -> int:
-        fd: int = _libc.timerfd_create(time.CLOCK_REALTIME, os.O_NONBLOCK | os.O_CLOEXEC)
+    def _create(base: int | None) -> int:
+        clock = time.CLOCK_REALTIME if base is None else base
+        fd: int = _libc.timerfd_create(clock, os.O_NONBLOCK | os.O_CLOEXEC)
         return fd if fd >= 0 else _raise_errno()
 
-    def _set(fd: int, at: Instant) -> None:
+    def _set(fd: int, at: int, *, is_wall: bool) -> None:
         """Arm the timer. ECANCELED reports a step that was not read yet; the timer is armed even then."""
         seconds, us = divmod(at, SECOND)
         spec = _Itimerspec(0, 0, seconds, us * 1000)
-        abstime, cancel_on_set = 1, 2
+        abstime, cancel_on_set = 1, 2 if is_wall else 0
         if _libc.timerfd_settime(fd, abstime | cancel_on_set, ctypes.byref(spec), None) < 0:
             _raise_errno()
 
@@ -290,8 +298,8 @@ elif sys.platform == "linux":
 
 else:
 
-    def _create() -> int:
+    def _create(base: int | None) -> int:
         raise NotImplementedError("timerfd is a Linux call")
 
-    def _set(fd: int, at: Instant) -> None:
+    def _set(fd: int, at: int, *, is_wall: bool) -> None:
         raise NotImplementedError("timerfd is a Linux call")

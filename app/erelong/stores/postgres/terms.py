@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import psycopg
 
-from erelong.clock import instants
-from erelong.clock.remote import RemoteClock
+from erelong.clock.instants import SECOND
+from erelong.clock.remote import RemoteClock, uptime
 from erelong.errors import Exit, StoreCorrupt
 from erelong.stores.postgres.connection import Connection, connect
 from erelong.stores.postgres.failures import GONE, FailureKind, TermLost, Unsettled, described, diagnose
@@ -27,7 +27,6 @@ TTL = 2.0
 RENEWALS = 3.3  # per ttl
 LOOK_PAUSE = 0.05
 TRUST_MARGIN = 0.25  # of the ttl, before its end
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # it goes on while the machine sleeps
 LOCK = 0x45524C5400  # "ERLT" and the slice
 SHORT_WAIT, LONG_WAIT = "200ms", "1500ms"  # for the group that the last leader is writing
 
@@ -128,7 +127,7 @@ class Term:
     @property
     def is_trusted(self) -> bool:
         """Return whether no other node can lead yet. After the process or the machine was stopped, one may."""
-        return time.clock_gettime(_CLOCK) < self._trusted_until
+        return uptime() / SECOND < self._trusted_until
 
     async def trust(self) -> None:
         """Wait until the term is renewed, if it may be over; raise if it is, or is not renewed in time."""
@@ -192,12 +191,12 @@ class Term:
 
     def _look(self, connection: Connection) -> None:
         """Take over if the term is free; otherwise note whose it is."""
-        sent = instants.now()
+        sent = uptime()
         rows = connection.rows(LOOK, self.may_lead)
         if not rows:  # the database is being restored, for example
             raise StoreCorrupt(str(GONE))
         ((*seen, theirs),) = rows
-        self.clock.note(sent=sent, theirs=theirs, received=instants.now())
+        self.clock.note(sent=sent, theirs=theirs, received=uptime())
         self.failure, self.leader = None, Seen._make(seen)
         if self._is_free(self.leader) and self._take(connection, self.leader):
             self.is_mine, self.leader = True, None
@@ -216,7 +215,7 @@ class Term:
         """Begin a new epoch; return False if another node was first."""
         values = (seen.epoch, self.node, secrets.token_bytes(32), seen.is_dead, self._ttl)
         connection.script(f"SET lock_timeout = '{SHORT_WAIT}'")
-        sent = time.clock_gettime(_CLOCK)
+        sent = uptime()
         try:
             taken = connection.rows(TAKE, *values)
         except psycopg.Error as error:
@@ -238,7 +237,7 @@ class Term:
                 log.error("term_given_up", reason="the event loop does not answer")
             self.failure = "the event loop does not answer"
             return
-        sent, sent_at = instants.now(), time.clock_gettime(_CLOCK)
+        sent = uptime()
         rows = connection.rows(RENEW, self._ttl, self._has_lock, self.node)
         if not rows:
             self.is_mine, self.is_lost = False, True
@@ -247,11 +246,11 @@ class Term:
             return
         self.failure = None
         ((self._has_lock, theirs),) = rows
-        self._trust_from(sent_at)
-        self.clock.note(sent=sent, theirs=theirs, received=instants.now())
+        self.clock.note(sent=sent, theirs=theirs, received=uptime())
+        self._trust_from(sent)
 
-    def _trust_from(self, sent: float) -> None:
-        self._trusted_until = sent + self._ttl * (1 - TRUST_MARGIN)
+    def _trust_from(self, sent: int) -> None:
+        self._trusted_until = sent / SECOND + self._ttl * (1 - TRUST_MARGIN)
 
     def _beat(self) -> None:
         self._beat_at = time.monotonic()
