@@ -55,9 +55,7 @@ class Lives:
 
 def lose_connections(store: PostgresStore) -> None:
     """Lose all connections of a node at once, as when its process is killed."""
-    store._term._stop.set()
-    if store._term._thread is not None:
-        store._term._thread.join()
+    store._term.halt()
     for part in (store._term, store._session):
         if part._connection is not None:
             part._connection.drop()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 
 import psycopg
 import pytest
+import pytest_asyncio
 
 from erelong.errors import NotLeading, StoreFailed, StoreUnavailable
 from erelong.model.job import State
@@ -23,11 +25,34 @@ from tests.system.client import looks
 pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(30)]
 
 
+@pytest_asyncio.fixture
+async def patient(server: PostgresServer) -> AsyncIterator[PostgresStore]:
+    """Return a store with a long term, open and empty."""
+    store = PostgresStore(url=server.url, durability="normal", ttl=60.0)
+    await store.open()
+    yield store
+    await store.close()
+
+
 def _freeze(store: PostgresStore) -> None:
     """Stop renewing, with all connections open, as when the process is stopped."""
-    store._term._stop.set()
-    if store._term._thread is not None:
-        store._term._thread.join()
+    store._term.halt()
+
+
+def _end_session(store: PostgresStore, server: PostgresServer) -> None:
+    """End the session of the term alone."""
+    assert store._term._connection is not None
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute("SELECT pg_terminate_backend(%s)", [store._term._connection.info.backend_pid])
+
+
+async def _lose_session(store: PostgresStore, server: PostgresServer) -> None:
+    """End the session of the term, and wait until the term is renewed."""
+    before = store._term._connection
+    _end_session(store, server)
+    async for _ in looks():
+        if store._term._connection is not before and store.is_trusted:
+            break
 
 
 async def _open_second(server: PostgresServer) -> tuple[PostgresStore, float]:
@@ -215,11 +240,67 @@ async def test_cached_jobs_are_not_shown_while_another_node_may_lead(postgres: P
     assert await postgres.get([job.seq]) == {}
 
 
-async def test_idle_leader_notices_that_it_was_deposed(postgres: PostgresStore) -> None:
-    end = asyncio.ensure_future(postgres.end())
-    await postgres._lister.call(lambda: postgres._slow.connection.script("UPDATE terms SET node = 'another'"))
+async def test_idle_leader_notices_that_it_was_deposed(patient: PostgresStore) -> None:
+    end = asyncio.ensure_future(patient.end())
+    await patient._lister.call(lambda: patient._slow.connection.script("UPDATE terms SET node = 'another'"))
 
-    assert isinstance(await asyncio.wait_for(end, terms.TTL), StoreFailed)
+    assert isinstance(await asyncio.wait_for(end, 2 * terms.LONGEST_PAUSE), StoreFailed)
+    assert not patient.is_trusted
+
+
+async def test_leader_that_loses_only_the_session_of_its_term_shows_no_cached_job(
+    patient: PostgresStore, server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = await put_one(patient)
+    second = PostgresStore(url=server.url, durability="normal")
+    await second.open()
+    monkeypatch.setattr(patient._term, "_url", f"{server.url}-nowhere")  # so that it cannot renew its term first
+
+    _end_session(patient, server)
+    await second.lead()
+    (saved,) = await second.save([job.cancel(NOW, None)])
+
+    assert await patient.get([job.seq]) == {job.seq: saved.job}
+    assert (patient.status() or "").startswith("the term may be over")
+    monkeypatch.undo()
+    assert isinstance(await asyncio.wait_for(patient.end(), terms.TTL), StoreFailed)
+    await second.close()
+
+
+async def test_leader_renews_its_term_at_once_on_a_new_session(patient: PostgresStore, server: PostgresServer) -> None:
+    began = time.monotonic()
+    await _lose_session(patient, server)
+
+    assert time.monotonic() - began < terms.LONGEST_PAUSE
+    assert patient.status() is None
+    (is_locked,) = await patient._lister.call(lambda: patient._slow.connection.row("SELECT locked FROM terms"))
+    assert is_locked
+
+
+async def test_take_over_that_began_before_a_renewal_is_noticed_soon_after_it(
+    patient: PostgresStore, server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terms, "LOOK_PAUSE", 0.3)
+    monkeypatch.setattr(terms, "LONGEST_PAUSE", 20.0)
+    await asyncio.sleep(1.0)  # until it rests that long
+    end = asyncio.ensure_future(patient.end())
+    await _lose_session(patient, server)
+
+    await patient._lister.call(lambda: patient._slow.connection.script("UPDATE terms SET node = 'another'"))
+
+    assert isinstance(await asyncio.wait_for(end, 2.0), StoreFailed)
+
+
+async def test_node_need_not_wait_for_its_next_renewal_to_resign(postgres: PostgresStore) -> None:
+    renewed = postgres._term.looks
+    async for _ in looks():
+        if postgres._term.looks > renewed:
+            break
+
+    start = time.monotonic()
+    await postgres.resign()
+
+    assert time.monotonic() - start < terms.LONGEST_PAUSE / 2
 
 
 async def test_node_whose_loop_hangs_loses_its_term(

@@ -14,6 +14,7 @@ import pytest
 from tests.support.postgres_proxy import Proxy
 from tests.support.process import ServiceProcess
 from tests.system.book import Run, install, read_book
+from tests.system.client import Client, looks
 from tests.system.postgres.balancer import Trial, loaded
 from tests.system.postgres.conftest import KINDS, MakeNode
 from tests.system.trials import IS_FULL, percentile, sized
@@ -123,6 +124,28 @@ async def test_leader_that_is_cut_off_is_replaced(way: str, make_node: MakeNode,
 
     figure("longest pause, max", f"{max(gaps):.3f} s of {len(gaps)}")
     assert max(gaps) <= TTL + 1
+
+
+async def test_leader_that_loses_only_the_session_of_its_term_shows_nothing_old(
+    make_node: MakeNode, make_client: Callable[[ServiceProcess], Client], proxy: Proxy
+) -> None:
+    nodes = [make_node(proxy.url, kinds="[cluster]\nttl = 20\n"), make_node(kinds="[cluster]\nttl = 20\n")]
+    await asyncio.to_thread(nodes[0].start)
+    await restart(nodes[1])
+    leader, successor = map(make_client, nodes)
+    path = f"/v1/jobs/{(await leader.submit(kind='echo', delay=600))['id']}"
+    proxy.is_refusing = True
+
+    proxy.cut("term")
+    async for _ in looks():
+        if (await successor.ask("GET", "/readyz"))[0] == 200:
+            break
+    assert (await successor.ask("POST", f"{path}/cancel"))[0] == 200
+
+    assert (await leader.ask("GET", path))[1]["state"] == "cancelled"
+    assert (await leader.ask("GET", "/readyz"))[0] == 503
+    proxy.is_refusing = False
+    assert (await asyncio.to_thread(nodes[0].wait)).code == 74
 
 
 def _runs(nodes: Sequence[ServiceProcess]) -> list[Run]:

@@ -11,8 +11,8 @@ Fence
     `terms` decides which node writes: a row that its node renews, judged by the clock of the database alone. What a
     node believes is never relied on: each write locks the row of `fences` and is refused unless the row has the epoch
     of its session. A take-over raises the epoch, for which it waits until the group that is being written has ended.
-    A node that may have been stopped for longer than its term starts no job that it has claimed, and shows no cached
-    one, before it has renewed the term.
+    A node that may have been stopped for longer than its term, or whose term session has ended, starts no job that it
+    has claimed, and shows no cached one, before it has renewed the term.
 
 Never in doubt
     An epoch is the life of one write session. When the connection fails while a group is written, `session` connects

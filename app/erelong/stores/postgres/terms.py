@@ -1,7 +1,8 @@
 """The term of the node that writes: how it begins, is renewed and ends. The database's clock alone judges it.
 
-A lock of the session only hastens a take-over: the database frees it when the process that had it dies. Safety comes
-from the fence, never from what a node believes.
+A lock of the session only hastens a take-over: the database frees it when the process that had it dies. It is also free
+when only the session has ended, so a leader trusts its term no longer than its session. Safety comes from the fence,
+never from what a node believes.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ import asyncio
 import math
 import random
 import secrets
+import select
+import socket
 import threading
 import time
+from contextlib import suppress
 from typing import NamedTuple
 
 import psycopg
@@ -25,6 +29,7 @@ from erelong.telemetry.log import get_logger
 
 TTL = 2.0
 RENEWALS = 3.3  # per ttl
+LONGEST_PAUSE = 0.6  # a leader that was deposed and has kept its session learns of it within this time
 LOOK_PAUSE = 0.05
 TRUST_MARGIN = 0.25  # of the ttl, before its end
 LOCK = 0x45524C5400  # "ERLT" and the slice
@@ -101,6 +106,7 @@ class Term:
         self._began, self._ended = asyncio.Event(), asyncio.Event()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._alarm: socket.socket | None = None
 
     @property
     def is_vacant(self) -> bool:
@@ -117,7 +123,8 @@ class Term:
         """Continue in the thread, for the running event loop."""
         self._loop = asyncio.get_running_loop()
         self._beat()
-        self._thread = threading.Thread(target=self._run, name="store-term", daemon=True)
+        self._alarm, alarm = socket.socketpair()
+        self._thread = threading.Thread(target=self._run, args=(alarm,), name="store-term", daemon=True)
         self._thread.start()
 
     async def began(self) -> None:
@@ -126,7 +133,10 @@ class Term:
 
     @property
     def is_trusted(self) -> bool:
-        """Return whether no other node can lead yet. After the process or the machine was stopped, one may."""
+        """Return whether no other node can lead yet.
+
+        One may after the session of the term has ended, or the process or the machine was stopped.
+        """
         return uptime() / SECOND < self._trusted_until
 
     async def trust(self) -> None:
@@ -152,10 +162,7 @@ class Term:
 
     def resign(self) -> None:
         """End the term, so that another node can take over at once."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        self.halt()
         try:
             if self._connection is not None and self.is_mine:
                 self._connection.run(RESIGN, self.node)
@@ -164,28 +171,57 @@ class Term:
         self.is_mine = False
         self._disconnect()
 
-    def _run(self) -> None:
+    def halt(self) -> None:
+        """End the thread. The term and its session stay."""
+        self._stop.set()
+        if self._thread is not None and self._alarm is not None:
+            with self._alarm, suppress(OSError):  # the thread of a lost term has ended
+                self._alarm.shutdown(socket.SHUT_RDWR)
+            self._thread.join()
+            self._thread = None
+
+    def _run(self, alarm: socket.socket) -> None:
         assert self._loop is not None
-        pause = 0.0
-        while not self._stop.wait(pause) and not self.is_lost:
-            self._loop.call_soon_threadsafe(self._beat)
-            try:
-                connection = self._connected()
-                if self.is_mine:
-                    self._renew(connection)
-                else:
-                    self._look(connection)
-            except (psycopg.Error, Exit) as error:  # the writer finds out whether it still leads
-                self._fail(error)
-            self.looks += 1
-            pause = self._ttl / RENEWALS if self.is_mine else LOOK_PAUSE * random.uniform(0.8, 1.2)
+        with alarm:
+            while not self._stop.is_set() and not self.is_lost:
+                self._loop.call_soon_threadsafe(self._beat)
+                was_failing = self.failure is not None
+                try:
+                    connection = self._connected()
+                    if self.is_mine:
+                        self._renew(connection)
+                    else:
+                        self._look(connection)
+                except (psycopg.Error, Exit) as error:  # the writer finds out whether it still leads
+                    self._fail(error)
+                self.looks += 1
+                self._rest(alarm, self._pause(was_failing))
+
+    def _pause(self, was_failing: bool) -> float:
+        """Return the seconds until the next lap: none after the first failure, to renew on a new connection at once.
+
+        The next renewal follows soon: another node may have seen the lock free, and take over between the two.
+        """
+        if self.failure is not None and not was_failing:
+            return 0.0
+        if self.is_mine and not was_failing:
+            return min(self._ttl / RENEWALS, LONGEST_PAUSE)
+        return LOOK_PAUSE * random.uniform(0.8, 1.2)
+
+    def _rest(self, alarm: socket.socket, seconds: float) -> None:
+        """Wait, but not longer than the session lasts. The next lap finds out why it has ended."""
+        poll = select.poll()
+        poll.register(alarm, select.POLLIN)
+        if self._connection is not None and self.failure is None:
+            poll.register(self._connection.pgconn.socket, select.POLLIN)
+        poll.poll(seconds * 1000)
 
     def _fail(self, error: Exception) -> None:
         """Any error means: not renewed, or not taken over. The connection is made again."""
+        self._disconnect()
         if self.failure is None:
             log.warning("term_not_renewed" if self.is_mine else "term_not_read", problem=described(error))
         self.failure = described(error)
-        self._disconnect()
         # The leader has lost its connection too, and its lock with it. Give it time to return.
         self._patient_until = time.monotonic() + self._ttl / 2
 
@@ -240,7 +276,7 @@ class Term:
         sent = uptime()
         rows = connection.rows(RENEW, self._ttl, self._has_lock, self.node)
         if not rows:
-            self.is_mine, self.is_lost = False, True
+            self.is_mine, self.is_lost, self._trusted_until = False, True, 0.0
             log.error("term_taken", node=self.node)
             self._tell(self._ended)
             return
@@ -271,7 +307,7 @@ class Term:
         return self._connection
 
     def _disconnect(self) -> None:
-        self._has_lock = False
+        self._has_lock, self._trusted_until = False, 0.0
         if self._connection is not None:
             self._connection.drop()
             self._connection = None
