@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 import pytest_asyncio
 
@@ -19,6 +21,10 @@ async def standby(serve: Serve) -> Served:
     return await serve(store=store)
 
 
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
 async def test_jobs_can_be_read(standby: Served) -> None:
     (job,) = (await standby.get("/v1/jobs")).json["jobs"]
 
@@ -27,6 +33,56 @@ async def test_jobs_can_be_read(standby: Served) -> None:
     assert answer.status == 200
     assert answer.json["queue"] == "mail"
     assert answer.json["waiting_for"] is None  # only the leader knows
+
+
+async def test_wait_ends_soon_after_the_other_node_has_changed_the_job(standby: Served) -> None:
+    (job,) = await standby.store.list(ALL)
+    began = now()
+    waiting = asyncio.create_task(standby.get(f"/v1/jobs/{job.id}?wait=30"))
+    await asyncio.sleep(10)
+
+    await standby.store.save([job.cancel(NOW, None)])
+
+    assert (await waiting).json["state"] == "cancelled"
+    assert 10 <= now() - began < 10.5
+    assert standby.store.calls.count("get") < 10 / 0.25
+
+
+async def test_wait_on_a_standby_ends_with_its_time_or_its_node(standby: Served) -> None:
+    (job,) = await standby.store.list(ALL)
+    began = now()
+
+    answer = await standby.get(f"/v1/jobs/{job.id}?wait=10")
+    over_after = now() - began
+    waiting = asyncio.create_task(standby.get(f"/v1/jobs/{job.id}?wait=30"))
+    await asyncio.sleep(0.1)
+    standby.node.engine.drain()
+
+    assert answer.json["state"] == "scheduled"
+    assert over_after == pytest.approx(10, abs=0.1)
+    assert (await waiting).json["state"] == "scheduled"
+    assert now() - began < 10.3
+
+
+async def test_wait_that_began_on_a_standby_reads_nothing_while_its_node_leads(standby: Served) -> None:
+    assert isinstance(standby.store, Following)
+    job = make_job(now=standby.node.engine.now(), delay=3_600)
+    (later,) = (await standby.store.add([NewJob(job)], now=NOW)).entries
+    assert later is not None
+    waiting = asyncio.create_task(standby.get(f"/v1/jobs/{later.job.id}?wait=59"))
+    await asyncio.sleep(1)
+    standby.store.begin()
+    await standby.node.lead()
+    await asyncio.sleep(1)
+    before = standby.store.calls.count("get")
+
+    await asyncio.sleep(10)
+    reads = standby.store.calls.count("get") - before
+    await standby.post(f"/v1/jobs/{later.job.id}/cancel")
+
+    assert reads == 0
+    async with asyncio.timeout(0.2):
+        assert (await waiting).json["state"] == "cancelled"
 
 
 @pytest.mark.parametrize(

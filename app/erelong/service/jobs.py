@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
+from erelong.duties.lifecycle import Phase
 from erelong.duties.waiters import NEVER_LEAVES
 from erelong.errors import JobNotFound, KeyTaken, VersionMismatch, WrongState
 from erelong.model.caller import ANYBODY, Caller
@@ -26,14 +27,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from erelong.clock.instants import Instant
-    from erelong.duties.waiters import Client
+    from erelong.duties.waiters import Client, Waiter
     from erelong.engine.engine import Engine
     from erelong.model.query import Query
     from erelong.model.submission import IdempotencyRecord, Receipt
     from erelong.service.factory import Change, JobFactory
 
 PAGE_SLICE = 50
-
+STANDBY_PAUSE = 0.3  # seconds between two reads of a job that another node may change
 
 _KEY = re.compile(KEY)
 
@@ -153,9 +154,16 @@ class Jobs:
                     job = await self.get(id)
                     if job.is_final or (known is not None and job.version not in known):
                         return job
-                    await waiter.event.wait()
-                    waiter.event.clear()
+                    await self._changed(waiter)
         return await self.get(id)
+
+    async def _changed(self, waiter: Waiter) -> None:
+        """Wait until the job may have changed. Before the engine has started, memory learns of no change."""
+        pause = None if self._lifecycle.phase is not Phase.STARTING else STANDBY_PAUSE
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause):
+                await waiter.event.wait()
+        waiter.event.clear()
 
     # changing
 
