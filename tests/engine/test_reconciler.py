@@ -212,12 +212,54 @@ async def test_doubt_added_during_a_lap_is_reread_by_the_next(setup: Setup) -> N
     looking = asyncio.create_task(setup.reconciler.lap())
     await asyncio.sleep(1)
     setup.unknown_writes.note_add([make_new_job(key="k")], holder.seq)
-    lookups = setup.store.calls.count("holder")
-
     answer.set()
     await looking
+    lookups = setup.store.calls.count("holder")
 
-    assert (lookups, setup.store.calls.count("holder"), setup.store.calls.count("list")) == (1, 2, 1)
+    await setup.reconciler.lap()
+
+    assert (lookups, setup.store.calls.count("holder"), setup.store.calls.count("list")) == (1, 2, 2)
+
+
+async def test_doubts_stay_until_the_store_has_settled(setup: Setup) -> None:
+    job = await put_one(setup.store)
+    setup.unknown_writes.note_change([job])
+    setup.store.broken["settle"] = StoreUnavailable("the store did not answer")
+    with pytest.raises(StoreUnavailable):
+        await setup.reconciler.lap()
+    before = setup.calls.reread_jobs.copy()
+    setup.store.broken.clear()
+
+    await setup.reconciler.lap()
+
+    assert (before, setup.calls.reread_jobs) == ({}, {job.seq: job})
+
+
+async def test_doubt_that_arises_while_the_store_settles_waits_for_the_next_lap(setup: Setup) -> None:
+    first, second = await put(setup.store, make_job(), make_job())
+    settled = setup.store.hold("settle")
+    setup.unknown_writes.note_change([first])
+    lap = asyncio.create_task(setup.reconciler.lap())
+    await asyncio.sleep(0)
+    setup.unknown_writes.note_change([second])
+
+    settled.set()
+    await lap
+
+    assert setup.calls.reread_jobs == {first.seq: first}
+    await setup.reconciler.lap()
+    assert setup.calls.reread_jobs == {first.seq: first, second.seq: second}
+
+
+@pytest.mark.parametrize("started_at", [NOW, NOW + 1])
+async def test_attempt_of_any_of_several_unknown_claims_is_released(setup: Setup, started_at: int) -> None:
+    (job,) = await put(setup.store, make_running(now=started_at))
+    setup.unknown_writes.note_claim([job.seq], NOW)
+    setup.unknown_writes.note_claim([job.seq], NOW + 1)
+
+    await setup.reconciler.lap()
+
+    assert setup.calls.released == [job]
 
 
 async def test_doubts_are_reread_soon_after_the_failure_and_until_it_works(setup: Setup) -> None:

@@ -232,7 +232,7 @@ async def check(store: Store, steps: list[Step]) -> None:
     callbacks = [job for job in jobs if job.kind == "http"]
     reported = Counter((r["id"], r["version"]) for r in (orjson.loads(job.params)["json"]["job"] for job in callbacks))
     assert reported == Counter(world.ends)
-    since = world.unknown.since
+    since = world.unknown.doubts.since
     forgotten = {callback.seq for callback in callbacks} - world.announced.seqs
     assert all(since is not None and seq > since for seq in forgotten), "nobody would run these callbacks"
     latest = {read_extras(callback.extras)["callback_of"]: callback.id for callback in reversed(callbacks)}

@@ -157,7 +157,7 @@ async def test_job_whose_claim_failed_is_not_settled_until_it_is_due_again(still
     with pytest.raises(StoreUnavailable):
         await still.lease()
     still.store.broken.clear()
-    still.node.engine._unknown_writes.claimed.clear()
+    still.node.engine._unknown_writes.take()
 
     assert not still.is_settled()
     await asyncio.sleep(0.6)

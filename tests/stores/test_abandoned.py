@@ -42,7 +42,7 @@ async def test_cached_job_is_never_older_than_an_abandoned_write(store: Store) -
     await asyncio.sleep(0)
     saving.cancel()
     await asyncio.gather(saving, return_exceptions=True)
-    await store.save([])  # comes after it in the one writer
+    await store.settle()
 
     assert (await store.get([job.seq]))[job.seq].state is State.RUNNING
 
@@ -56,7 +56,7 @@ async def test_cached_job_is_never_older_than_an_abandoned_write_that_overtook_i
     adds[1].cancel()
     (receipt, _) = await asyncio.gather(*adds, return_exceptions=True)
     assert isinstance(receipt, Receipt)
-    await store.save([])  # comes after both in the one writer
+    await store.settle()
 
     (job,) = [entry.job for entry in receipt.entries if entry is not None]
     assert (await store.get([job.seq]))[job.seq].priority == 9
@@ -74,7 +74,7 @@ async def test_cached_job_is_never_older_than_an_abandoned_write_that_overtook_i
     await asyncio.sleep(0)
     writes[1].cancel()
     await asyncio.gather(*writes, return_exceptions=True)
-    await store.save([])  # comes after both in the one writer
+    await store.settle()
 
     assert (await store.get([job.seq]))[job.seq].state is State.SCHEDULED
 

@@ -138,6 +138,10 @@ class FaultyStore(MemoryStore):
         await self._after("overrides")
         return overrides
 
+    async def settle(self) -> None:
+        await self._before("settle")
+        await super().settle()
+
     def status(self) -> str | None:
         return self.ails
 

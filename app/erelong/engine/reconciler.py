@@ -16,12 +16,12 @@ from erelong.stores.base import Claim, Ending
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from erelong.clock.instants import Instant, Now
+    from erelong.clock.instants import Now
     from erelong.engine.changes import Changes
     from erelong.engine.completer import Completer
     from erelong.engine.leases import HeldLeases
     from erelong.engine.overrides import Overrides
-    from erelong.engine.unknown_writes import UnknownWrites
+    from erelong.engine.unknown_writes import Doubts, UnknownWrites
     from erelong.stores.base import Store
     from erelong.telemetry.metrics import Metrics
 
@@ -69,14 +69,23 @@ class Reconciler:
         await asyncio.sleep(STORE_PAUSE)
 
     async def lap(self) -> None:
-        """Re-read jobs and keys after writes whose result is unknown. Failed reads stay queued."""
-        if self._unknown_writes.claimed or self._unknown_writes.changed:
-            await self._reread_jobs()
-        await self._each(self._unknown_writes.keys, self._reread_holder)
-        await self._reread_new()
-        await self._each(self._unknown_writes.queues, self._overrides.reload)
-        if self._unknown_writes:
-            self._unknown_writes.has_some.set()
+        """Re-read jobs and keys after writes whose result is unknown. Failed reads stay queued.
+
+        A write that failed while the store hung takes effect later, so reading waits until the store has done it. The
+        lap leaves doubts that arise meanwhile to the next one.
+        """
+        doubts = self._unknown_writes.take()
+        if not doubts:
+            return
+        try:
+            await self._store.settle()
+            await self._reread_jobs(doubts)
+            await self._each(doubts.keys, self._reread_holder)
+            await self._reread_new(doubts)
+            await self._each(doubts.queues, self._overrides.reload)
+        finally:
+            if doubts:
+                self._unknown_writes.note(doubts)
 
     async def _each(self, doubted: set[T], reread: Callable[[T], Awaitable[None]]) -> None:
         while doubted:
@@ -87,65 +96,48 @@ class Reconciler:
                 doubted.add(item)
                 raise
 
-    async def _reread_jobs(self) -> None:
-        claimed, changed = self._unknown_writes.claimed, self._unknown_writes.changed
-        self._unknown_writes.claimed, self._unknown_writes.changed = {}, {}
-
+    async def _reread_jobs(self, doubts: Doubts) -> None:
         async def reread(seqs: Sequence[int]) -> None:
             jobs = await self._store.get(seqs)
             if len(jobs) < len(seqs) > 1:
                 raise StoreRefused("some of these jobs cannot be read")  # a single read raises the reason
             for seq in seqs:
-                self._settle(seq, jobs.get(seq), claimed.pop(seq, None), changed.pop(seq, None))
+                self._apply(seq, jobs.get(seq), doubts)
+                doubts.pop(seq)
             self.aside.remove(seqs)
 
-        try:
-            for seq, error in await in_halves([*{**claimed, **changed}], reread):
-                pause = self.aside.add(seq, error)
-                doubt = (seq, claimed.pop(seq, None), changed.pop(seq, None))
-                asyncio.get_running_loop().call_later(pause, self._doubt_again, *doubt)
-        finally:
-            self._unknown_writes.claimed = {**claimed, **self._unknown_writes.claimed}
-            self._unknown_writes.changed = {**changed, **self._unknown_writes.changed}
+        for seq, error in await in_halves(doubts.seqs, reread):
+            pause = self.aside.add(seq, error)
+            asyncio.get_running_loop().call_later(pause, self._unknown_writes.note, doubts.pop(seq))
 
-    def _settle(self, seq: int, job: Job | None, started_at: Instant | None, queue: str | None) -> None:
-        if queue is not None:
+    def _apply(self, seq: int, job: Job | None, doubts: Doubts) -> None:
+        if (queue := doubts.changed.get(seq)) is not None:
             self._reread(queue, seq, job)
-        if job is None or started_at is None:
+        if job is None or seq not in doubts.claimed:
             return
-        if (job.state, job.started_at, job.lease) == (State.RUNNING, started_at, None):
+        if job.state is State.RUNNING and job.lease is None and job.started_at in doubts.claims:
             self._changes.untold()
             self._completer.add(Ending(job, Outcome(End.RELEASED), self._now()))
-        elif (job.state, job.finished_at) == (State.FAILED, started_at):  # the claim could not read it
+        elif job.state is State.FAILED and job.finished_at in doubts.claims:  # the claim could not read it
             self._changes.not_claimed(Claim([], [], [job]))
-
-    def _doubt_again(self, seq: int, started_at: Instant | None, queue: str | None) -> None:
-        if started_at is not None:
-            self._unknown_writes.claimed.setdefault(seq, started_at)
-        if queue is not None:
-            self._unknown_writes.changed.setdefault(seq, queue)
-        self._unknown_writes.has_some.set()
 
     async def _reread_holder(self, held: tuple[str, str]) -> None:
         queue, key = held
         if (holder := await self._store.holder(queue, key)) is not None:
             self._reread(queue, holder.seq, holder)
 
-    async def _reread_new(self) -> None:
+    async def _reread_new(self, doubts: Doubts) -> None:
         """Re-read waiting jobs from the newest down to the last known one. Others may have begun since."""
-        since, self._unknown_writes.since = self._unknown_writes.since, None
+        since = doubts.since
         if since is None:
             return
         after, page = (0, MAX_SEQ), PAGE
-        try:
-            while page == PAGE and after[1] > since:
-                jobs = await self._store.list(Query(states=WAITING, after=after, limit=PAGE))
-                self._reread_all([job for job in jobs if job.seq > since])
-                page = len(jobs)
-                after = (0, jobs[-1].seq) if jobs else after
-        except BaseException:
-            self._unknown_writes.note_all_since(since)
-            raise
+        while page == PAGE and after[1] > since:
+            jobs = await self._store.list(Query(states=WAITING, after=after, limit=PAGE))
+            self._reread_all([job for job in jobs if job.seq > since])
+            page = len(jobs)
+            after = (0, jobs[-1].seq) if jobs else after
+        doubts.since = None
         self._changes.untold()
 
     def _reread_all(self, jobs: Sequence[Job]) -> None:

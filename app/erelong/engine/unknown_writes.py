@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -29,51 +30,97 @@ NOTHING_WRITTEN = (StorageFull, IdempotencyMismatch, DocumentChanged)
 _job_of, _extras_of = itemgetter(0), itemgetter(PLACES["extras"])  # of an ending; of a job
 
 
+@dataclass(slots=True, eq=False)
+class Doubts:
+    """Jobs and queues whose stored state is unknown."""
+
+    claimed: set[int] = field(default_factory=set)
+    claims: set[Instant] = field(default_factory=set)  # when: the first one may take effect after others have failed
+    changed: dict[int, str] = field(default_factory=dict)  # job to queue
+    keys: set[tuple[str, str]] = field(default_factory=set)
+    since: int | None = None  # jobs with a higher seq may be new
+    queues: set[str] = field(default_factory=set)
+
+    def __bool__(self) -> bool:
+        return bool(self.claimed or self.changed or self.keys or self.queues or self.since is not None)
+
+    @property
+    def seqs(self) -> list[int]:
+        """The jobs that may have been claimed or changed."""
+        return sorted(self.claimed | self.changed.keys())
+
+    def pop(self, seq: int) -> Doubts:
+        """Remove and return the doubts about one of these jobs."""
+        alone = Doubts(claimed=self.claimed & {seq}, claims=self.claims)
+        self.claimed.discard(seq)
+        if (queue := self.changed.pop(seq, None)) is not None:
+            alone.changed[seq] = queue
+        return alone
+
+    def add(self, other: Doubts) -> None:
+        if other.claimed:
+            self.claimed |= other.claimed
+            self.claims |= other.claims
+        self.changed |= other.changed
+        self.keys |= other.keys
+        self.queues |= other.queues
+        if other.since is not None:
+            self.add_all_since(other.since)
+
+    def add_all_since(self, seq: int) -> None:
+        self.since = seq if self.since is None else min(seq, self.since)
+
+
 class UnknownWrites:
-    """Jobs and queues whose stored state is unknown, until the reconciler has re-read them.
+    """The doubts that failed writes leave, until the reconciler has re-read what they are about.
 
     `has_some` is set when one is added.
     """
 
     def __init__(self) -> None:
-        self.claimed: dict[int, Instant] = {}
-        self.changed: dict[int, str] = {}  # job to queue
-        self.keys: set[tuple[str, str]] = set()
-        self.since: int | None = None  # jobs with a higher seq may be new
-        self.queues: set[str] = set()
+        self.doubts = Doubts()
         self.newest = 0  # the highest known seq
         self.has_some = Signal()
 
     def __bool__(self) -> bool:
-        return bool(self.claimed or self.changed or self.keys or self.queues or self.since is not None)
+        return bool(self.doubts)
+
+    def take(self) -> Doubts:
+        """Remove and return all doubts."""
+        taken, self.doubts = self.doubts, Doubts()
+        return taken
+
+    def note(self, doubts: Doubts) -> None:
+        """Record doubts that could not be settled."""
+        self.doubts.add(doubts)
+        self.has_some.set()
 
     def note_claim(self, seqs: Sequence[int], now: Instant) -> None:
         """Record a failed claim."""
-        self.claimed |= dict.fromkeys(seqs, now)
+        self.doubts.claimed.update(seqs)
+        self.doubts.claims.add(now)
         self.has_some.set()
 
     def note_change(self, jobs: Sequence[Job], also: Also = (), newest: int = 0) -> None:
         """Record a failed save, finish or delete; further jobs that it was to add have a higher seq than `newest`."""
-        self.changed |= {job.seq: job.queue for job in jobs}
+        self.doubts.changed |= {job.seq: job.queue for job in jobs}
         if also:
-            self.note_all_since(newest)
+            self.doubts.add_all_since(newest)
         self.has_some.set()
 
     def note_add(self, new_jobs: Sequence[NewJob], newest: int) -> None:
         """Record a failed add, perhaps only of documents; its jobs have a higher seq than `newest`."""
-        self.keys |= {(new_job.job.queue, new_job.job.key) for new_job in new_jobs if new_job.job.key is not None}
-        self.note_all_since(newest)
-        if len(self.keys) > MAX_KEYS:
-            self.keys.clear()
-            self.since = 0  # re-reading all waiting jobs is cheaper than so many lookups
+        doubts = self.doubts
+        doubts.keys |= {(new_job.job.queue, new_job.job.key) for new_job in new_jobs if new_job.job.key is not None}
+        doubts.add_all_since(newest)
+        if len(doubts.keys) > MAX_KEYS:
+            doubts.keys.clear()
+            doubts.since = 0  # re-reading all waiting jobs is cheaper than so many lookups
         self.has_some.set()
-
-    def note_all_since(self, seq: int) -> None:
-        self.since = seq if self.since is None else min(seq, self.since)
 
     def note_override(self, queue: str) -> None:
         """Record a failed override."""
-        self.queues.add(queue)
+        self.doubts.queues.add(queue)
         self.has_some.set()
 
 
@@ -99,7 +146,7 @@ class EngineStore:
         self.search, self.tally = store.search, store.tally
         self.holder, self.label_values = store.holder, store.label_values
         self.due, self.counts, self.waiting, self.overrides = store.due, store.counts, store.waiting, store.overrides
-        self.spread, self.trust = store.spread, store.trust
+        self.spread, self.trust, self.settle = store.spread, store.trust, store.settle
         self.document, self.documents, self.named = store.document, store.documents, store.named
 
     @property

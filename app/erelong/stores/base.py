@@ -167,6 +167,13 @@ class Store(Protocol):
 
     async def close(self) -> None: ...
 
+    async def settle(self) -> None:
+        """Wait until no earlier write can still take effect, also of those that failed. Reads then find what they did.
+
+        A write that has failed by a timeout, or that nobody awaits, may still be under way.
+        """
+        ...
+
     def status(self) -> str | None:
         """Return the problem of the store for operators, or None. It starts with "ok" if the service can still run."""
         ...

@@ -50,6 +50,9 @@ class MemoryStore:
     async def close(self) -> None:
         """Do nothing."""
 
+    async def settle(self) -> None:
+        """Do nothing."""
+
     def status(self) -> str | None:
         return None
 

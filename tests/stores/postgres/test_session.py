@@ -115,6 +115,23 @@ async def test_group_in_doubt_is_found_out_before_the_next_one(
     assert distant.status() is None
 
 
+async def test_store_settles_once_it_knows_what_became_of_a_group_in_doubt(
+    distant: PostgresStore, proxy: Proxy
+) -> None:
+    await put_one(distant)
+    proxy.lose_responses(WRITER)
+    proxy.is_refusing = True
+    with pytest.raises(StoreUnavailable):
+        await put_one(distant)
+    with pytest.raises(StoreUnavailable):
+        await distant.settle()
+    proxy.is_refusing = False
+
+    await distant.settle()
+
+    await _assert_stored(distant, 2)
+
+
 async def test_claims_and_ends_survive_lost_responses(distant: PostgresStore, proxy: Proxy) -> None:
     jobs = await put(distant, *(make_job(key=str(number)) for number in range(6)))
     proxy.lose_responses(WRITER)

@@ -346,6 +346,16 @@ class SetOverride(NamedTuple):
         draft.overrides[self.queue] = self.override
 
 
+class Settle(NamedTuple):
+    """`Store.settle`: the writer has done all earlier groups, and knows which of them are stored."""
+
+    def gather(self, needs: Needs) -> None:
+        """Need nothing."""
+
+    def apply(self, draft: Draft) -> None:
+        """Change nothing."""
+
+
 def _gather_others(needs: Needs, beside: Iterable[Document], also: Also) -> None:
     needs.numbers += len(also)
     needs.documents.update((document.sort, document.name) for document in beside)

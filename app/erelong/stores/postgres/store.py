@@ -26,6 +26,7 @@ from erelong.stores.postgres.operations import (
     Save,
     SaveWhole,
     SetOverride,
+    Settle,
 )
 from erelong.stores.postgres.readers import QuickReads, SlowReads
 from erelong.stores.postgres.server_checks import check_server
@@ -215,6 +216,9 @@ class PostgresStore:
             term.cancel()
 
     # the boundary
+
+    async def settle(self) -> None:
+        await self._change(Settle)
 
     async def add(
         self,

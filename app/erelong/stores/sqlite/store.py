@@ -106,6 +106,9 @@ class SqliteStore:
     async def end(self) -> Exit:
         return await self._threads.end()
 
+    async def settle(self) -> None:
+        await self._writer.call(_come_last)
+
     # the boundary
 
     async def add(
@@ -312,3 +315,7 @@ class SqliteStore:
 
     def _documents(self, sort: str, after: str, limit: int) -> Documents:
         return read_documents(self._file.slow, sort, after, limit)
+
+
+def _come_last() -> None:
+    """Do nothing, after all that the writer was handed before."""
