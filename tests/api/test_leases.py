@@ -141,7 +141,7 @@ async def test_new_lease_of_a_job_frees_the_slot_of_the_old_one(serve: Serve) ->
     (job,) = (await service.store.get([seq_of_lease(lease["token"]) or 0])).values()
     lanes, leases = service.node.engine.lanes, service.node.engine.leases
 
-    leases.hold(job.seq, lanes.occupy(job), 30)  # as if the end of the first lease had been missed
+    leases.hold(job, lanes.occupy(job), 30)  # as if the end of the first lease had been missed
     await report(service, lease, "extend", {"lease": 30})
 
     assert lanes._lanes["default"].running == 1

@@ -30,17 +30,21 @@ if TYPE_CHECKING:
     from erelong.telemetry.metrics import Metrics
 
 MAX_EXPIRE = 200
+MAX_STALE = 1_000
 RAN_OUT = Outcome(End.LOST, error=Error("lost", "its lease ran out"))
 
 
 class Held(NamedTuple):
-    """The slot of a lease and its deadline on the monotonic clock.
+    """The slot of a lease, its deadline on the monotonic clock, and the wall time of that deadline as it is stored.
 
-    The slot is None after the lease has expired, while its end cannot be saved.
+    The slot is None after the lease has expired, while its end cannot be saved. `entry` is the instant at which the
+    lease is next in the agenda of deadlines, at or before its deadline (None: it is being ended, or set aside).
     """
 
     slot: Slot | None
     deadline: int
+    until: Instant | None
+    entry: int | None
 
 
 class HeldLeases:
@@ -79,23 +83,23 @@ class HeldLeases:
             query = Query(states=frozenset({State.RUNNING}), after=after, limit=MAX_EXPIRE)
             jobs = await self._store.list(query)
             for job in jobs:
-                if job.lease is not None and job.lease_until is not None and self._kinds[job.kind].is_pull:
-                    self.hold(job.seq, self._lanes.occupy(job), (job.lease_until - now) / SECOND)
+                if job.lease is not None and self._kinds[job.kind].is_pull:
+                    self.hold(job, self._lanes.occupy(job), _left(job, now))
             page = len(jobs)
             after = (0, jobs[-1].seq) if jobs else None
 
-    def hold(self, seq: int, slot: Slot, seconds: float) -> None:
-        """Record a lease for `seconds` from now, with its slot."""
-        before = self._held.get(seq)
+    def hold(self, job: Job, slot: Slot, seconds: float) -> None:
+        """Record the lease of a job for `seconds` from now, with its slot."""
+        before = self._held.get(job.seq)
         if before is not None and before.slot is not slot:  # of an earlier lease of the job
             self._release(before)
-        self._set(seq, slot, seconds)
+        self._set(job, slot, seconds)
 
-    def extend(self, seq: int, seconds: float) -> None:
-        """Extend a held lease to `seconds` from now."""
-        held = self._held.get(seq)
+    def extend(self, job: Job, seconds: float) -> None:
+        """Extend the held lease of a job to `seconds` from now."""
+        held = self._held.get(job.seq)
         if held is not None:
-            self._set(seq, held.slot, seconds)
+            self._set(job, held.slot, seconds)
 
     def reread(self, seq: int, job: Job | None) -> None:
         """Forget the lease of a job and free its slot if the stored job has none."""
@@ -133,15 +137,26 @@ class HeldLeases:
             for seq, error in await in_halves(expired, self._expire):
                 self._keep_without_slot(seq, self.aside.add(seq, error))
         except BaseException:
-            self._deadlines.extend([(tick, seq) for seq in expired])  # the duty pauses before its next lap
+            for seq in expired:
+                self._try_again(seq)  # the duty pauses before its next lap
             raise
 
-    def _set(self, seq: int, slot: Slot | None, seconds: float) -> None:
+    def _set(self, job: Job, slot: Slot | None, seconds: float) -> None:
         deadline = round((self._tick() + max(seconds, 0.0)) * SECOND)
-        before = self._held.get(seq)
-        self._held[seq] = Held(slot, deadline)
-        if before is None or before.deadline > deadline:  # otherwise the entry comes early and is added again
-            self._deadlines.add(deadline, seq)
+        before = self._held.get(job.seq)
+        entry = None if before is None else before.entry
+        self._held[job.seq] = Held(slot, deadline, job.lease_until, entry)
+        if entry is None or entry > deadline:  # otherwise the entry comes early and is added again
+            self._enter(job.seq, deadline)
+
+    def _enter(self, seq: int, due: int) -> None:
+        """Add an entry for a held lease, in place of any other; rebuild the deadlines if many entries are stale."""
+        self._held[seq] = self._held[seq]._replace(entry=due)
+        self._deadlines.add(due, seq)
+        if len(self._deadlines) > 2 * len(self._held) + MAX_STALE:
+            self._deadlines = Agenda(earlier=self._sooner)
+            entries = [(held.entry, seq) for seq, held in self._held.items() if held.entry is not None]
+            self._deadlines.extend(entries)
 
     def _release(self, held: Held) -> None:
         if held.slot is not None:
@@ -149,20 +164,24 @@ class HeldLeases:
 
     def _pop_expired(self, tick: int) -> list[int]:
         """Return the jobs whose leases have expired; add extended leases to the deadlines again."""
-        expired: dict[int, None] = {}
-        for _, seq in self._deadlines.pop(tick, MAX_EXPIRE):
+        expired: list[int] = []
+        for due, seq in self._deadlines.pop(tick, MAX_EXPIRE):
             held = self._held.get(seq)
-            if held is not None and held.deadline <= tick:
-                expired[seq] = None
-            elif held is not None:
-                self._deadlines.add(held.deadline, seq)
-        return list(expired)
+            if held is None or held.entry != due:  # ended, or entered again for another instant
+                continue
+            if held.deadline <= tick:
+                self._held[seq] = held._replace(entry=None)
+                expired.append(seq)
+            else:
+                self._enter(seq, held.deadline)
+        return expired
 
     async def _expire(self, seqs: Sequence[int]) -> None:
-        now = self._now()
         jobs = await self._store.get(seqs)
-        pairs = [(job, end_lease(job, RAN_OUT, "expired", now)) for job in jobs.values() if job.lease is not None]
-        verdicts = await self._store.save([after for _, after in pairs])
+        now, tick = self._now(), round(self._tick() * SECOND)
+        over = [job for job in jobs.values() if self._is_over(job, now, tick)]
+        pairs = [(job, end_lease(job, RAN_OUT, "expired", now)) for job in over]
+        verdicts = await self._store.save([after for _, after in pairs]) if pairs else []
         for (before, _), verdict in zip(pairs, verdicts, strict=True):
             self._apply(before, verdict)
         if len(jobs) < len(seqs) > 1:
@@ -171,20 +190,44 @@ class HeldLeases:
             self.reread(seqs[0], None)
         self.aside.remove(seqs)
 
+    def _is_over(self, job: Job, now: Instant, tick: int) -> bool:
+        """Return whether the lease of a job must be ended; apply what its worker has done to it meanwhile."""
+        held = self._held.get(job.seq)
+        if held is None or held.deadline > tick:
+            return False
+        if job.lease is None:
+            self.reread(job.seq, job)
+            return False
+        if job.lease_until != held.until:  # an extension is stored, and not yet answered or refused
+            self._set(job, held.slot, _left(job, now))
+            return False
+        return True
+
     def _apply(self, before: Job, verdict: Saved) -> None:
+        self.reread(before.seq, verdict.job)
         if verdict.is_saved:
-            self.reread(before.seq, verdict.job)
             self._changes.lease_ended(before, verdict, RAN_OUT)
-        elif verdict.job is not None and verdict.job.lease is not None:  # changed meanwhile: retry at once
-            self._deadlines.add(0, before.seq)
+        else:  # changed meanwhile
+            self._try_again(before.seq)
 
     def _keep_without_slot(self, seq: int, pause: float) -> None:
         """Free the slot of a lease whose end cannot be saved, and retry later."""
         held = self._held.get(seq)
         if held is not None:
             self._release(held)
-            self._held[seq] = Held(None, held.deadline)
-        asyncio.get_running_loop().call_later(pause, self._deadlines.add, 0, seq)
+            self._held[seq] = held._replace(slot=None)
+        asyncio.get_running_loop().call_later(pause, self._try_again, seq)
+
+    def _try_again(self, seq: int) -> None:
+        """Let the next lap end a lease, unless it has ended or was extended meanwhile."""
+        held = self._held.get(seq)
+        if held is not None and held.entry is None:
+            self._enter(seq, 0)
+
+
+def _left(job: Job, now: Instant) -> float:
+    """Return the seconds until the stored end of the lease of a job."""
+    return ((job.lease_until or now) - now) / SECOND
 
 
 def end_lease(job: Job, outcome: Outcome, action: str, now: Instant, delay: float | None = None) -> Job:

@@ -155,7 +155,7 @@ class Leases:
                 log.warning("lease_not_saved", **fields_of(job), error=str(error))
         finally:
             for job in stored:
-                self._held.hold(job.seq, slots.pop(job.seq), request.seconds)
+                self._held.hold(job, slots.pop(job.seq), request.seconds)
             self._release_unleased([(job, slot) for job, slot in claimed if job.seq in slots])
         self._changes.started(stored)
         tracer = self._engine.kinds.tracer
@@ -183,7 +183,7 @@ class Leases:
         if verdict is not None and verdict.job is not None:
             job = verdict.job
         if job.lease == token:
-            self._held.extend(job.seq, seconds)
+            self._held.extend(job, seconds)
         return Leased(token, job.lease_until or until, job)
 
     async def finish(self, token: str, result: bytes | None) -> Job:
