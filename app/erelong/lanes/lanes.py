@@ -235,6 +235,13 @@ class Lanes:
             if _lacks_token(lane):
                 self._announce(lane)
 
+    def wake_next(self, kinds: Collection[str], queues: Collection[str]) -> None:
+        """Wake a request for each of these queues (none: all) that has startable jobs of these pull kinds."""
+        for kind in kinds:
+            for lane in self._lanes_of(kind, queues):
+                if lane.may_start(kind):
+                    self._pollers.wake(kind, lane.name)
+
     def forget_idle(self) -> None:
         """Forget idle queues without settings, since clients may invent any number of names."""
         tick = self._tick()
@@ -253,10 +260,6 @@ class Lanes:
         """Return the earliest due instant in the lane; None if it has no job or cannot tell."""
         lane = self._lanes.get(queue)
         return lane.oldest_due() if lane else None
-
-    def due_queues(self, kind: str, queues: Collection[str]) -> list[str]:
-        """Return those of these queues (none: all) with due jobs of a pull kind."""
-        return [lane.name for lane in self._lanes_of(kind, queues)]
 
     def all_due(self) -> dict[str, int]:
         return {name: _due_of(lane) for name, lane in self._lanes.items()}

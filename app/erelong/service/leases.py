@@ -66,19 +66,24 @@ class Leases:
         self._engine.lifecycle.refuse("leases no more jobs")
         self._refuse_other_kinds(request.kinds)
         until = self._engine.tick() + wait
-        try:
-            with self._engine.pollers.poll(request, client) as waiter:
-                leased: list[Leased] = []
-                while not client.is_gone:
-                    waiter.event.clear()
-                    leased = await self._take(request)
-                    if leased or not await self._wait(request, waiter, until):
-                        break
-                    self._refuse_other_kinds(request.kinds)  # a client may have deleted one
-                return await self._hand_over(leased, client)
-        finally:
-            if leased or waiter.event.is_set():  # it may have left a job it was woken for, or more may be due
-                self._wake_next(request)
+        with self._engine.pollers.poll(request, client) as waiter:
+            try:
+                return await self._hand_over(await self._until_leased(request, waiter, until, client), client)
+            finally:
+                if waiter.event.is_set():  # it may leave a job that it was woken for
+                    self._lanes.wake_next(request.kinds, request.queues)
+
+    async def _until_leased(self, request: LeaseRequest, waiter: Waiter, until: float, client: Client) -> list[Leased]:
+        while not client.is_gone:
+            waiter.event.clear()
+            slots = self._lanes.take_for(request.kinds, request.queues, request.max)
+            if slots:
+                if leased := await self._lease(slots, request, waiter):
+                    return leased
+            elif not await self._wait(request, waiter, until):
+                break
+            self._refuse_other_kinds(request.kinds)  # a client may have deleted one
+        return []
 
     async def _wait(self, request: LeaseRequest, waiter: Waiter, until: float) -> bool:
         """Wait until there may be a job; return False when the request must not wait longer."""
@@ -106,12 +111,6 @@ class Leases:
             faults = [Fault("/kinds", f"{name!r} is not a pull kind; pull kinds: {known}") for name in others]
             raise Invalid("these kinds cannot be leased", faults=faults)
 
-    def _wake_next(self, request: LeaseRequest) -> None:
-        """Wake the next request for these kinds, since more jobs may be due."""
-        for kind in request.kinds:
-            for queue in self._lanes.due_queues(kind, request.queues):
-                self._engine.pollers.wake(kind, queue)
-
     async def _hand_over(self, leased: list[Leased], client: Client) -> list[Leased]:
         """Return the leased jobs, or release them if the worker has disconnected meanwhile."""
         if not client.is_gone:
@@ -120,10 +119,10 @@ class Leases:
             await self.release(lease.token)
         return []
 
-    async def _take(self, request: LeaseRequest) -> list[Leased]:
-        slots = self._lanes.take_for(request.kinds, request.queues, request.max)
-        if not slots:
-            return []
+    async def _lease(self, slots: dict[int, Slot], request: LeaseRequest, waiter: Waiter) -> list[Leased]:
+        """Lease jobs that have a slot; none if all were cancelled or moved meanwhile."""
+        waiter.event.set()  # other requests are woken for what is due from here on
+        self._lanes.wake_next(request.kinds, request.queues)
         self._taking += 1
         try:
             return await self._store_leases(await self._claim(slots), request)
