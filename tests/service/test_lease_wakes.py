@@ -10,11 +10,16 @@ import pytest
 from erelong.clock.instants import SECOND
 from erelong.duties.waiters import NEVER_LEAVES
 from erelong.handlers.pull.declaration import make_pull_kind
+from erelong.lanes.lane import Slot
 from erelong.lanes.pollers import LeaseRequest
-from erelong.model.job import Job
+from erelong.model.job import Job, State
+from erelong.model.query import Query
 from erelong.service.leases import Leased
+from erelong.settings.queues import QueueSettings, Rate
 from tests.support.engine import Engine
 from tests.support.virtual import VirtualClock
+
+ONE_EVERY_TEN_SECONDS = QueueSettings(rate=Rate(per_second=0.1, burst=1))
 
 
 @pytest.fixture
@@ -65,6 +70,76 @@ async def test_worker_that_does_not_wait_takes_the_next_job_after_a_refused_clai
     claim.set()
 
     assert [lease.job.id for lease in await asking] == [second.id]
+
+
+async def test_token_wakes_another_worker_if_the_first_stops_waiting(engine: Engine, clock: VirtualClock) -> None:
+    await engine.node.engine.overrides.set("default", ONE_EVERY_TEN_SECONDS)
+    await engine.submit(kind="pull")
+    await ask(engine, 1)
+    short = ask(engine, 2)
+    await asyncio.sleep(0.1)
+    long = ask(engine, 60)
+    await asyncio.sleep(0.1)
+
+    job = await engine.submit(kind="pull")
+
+    assert await short == []
+    assert len(await long) == 1
+    assert clock.now() - (job.due_at or 0) < 11 * SECOND
+
+
+async def test_token_wakes_another_worker_if_the_wait_of_the_first_ends_with_its_wake(
+    engine: Engine, clock: VirtualClock
+) -> None:
+    await engine.node.engine.overrides.set("default", ONE_EVERY_TEN_SECONDS)
+    await engine.submit(kind="pull")
+    await ask(engine, 1)
+    short = ask(engine, 5)
+    await asyncio.sleep(0.001)
+    long = ask(engine, 60)
+
+    job = await engine.submit(kind="pull", delay=4.999)
+
+    assert await short == []
+    assert len(await long) == 1
+    assert clock.now() - (job.due_at or 0) < 11 * SECOND
+
+
+async def test_each_token_of_a_queue_wakes_few_workers(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    await engine.node.engine.overrides.set("default", QueueSettings(rate=Rate(per_second=10, burst=1)))
+    lanes, tries = engine.node.engine.lanes, 0
+    take_for = lanes.take_for
+
+    def counting(kinds: frozenset[str], queues: frozenset[str], limit: int) -> dict[int, Slot]:
+        nonlocal tries
+        tries += 1
+        return take_for(kinds, queues, limit)
+
+    async def work() -> None:
+        for _ in range(5):
+            await ask(engine, 60)
+
+    monkeypatch.setattr(lanes, "take_for", counting)
+    await engine.submit_many(200, kind="pull")
+    await asyncio.gather(*[work() for _ in range(40)])
+
+    assert tries <= 5 * 200
+
+
+@pytest.mark.parametrize("kinds", [("echo", "pull"), ("pull", "echo")], ids=str)
+async def test_workers_get_half_the_tokens_of_a_queue_whose_other_jobs_run_here(
+    engine: Engine, clock: VirtualClock, kinds: tuple[str, str]
+) -> None:
+    await engine.node.engine.overrides.set("default", QueueSettings(rate=Rate(per_second=1, burst=1)))
+    began = clock.now()
+    for kind in kinds:
+        await engine.submit_many(20, kind=kind)
+
+    for _ in range(5):
+        assert len(await ask(engine, 60)) == 1
+
+    assert clock.now() - began < 12 * SECOND
+    assert 4 <= len([job for job in await engine.store.list(Query()) if job.state is State.SUCCEEDED]) <= 6
 
 
 async def test_jobs_that_come_due_together_are_claimed_together(engine: Engine) -> None:

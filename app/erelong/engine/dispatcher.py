@@ -67,8 +67,17 @@ class Dispatcher:
             taken = len(slots)
             if slots:
                 await self._claim(slots)
-        if self._refill is not None or self._lanes.rated:
-            self._arm_refill()
+        self.arm_refill()
+
+    def arm_refill(self) -> None:
+        """Wake when the rate limit of a queue allows its next job, here or for a lease request."""
+        if self._refill is None and not self._lanes.rated:
+            return
+        self.close()
+        self._refill = None
+        wait = self._lanes.token_in()
+        if wait is not None and not self._lifecycle.is_draining:
+            self._refill = self._clock.call_later(wait, self._lanes.wake)
 
     def is_settled(self) -> bool:
         return not self._ready.is_set
@@ -112,11 +121,3 @@ class Dispatcher:
                 self._crew.stop(job.seq, Reason.DRAIN)
             self._unwanted.clear()
             self._is_idle.set()
-
-    def _arm_refill(self) -> None:
-        """Wake when the rate limit of a queue allows its next job."""
-        self.close()
-        self._refill = None
-        wait = self._lanes.token_in()
-        if wait is not None and not self._lifecycle.is_draining:
-            self._refill = self._clock.call_later(wait, self._lanes.wake)

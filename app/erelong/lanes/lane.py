@@ -177,6 +177,8 @@ class Lane:
         for seq in seqs if self.keys else ():
             self.keys.pop(seq, None)
         self._count(sublane.consumer, -len(seqs))
+        if len(self.due_for) > 1 and (left := self.due_for.pop(sublane.consumer, 0)):
+            self.due_for[sublane.consumer] = left  # the others are announced first, so none takes all tokens
         self.tokens -= len(seqs)
         self.occupy(sublane.label, len(seqs))
         if self.spilled is not None:

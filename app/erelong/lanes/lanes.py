@@ -21,7 +21,7 @@ from erelong.model.runs import counted
 from erelong.settings.queues import layered
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from erelong.clock.instants import Instant, Tick
     from erelong.duties.signal import Signal
@@ -208,26 +208,21 @@ class Lanes:
                 self._announce(lane)
 
     def token_in(self) -> float | None:
-        """Return the seconds until a queue held back only by its rate may start a job here."""
-        tick = self._tick()
-        waits = [lane.token_in(tick) for lane in self.rated if lane.may_start() and _lacks_token(lane)]
-        return min(waits, default=None)
+        """Return the seconds until a queue held back only by its rate may start a job, here or for a held request."""
+        return min(self._token_waits(), default=None)
 
     def next_token_in(self) -> float | None:
-        """Return the seconds until a further job may start, here or for a request that waits for it."""
-        tick = self._tick()
-        waits = [lane.token_in(tick) for lane in self.rated if _lacks_token(lane) and self._is_awaited(lane)]
-        return min((wait for wait in waits if wait > 0), default=None)
+        """Return the same without the tokens that are there."""
+        return min((wait for wait in self._token_waits() if wait > 0), default=None)
 
-    def _is_awaited(self, lane: Lane) -> bool:
-        return any(kind == INSIDE or self._pollers.is_held(kind, lane.name) for kind in lane.due_for)
-
-    def token_in_for(self, kinds: Collection[str], queues: Collection[str]) -> float | None:
-        """Return the same for jobs of pull kinds in these queues (none: all)."""
+    def _token_waits(self) -> Iterator[float]:
         tick = self._tick()
-        lanes = {lane.name: lane for kind in kinds for lane in self._lanes_of(kind, queues)}
-        waits = [lane.token_in(tick) for lane in lanes.values() if lane in self.rated and _lacks_token(lane)]
-        return min(waits, default=None)
+        for lane in self.rated:
+            if _lacks_token(lane) and any(self._is_awaited(lane, consumer) for consumer in lane.due_for):
+                yield lane.token_in(tick)
+
+    def _is_awaited(self, lane: Lane, consumer: str) -> bool:
+        return consumer == INSIDE or self._pollers.is_held(consumer, lane.name)
 
     def wake(self) -> None:
         """Announce the queues that their rate held back."""

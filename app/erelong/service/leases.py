@@ -87,18 +87,13 @@ class Leases:
 
     async def _wait(self, request: LeaseRequest, waiter: Waiter, until: float) -> bool:
         """Wait until there may be a job; return False when the request must not wait longer."""
+        self._engine.dispatcher.arm_refill()
         left = until - self._engine.tick()
         if left <= 0 or not waiter.has_slot or self._engine.lifecycle.is_draining:
             return False
-        token_in = self._lanes.token_in_for(request.kinds, request.queues)
-        alarm = None if token_in is None else self._engine.clock.call_later(token_in, waiter.event.set)
-        try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(left):
-                    await waiter.event.wait()
-        finally:
-            if alarm is not None:
-                alarm.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(left):
+                await waiter.event.wait()
         return True
 
     def _refuse_other_kinds(self, names: frozenset[str]) -> None:
