@@ -174,6 +174,42 @@ def test_clock_that_does_not_move_gives_no_tokens() -> None:
     assert (starts[0], starts[1:], bench.take()) == ([1], [[]] * 19, [])
 
 
+def test_token_of_a_job_that_did_not_start_is_returned() -> None:
+    bench = Bench(default=at_rate(0.1, burst=1))
+    for _ in range(3):
+        bench.put()
+    (first,) = bench.take()
+
+    bench.lanes.release_unused(bench.running.pop(first))
+
+    assert len(bench.take()) == 1
+    assert bench.lanes.token_in() == pytest.approx(10)
+
+
+def test_returned_tokens_never_exceed_the_burst() -> None:
+    bench = Bench(default=at_rate(1, burst=1))
+    for _ in range(3):
+        bench.put()
+    (first,) = bench.take()
+    bench.tick += 0.9
+
+    bench.lanes.release_unused(bench.running.pop(first))
+
+    assert len(bench.take()) == 1
+    assert bench.lanes.token_in() == pytest.approx(1)
+
+
+def test_slot_without_a_rate_is_released_unused() -> None:
+    bench = Bench(default=QueueSettings(concurrency=1))
+    bench.put()
+    bench.put()
+    (first,) = bench.take()
+
+    bench.lanes.release_unused(bench.running.pop(first))
+
+    assert len(bench.take()) == 1
+
+
 def lent_and_run() -> tuple[Bench, Pollers]:
     """Return a lane of pull jobs and a lane of jobs that run here, both without a token."""
     bench = Bench()

@@ -46,6 +46,10 @@ class Bucket:
         self.least = max(0.0, self.least - 1)
         self.most -= 1
 
+    def give(self, rate: Rate) -> None:
+        self.least = min(rate.burst, self.least + 1)
+        self.most = min(rate.burst + 1, self.most + 1)
+
 
 @dataclass
 class Model:
@@ -174,6 +178,14 @@ class LanesMachine(RuleBasedStateMachine):
         running = self.models[queue].running
         if running:
             self.lanes.release(running.pop(pick % len(running)))
+
+    @rule(queue=QUEUES, pick=PICKS)
+    def release_unused(self, queue: str, pick: int) -> None:
+        model = self.models[queue]
+        if model.running:
+            self.lanes.release_unused(model.running.pop(pick % len(model.running)))
+            if model.settings.rate is not None:
+                model.bucket.give(model.settings.rate)
 
     @rule(queue=QUEUES, is_paused=st.booleans())
     def pause(self, queue: str, is_paused: bool) -> None:

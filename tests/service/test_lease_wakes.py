@@ -105,6 +105,18 @@ async def test_token_wakes_another_worker_if_the_wait_of_the_first_ends_with_its
     assert clock.now() - (job.due_at or 0) < 11 * SECOND
 
 
+async def test_lease_that_cannot_be_saved_returns_its_token(engine: Engine, clock: VirtualClock) -> None:
+    await engine.node.engine.overrides.set("default", ONE_EVERY_TEN_SECONDS)
+    damaged, sound = await engine.submit_all([{"kind": "pull"}, {"kind": "pull", "delay": 1}])
+    engine.store.refuse("save", damaged.seq)
+    engine.store.refuse("finish", damaged.seq)
+
+    (lease,) = await ask(engine, 60)
+
+    assert lease.job.id == sound.id
+    assert clock.now() - (sound.due_at or 0) < SECOND
+
+
 async def test_each_token_of_a_queue_wakes_few_workers(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     await engine.node.engine.overrides.set("default", QueueSettings(rate=Rate(per_second=10, burst=1)))
     lanes, tries = engine.node.engine.lanes, 0

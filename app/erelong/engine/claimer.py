@@ -58,7 +58,7 @@ class Claimer:
                 self._changes.claimed(claim.jobs)
             claimed.extend(zip(claim.jobs, map(slots.pop, map(_seq_of, claim.jobs)), strict=True))
             if len(claim.jobs) < len(seqs):
-                self._lanes.release(*[slots.pop(seq) for seq in seqs if seq in slots])
+                self._lanes.release_unused(*[slots.pop(seq) for seq in seqs if seq in slots])
                 self._changes.not_claimed(claim)
             if self.aside.failures:
                 self.aside.remove(seqs)
@@ -74,7 +74,7 @@ class Claimer:
                 for seq in slots:
                     asyncio.get_running_loop().call_later(pauses[seq], self._try_again, seq)
                 self._paused.update(slots)
-                self._lanes.release(*slots.values())
+                self._lanes.release_unused(*slots.values())
                 slots.clear()
 
     def _try_again(self, seq: int) -> None:

@@ -204,6 +204,12 @@ class Lane:
             if sublane is not None:
                 self._give_turn(sublane)
 
+    def return_tokens(self, number: int, tick: float) -> None:
+        """Return the tokens of jobs that did not start."""
+        if self.settings.rate is not None:
+            self._has_token(tick)
+            self.tokens = min(self.settings.rate.burst, self.tokens + number)
+
     def oldest_due(self) -> int | None:
         """Return the earliest due instant; None if it is unknown here or slow to find."""
         if self.is_lifted or self.spilled or self.reread or not self.due or len(self.sublanes) > MANY_SUBLANES:

@@ -200,12 +200,19 @@ class Lanes:
         return Slot(job.queue, label)
 
     def release(self, *slots: Slot) -> None:
-        """Release slots: their attempts are over or never began."""
+        """Release slots: their attempts are over."""
         for (queue, label), number in counted(slots).items():
             lane = self._lanes[queue]
             lane.release(label, number)
             if not lane.is_listed or INSIDE not in lane.due_for or len(lane.due_for) > 1:
                 self._announce(lane)
+
+    def release_unused(self, *slots: Slot) -> None:
+        """Release slots whose attempts never began, and return the tokens that they took."""
+        tick = self._tick()
+        for queue, number in Counter(slot.queue for slot in slots).items():
+            self._lanes[queue].return_tokens(number, tick)
+        self.release(*slots)
 
     def token_in(self) -> float | None:
         """Return the seconds until a queue held back only by its rate may start a job, here or for a held request."""

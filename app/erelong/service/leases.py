@@ -158,7 +158,7 @@ class Leases:
     def _release_unleased(self, claimed: Sequence[tuple[Job, Slot]]) -> None:
         """Release attempts that no worker has received, without counting them."""
         self._engine.completer.add(*[Ending(job, Outcome(End.RELEASED), self._now()) for job, _ in claimed])
-        self._lanes.release(*[slot for _, slot in claimed])
+        self._lanes.release_unused(*[slot for _, slot in claimed])
 
     # actions of the holder
 
