@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from erelong.lanes.lane import INSIDE
+from erelong.lanes.lane import INSIDE, NO_LABEL
 from erelong.model.job import Job
 from erelong.settings.queues import QueueSettings
 from erelong.stores.base import peek_at
@@ -21,6 +21,17 @@ def test_no_more_jobs_of_a_label_run_than_its_limit() -> None:
     assert bench.lanes.holds(a[2]) == ["label"]
     bench.release(a[1].seq)
     assert bench.take() == [a[2].seq]
+
+
+def test_empty_label_value_is_limited_and_a_missing_label_is_not() -> None:
+    bench = Bench(default=by_tenant(1))
+    empty = [bench.put(tenant="") for _ in range(3)]
+    free = [bench.put() for _ in range(3)]
+
+    assert set(bench.take()) == {empty[0].seq, *(job.seq for job in free)}
+    assert bench.lanes.holds(empty[1]) == ["label"]
+    bench.release(empty[0].seq)
+    assert bench.take() == [empty[1].seq]
 
 
 def test_ten_thousand_jobs_of_one_label_do_not_delay_the_single_job_of_another() -> None:
@@ -122,4 +133,4 @@ def test_repeated_put_and_discard_takes_no_memory() -> None:
         bench.lanes.put(peek_at(job._replace(priority=number % 7)))
 
     lane = bench.lanes._lane("default")
-    assert max(len(lane.turns[INSIDE]), len(lane.sublanes[INSIDE, ""].heap)) <= 200
+    assert max(len(lane.turns[INSIDE]), len(lane.sublanes[INSIDE, NO_LABEL].heap)) <= 200

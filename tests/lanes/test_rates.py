@@ -6,6 +6,7 @@ import pytest
 
 from erelong.duties.lifecycle import Lifecycle
 from erelong.duties.waiters import NEVER_LEAVES, Waiters
+from erelong.lanes.lane import INSIDE, NO_LABEL
 from erelong.lanes.pollers import LeaseRequest, Pollers
 from erelong.settings.queues import QueueSettings, Rate
 from tests.support.lanes import Bench, at_rate, by_tenant, make_lanes
@@ -63,7 +64,7 @@ def test_rate_allows_a_burst_after_a_quiet_time_and_no_more() -> None:
     bench.lanes.wake()
     assert len(bench.take()) == 3
 
-    for seq in list(bench.lanes._lane("default").sublanes["", ""].waiting):
+    for seq in list(bench.lanes._lane("default").sublanes[INSIDE, NO_LABEL].waiting):
         bench.lanes.discard("default", seq)
     bench.tick += 3_600
     for _ in range(100):

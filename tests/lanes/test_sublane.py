@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from erelong.lanes import sublane
+from erelong.lanes.lane import INSIDE, NO_LABEL
 from erelong.lanes.sublane import Shards, Sublane
 from erelong.model.ids import MAX_SEQ
 
@@ -44,7 +45,7 @@ def test_shards_never_double_together() -> None:
 def test_jobs_leave_in_order_however_many_there_are(monkeypatch: pytest.MonkeyPatch, many: int) -> None:
     monkeypatch.setattr(sublane, "MANY", many)
     chance = random.Random(3)
-    jobs = Sublane("", "")
+    jobs = Sublane(INSIDE, NO_LABEL)
     ranks = {seq: chance.randrange(1_000) for seq in range(1, 500)}
     for seq, rank in ranks.items():
         jobs.put({seq: rank * MAX_SEQ + seq})

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from erelong.settings.queues import QueueSettings
     from erelong.stores.base import Peek
 
-NO_LABEL = ""
+NO_LABEL = None  # of jobs that label_concurrency does not limit; a label may have the value ""
 INSIDE = ""  # the consumer of jobs that run here; that of a pull kind has the name of the kind
 PLAIN = (INSIDE, NO_LABEL)
 NEARLY = 1e-9  # of a token: the rounding error of float sums
@@ -29,11 +29,15 @@ MANY_SUBLANES = 1_000  # to check each takes as long as a read of the store
 CARRY = 1 - 1e-6  # tokens above the burst that a late timer may add: below 1, so never one job more
 
 
+SublaneKey = tuple[str, str | None]
+"""A consumer and a label value."""
+
+
 class Slot(NamedTuple):
     """A permit to run one job, to be released; slots taken together from a sublane are one object."""
 
     queue: str
-    label: str
+    label: str | None
 
 
 class Spill(NamedTuple):
@@ -58,11 +62,11 @@ class Lane:
         self.settings = settings
         self.is_paused = False
         self.is_listed = False
-        self.sublanes: dict[tuple[str, str], Sublane] = {}
+        self.sublanes: dict[SublaneKey, Sublane] = {}
         self.turns: dict[str, deque[Sublane]] = {}
-        self.keys: dict[int, tuple[str, str]] = {}  # of waiting jobs of pull kinds or with a label
+        self.keys: dict[int, SublaneKey] = {}  # of waiting jobs of pull kinds or with a label
         self.running = 0
-        self.running_by: Counter[str] = Counter()  # by label value
+        self.running_by: Counter[str | None] = Counter()  # by label value
         self.due = 0
         self.due_for: dict[str, int] = {}  # by consumer
         self.spilled: Spill | None = None
@@ -78,7 +82,7 @@ class Lane:
         """Add due jobs of one consumer, ranked `lift` microseconds earlier than due."""
         if self.spilled is not None or self.due + len(jobs) > MAX_DUE // 2:
             jobs = self._admit(consumer, jobs, lift)
-        by_label: dict[str, dict[int, int]] = {}
+        by_label: dict[str | None, dict[int, int]] = {}
         if self.settings.label_concurrency is None:
             by_label[NO_LABEL] = {seq: (due_at - lift) * MAX_SEQ + seq for seq, due_at, _, _, _ in jobs}
         else:
@@ -91,7 +95,7 @@ class Lane:
     def _admit(self, consumer: str, jobs: Sequence[Peek], lift: int) -> list[Peek]:
         """Return the jobs that fit; if a sublane has spilled, only those that start before others of it."""
         admitted: list[Peek] = []
-        free, taken = MAX_DUE - self.due, Counter[str]()
+        free, taken = MAX_DUE - self.due, Counter[str | None]()
         for job in jobs:
             label = self.label_of(job)
             sublane = self.sublanes.get((consumer, label))
@@ -129,7 +133,7 @@ class Lane:
         """Return an estimate of the due jobs that are only in the store."""
         return sum(spill.jobs for spill in (self.spilled, self.reread) if spill is not None)
 
-    def _put(self, key: tuple[str, str], packed: Mapping[int, int]) -> None:
+    def _put(self, key: SublaneKey, packed: Mapping[int, int]) -> None:
         if key != PLAIN or self.keys:
             for seq in packed:
                 if self._key_of(seq) != key:
@@ -186,16 +190,16 @@ class Lane:
         self._give_turn(sublane)
         self._tidy(sublane)
 
-    def occupy(self, label: str, number: int = 1) -> None:
+    def occupy(self, label: str | None, number: int = 1) -> None:
         """Count `number` more jobs as running."""
         self.running += number
-        if label:
+        if label is not None:
             self.running_by[label] += number
 
-    def release(self, label: str, number: int) -> None:
+    def release(self, label: str | None, number: int) -> None:
         """Count `number` fewer jobs as running."""
         self.running -= number
-        if label:
+        if label is not None:
             self.running_by[label] -= number
             if not self.running_by[label]:
                 del self.running_by[label]
@@ -245,11 +249,11 @@ class Lane:
             return 0.0
         return (1 - self.tokens) / rate.per_second
 
-    def label_of(self, job: Job | Peek) -> str:
+    def label_of(self, job: Job | Peek) -> str | None:
         limit = self.settings.label_concurrency
         if limit is None or job.labels is None:
             return NO_LABEL
-        value: str = orjson.loads(job.labels).get(limit.label, NO_LABEL)
+        value: str | None = orjson.loads(job.labels).get(limit.label, NO_LABEL)
         return value
 
     def _next(self, consumer: str, tick: float) -> Sublane | None:
@@ -279,17 +283,17 @@ class Lane:
         self.filled_at = tick
         return self.tokens >= 1 - NEARLY
 
-    def has_room(self, label: str) -> bool:
+    def has_room(self, label: str | None) -> bool:
         limit = self.settings.label_concurrency
-        return limit is None or not label or self.running_by[label] < limit.limit
+        return limit is None or label is None or self.running_by[label] < limit.limit
 
-    def _room(self, label: str) -> int:
+    def _room(self, label: str | None) -> int:
         """Return how many jobs of a sublane may start; the caller has checked that one may."""
         room = self.settings.concurrency - self.running
         if self.settings.rate is not None:
             room = min(room, int(self.tokens + NEARLY))
         limit = self.settings.label_concurrency
-        return room if limit is None or not label else min(room, limit.limit - self.running_by[label])
+        return room if limit is None or label is None else min(room, limit.limit - self.running_by[label])
 
     def _give_turn(self, sublane: Sublane) -> None:
         if sublane.waiting and not sublane.has_turn and self.has_room(sublane.label):
@@ -312,7 +316,7 @@ class Lane:
         if not (sublane.waiting or sublane.has_turn):
             self.sublanes.pop((sublane.consumer, sublane.label), None)
 
-    def _key_of(self, seq: int) -> tuple[str, str]:
+    def _key_of(self, seq: int) -> SublaneKey:
         return self.keys.get(seq, PLAIN)
 
     def _count(self, consumer: str, number: int) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 NONE_AHEAD: Final = Ahead(0, False)
 
 
-async def count_ahead(lane: Lane, consumer: str, label: str, packed: int) -> Ahead:
+async def count_ahead(lane: Lane, consumer: str, label: str | None, packed: int) -> Ahead:
     """Count the jobs that start before an entry, in its sublane and, if label values take turns, in the others.
 
     Until the job at position n of a sublane starts, each other sublane starts n jobs, or one more if its turn is first.

@@ -73,7 +73,7 @@ class Sublane:
 
     __slots__ = ("consumer", "has_turn", "heap", "label", "low", "row", "waiting")
 
-    def __init__(self, consumer: str, label: str) -> None:
+    def __init__(self, consumer: str, label: str | None) -> None:
         self.consumer = consumer
         self.label = label
         self.row: deque[int] = deque()

@@ -168,7 +168,7 @@ class Blockers:
         value, limited = lane.label_of(job), lane.settings.label_concurrency
         name, limit = ("", 0) if limited is None else (limited.label, limited.limit)
         running = lane.running_by[value]
-        phrase = f"{running} of {limit} jobs with {name} {value} run"
+        phrase = f"{running} of {limit} jobs with {name} {value or repr(value)} run"
         detail = f"{running} jobs with label {name} {value!r} run in queue {job.queue!r}, and its limit is {limit}"
         return Blocker(Hold.LABEL, phrase, detail, running, limit, now)
 
