@@ -469,6 +469,22 @@ async def test_heartbeats_leak_no_memory(serve: Serve) -> None:
     assert len(service.node.engine.leases._deadlines) == 1
 
 
+async def test_heartbeat_wakes_a_request_that_waits_for_a_change(serve: Serve, clock: VirtualClock) -> None:
+    service = await pulled(serve)
+    await service.submit(kind="resize")
+    lease = await lease_one(service, lease=60)
+    job = await service.job(lease["job"]["id"])
+    known = {"If-None-Match": f'"{job["version"]}"'}
+    waiting = asyncio.create_task(service.get(f"/v1/jobs/{job['id']}?wait=25", headers=known))
+    await asyncio.sleep(1)
+    began = clock.now()
+
+    await report(service, lease, "extend", {"lease": 60})
+
+    assert (await waiting).json["version"] == job["version"] + 1
+    assert clock.now() - began < 1_000_000
+
+
 async def test_leased_attempts_are_counted(serve: Serve) -> None:
     service = await pulled(serve)
     await service.submit(kind="resize")

@@ -211,6 +211,10 @@ class Changes:
         report_end(before, outcome, after)
         self.changed(before, saved, _again_after(outcome))
 
+    def lease_extended(self, job: Job) -> None:
+        """Wake requests that wait for a change of a job. Readers of events do not learn of heartbeats."""
+        self._jobs.wake((job.seq,))
+
     def reread(self, queue: str, seq: int, job: Job | None) -> None:
         """Apply the stored form of a job after a write whose result is unknown (None: it is gone)."""
         self._lanes.discard(queue, seq)

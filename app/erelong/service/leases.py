@@ -178,6 +178,7 @@ class Leases:
             job = verdict.job
         if job.lease == token:
             self._held.extend(job, seconds)
+            self._changes.lease_extended(job)
         return Leased(token, job.lease_until or until, job)
 
     async def finish(self, token: str, result: bytes | None) -> Job:
