@@ -583,3 +583,23 @@ async def test_key_sees_the_pages_of_its_queues_only(serve: Serve) -> None:
 
     assert [page["queues"][0]["name"] for page in (first, second)] == ["b", "d"]
     assert second["next"] is None
+
+
+async def test_queue_that_was_only_paused_is_forgotten_when_it_is_resumed(service: Served) -> None:
+    await service.post("/v1/queues/mail/pause")
+
+    resumed = await service.post("/v1/queues/mail/resume")
+
+    assert (resumed.status, resumed.json["paused"]) == (200, False)
+    assert (await service.get("/v1/queues")).json["queues"] == []
+    assert await service.store.overrides() == {}
+
+
+async def test_queue_with_settings_is_known_after_it_is_resumed(service: Served) -> None:
+    await service.put("/v1/queues/mail", {"concurrency": 3})
+    await service.post("/v1/queues/mail/pause")
+
+    await service.post("/v1/queues/mail/resume")
+
+    mail = (await service.get("/v1/queues/mail")).json
+    assert (mail["paused"], mail["settings"]["concurrency"]) == (False, 3)

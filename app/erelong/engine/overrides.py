@@ -89,7 +89,7 @@ class Overrides:
         return self._overrides.get(queue, NO_OVERRIDE)
 
     async def _write(self, queue: str, override: Override | None) -> None:
-        await self._store.override(queue, override)
+        await self._store.override(queue, None if override == NO_OVERRIDE else override)
         self._remember(queue, override)
 
     def _apply(self, queue: str, override: Override | None) -> None:
@@ -104,7 +104,7 @@ class Overrides:
         self._lanes.pause(queue, override is not None and override.pause is not None)
 
     def _remember(self, queue: str, override: Override | None) -> None:
-        if override is None:
+        if override is None or override == NO_OVERRIDE:
             self._overrides.pop(queue, None)
         else:
             self._overrides[queue] = override
