@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import orjson
 import pytest
 
 from erelong.errors import StorageFull
@@ -541,6 +542,19 @@ async def test_trigger_while_a_job_is_live_is_refused(service: Served, overlap: 
     assert (second.status, second.code, second.json["job"]["id"]) == (409, "overlap", first["id"])
     assert allowed.status == 201
     assert (await read(service))["live"] == [first["id"], allowed.json["id"]]
+
+
+async def test_triggers_that_allow_overlap_keep_no_ended_jobs(service: Served) -> None:
+    await service.put(PATH, YEARLY)
+    for _ in range(30):
+        await service.post(f"{PATH}/trigger", {"overlap": "allow"})
+        await asyncio.sleep(1)
+
+    document = await service.store.document("schedule", "report")
+
+    assert document is not None
+    assert len(orjson.loads(document.text or b"")["live"]) <= 1
+    assert (await service.get(PATH)).json["live"] == []
 
 
 async def test_trigger_that_replaces_cancels_the_live_job(service: Served) -> None:

@@ -112,9 +112,7 @@ class Making:
         if record is not None and (receipt := await self._store.find_replay(record, now=now)) is not None:
             return _job_of(receipt), True
         policy = overlap or schedule.definition.overlap
-        live: list[Job] = []
-        if policy is not Overlap.ALLOW:
-            live = await self._live_of(schedule)
+        schedule, live = await self._live_of(schedule, policy)
         if live and policy is not Overlap.REPLACE:
             detail = f"job {live[0].id} of schedule {schedule.name!r} is {live[0].state.word}"
             raise Overlaps(f"{detail}; wait for its end, or send overlap replace or allow", job=live[0])
@@ -134,11 +132,12 @@ class Making:
         await self._cancel([(schedule.name, old) for old in live], now)
         return _job_of(receipt), False
 
-    async def _live_of(self, schedule: Schedule) -> list[Job]:
+    async def _live_of(self, schedule: Schedule, policy: Overlap) -> tuple[Schedule, list[Job]]:
+        """Return the schedule with only its live jobs, and those that a trigger must not overlap."""
         if schedule.definition.overlap is Overlap.ALLOW:
-            return await self._book.find_live(schedule.name)
-        _, live = await self._book.live([schedule])
-        return live.get(schedule.name, [])
+            return schedule, [] if policy is Overlap.ALLOW else await self._book.find_live(schedule.name)
+        (pruned,), live = await self._book.live([schedule])
+        return pruned, [] if policy is Overlap.ALLOW else live.get(schedule.name, [])
 
     async def _arrive(
         self, schedule: Schedule, due: Instant | None, outage: Outage | None, now: Instant, limit: int
