@@ -197,6 +197,18 @@ async def test_page_of_very_large_jobs_is_shorter(service: Served, order: str, m
     assert [key for page in pages for key in page] == (expected if order else expected[::-1])
 
 
+@pytest.mark.parametrize("query", ["", "?view=full", "?order=due_at"])
+async def test_job_with_an_instant_beyond_the_calendar_is_listed(service: Served, query: str) -> None:
+    await service.submit(key="near", delay=10)
+    job = await service.submit(key="far", delay=20)
+    (stored,) = await service.store.list(Query(key="far", is_full=True))
+    await service.store.save([stored._replace(due_at=10**18, version=stored.version + 1)])
+
+    assert sorted(await keys(service, query)) == ["far", "near"]
+    assert (await service.job(job["id"]))["due_at"].startswith("9999-12-31T23:59:59")
+    assert (await service.get("/v1/due")).status == 200
+
+
 async def test_page_omits_jobs_deleted_while_it_is_read(service: Served) -> None:
     ids = [(await service.submit(delay=1_000))["id"] for _ in range(3)]
     go_on = service.store.hold("get")

@@ -329,6 +329,17 @@ async def test_shift_moves_the_due_time(serve: Serve, shift: Any, shown: float, 
     assert after["execute_at"] == job["execute_at"]
 
 
+async def test_repeated_shifts_stop_at_the_horizon(serve: Serve) -> None:
+    service = await serve()
+    job = await service.submit(delay=3_600)
+
+    await run(service, "patch", {"all": True}, shift="3649d")
+    operation = await run(service, "patch", {"all": True}, shift="3649d")
+
+    assert operation["errors"] == [{"job": job["id"], "code": "invalid"}]
+    assert (await service.job(job["id"]))["due_at"].startswith("2035-12-29")
+
+
 async def test_callbacks_follow_the_end_of_a_job(serve: Serve) -> None:
     service = await serve()
     job = await service.submit(delay=1_000, on_finish={"url": "https://app.example/done"})

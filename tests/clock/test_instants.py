@@ -166,6 +166,8 @@ def test_written_instant_is_the_next_millisecond(instant: int) -> None:
         (NOW - 1, "2026-12-01T09:00:00.000Z"),
         (0, "1970-01-01T00:00:00.000Z"),
         (-1_500_000, "1969-12-31T23:59:58.500Z"),
+        (10**18, "9999-12-31T23:59:59.000Z"),
+        (-(10**18), "0001-01-01T00:00:00.000Z"),
     ],
 )
 def test_instant_is_written_in_milliseconds_rounded_up(instant: int, expected: str) -> None:

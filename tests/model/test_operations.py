@@ -35,6 +35,9 @@ class Refusing:
             raise Invalid("no", faults=[])  # pragma: no cover - the text needs a fault
         return job._replace(priority=change["priority"], version=job.version + 1)
 
+    def latest(self, now: Instant) -> Instant:
+        return now + 24 * HOUR
+
 
 def make_request(action: Action = Action.RUN, **fields: Any) -> Request:
     return Request(action=action, **{"filter": {"all": True}, **fields})
@@ -160,6 +163,17 @@ def test_shift_moves_the_due_time_and_the_expiry_but_not_before_now(by: int, due
 
     assert (job.due_at, job.expires_at) == (NOW + due * SECOND, NOW + expires * SECOND)
     assert job.execute_at == NOW + HOUR
+
+
+@pytest.mark.parametrize(
+    ("delay", "by", "is_moved"), [(3_600, 23, True), (3_601, 23, False), (25 * 3_600, -1, True), (25 * 3_600, 1, False)]
+)
+def test_job_is_not_shifted_beyond_the_horizon(delay: float, by: int, is_moved: bool) -> None:
+    job = make_job(delay=delay)
+
+    decided = decide(make_request(Action.PATCH, shift=by * HOUR), [job], (), Refusing(), NOW)
+
+    assert (len(decided.saved), decided.failures) == ((1, []) if is_moved else (0, [JobError(job.id, "invalid")]))
 
 
 def test_shift_drops_a_local_time() -> None:

@@ -27,6 +27,8 @@ FIRST_MILLISECONDS: Final = 10**11  # as seconds this is the year 5138, as milli
 _EPOCH: Final = datetime(1970, 1, 1)
 _EPOCH_IN_UTC: Final = _EPOCH.replace(tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
+_FIRST_SECOND: Final = (datetime.min - _EPOCH) // timedelta(seconds=1)
+_LAST_SECOND: Final = (datetime.max - _EPOCH) // timedelta(seconds=1)
 _AS_INSTANT: Final = 'send RFC 3339 with an offset, such as "2026-12-01T09:00:00Z", or Unix seconds as a number'
 _AS_DURATION: Final = 'send seconds as a number, or text such as "90s", "1h30m", "250ms", "PT5M" or "P1DT2H"'
 
@@ -82,7 +84,11 @@ def parse_start(text: str) -> Instant:
 
 
 def format_instant(us: Instant) -> str:
-    """Format an instant as RFC 3339 in UTC, rounded up to the millisecond so that it is never early."""
+    """Format an instant as RFC 3339 in UTC, rounded up to the millisecond so that it is never early.
+
+    An instant outside the years 1 to 9999 is shown as their first or last second: it must not keep a job from being
+    shown.
+    """
     ms = -(-us // 1000)
     seconds = ms // 1000
     return _second(seconds) + _MILLISECONDS[ms - seconds * 1000]
@@ -174,7 +180,7 @@ def _from_number(value: float) -> Instant:
 
 @lru_cache(maxsize=4096)
 def _second(seconds: int) -> str:
-    return (_EPOCH + timedelta(seconds=seconds)).isoformat()
+    return (_EPOCH + timedelta(seconds=min(max(seconds, _FIRST_SECOND), _LAST_SECOND))).isoformat()
 
 
 def _seconds_of_text(text: str) -> float:

@@ -81,7 +81,7 @@ def _operations(engine: Engine, factory: JobFactory, recurrences: Recurrences, j
         store=engine.store,
         changes=engine.changes,
         dispatcher=engine.dispatcher,
-        changer=JobChanger(factory=factory),
+        changer=JobChanger(factory=factory, max_horizon=engine.config.jobs.max_horizon),
         now=engine.now,
         tick=engine.tick,
     )

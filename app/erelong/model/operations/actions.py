@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol, assert_never
 
-from erelong.errors import Problem
+from erelong.clock.instants import format_instant
+from erelong.errors import Fault, Invalid, Problem
 from erelong.model.extras import LOCAL, patched, read_extras
 from erelong.model.operations.operation import Action, JobError
 from erelong.model.times.spread import job_offset
@@ -24,6 +25,10 @@ class Changer(Protocol):
 
     def change(self, job: Job, change: Mapping[str, object], now: Instant) -> Job:
         """Return the job with a change that was stored as JSON. Raise a `Problem` if the job refuses it."""
+        ...
+
+    def latest(self, now: Instant) -> Instant:
+        """Return the latest due time that a change may set."""
         ...
 
 
@@ -90,7 +95,7 @@ def apply(request: Request, job: Job, changer: Changer, now: Instant) -> Job:
             revived = job.revive(now)
             return revived._replace(due_at=_spread(job, request.spread, now)) if request.spread else revived
         case Action.PATCH if request.shift is not None:
-            return _shift(job, request.shift, now)
+            return _shift(job, request.shift, now, changer.latest(now))
         case Action.PATCH:
             return changer.change(job, request.change or {}, now)
         case Action.DELETE | Action.BACKFILL:
@@ -99,10 +104,16 @@ def apply(request: Request, job: Job, changer: Changer, now: Instant) -> Job:
             assert_never(request.action)
 
 
-def _shift(job: Job, by: int, now: Instant) -> Job:
-    """Move the due time and the expiry by so many microseconds, but to no time before now. A local time is void."""
+def _shift(job: Job, by: int, now: Instant, latest: Instant) -> Job:
+    """Move the due time and the expiry by so many microseconds, but to no time before now. A local time is void.
+
+    Raise `Invalid` for a move beyond `latest`.
+    """
     due_at = now if job.due_at is None else job.due_at
     moved = max(due_at + by, now)
+    if moved > max(latest, due_at):
+        detail = f"would move the due time to {format_instant(moved)}; the latest is {format_instant(latest)}"
+        raise Invalid("the job is not shifted", faults=[Fault("/shift", f"{detail} (max_horizon)")])
     expires_at = None if job.expires_at is None else job.expires_at + moved - due_at
     after = job._replace(due_at=moved, expires_at=expires_at, version=job.version + 1)
     if job.extras is None:

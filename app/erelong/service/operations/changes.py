@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from erelong.clock.instants import SECOND
 from erelong.service.factory import Change
 from erelong.settings.queues import RetryPatch
 
@@ -19,11 +20,15 @@ if TYPE_CHECKING:
 class JobChanger:
     """Applies the PATCH of an operation to single jobs."""
 
-    def __init__(self, *, factory: JobFactory) -> None:
+    def __init__(self, *, factory: JobFactory, max_horizon: float) -> None:
         self._factory = factory
+        self._max_horizon = max_horizon
 
     def change(self, job: Job, change: Mapping[str, Any], now: Instant) -> Job:
         return self._factory.change(job, read_change(change), now)
+
+    def latest(self, now: Instant) -> Instant:
+        return now + round(self._max_horizon * SECOND)
 
 
 def write_change(change: Change) -> dict[str, Any]:
