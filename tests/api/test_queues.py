@@ -595,6 +595,15 @@ async def test_queue_that_was_only_paused_is_forgotten_when_it_is_resumed(servic
     assert await service.store.overrides() == {}
 
 
+async def test_repeated_resume_of_a_queue_that_was_only_paused_succeeds(service: Served) -> None:
+    await service.post("/v1/queues/mail/pause")
+
+    answers = [await service.post("/v1/queues/mail/resume") for _ in range(2)]
+
+    assert [(answer.status, answer.json["paused"]) for answer in answers] == [(200, False)] * 2
+    assert await service.store.overrides() == {}
+
+
 async def test_queue_with_settings_is_known_after_it_is_resumed(service: Served) -> None:
     await service.put("/v1/queues/mail", {"concurrency": 3})
     await service.post("/v1/queues/mail/pause")

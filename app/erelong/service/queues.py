@@ -164,8 +164,9 @@ class Queues:
         return await self._count(name)
 
     async def resume(self, name: str, caller: Caller = ANYBODY) -> Queue:
-        """Let the jobs of a queue start again."""
-        self._check(name)
+        """Let the jobs of a queue start again. A repeat succeeds, though the first call may have made it unknown."""
+        if self._lanes.find(name) is None:
+            self._check(name)
         await self._overrides.resume(name)
         self._engine.notes.add("resumed", queue=name, by=caller.name)
         log.info("queue_resumed", queue=name, by=caller.name)

@@ -69,8 +69,8 @@ def change(options: argparse.Namespace) -> int:
                 queue.reset()
             case "pause":
                 queue.pause(options.reason)
-            case "resume":
-                queue.resume()
+            case "resume":  # it may be unknown afterwards
+                output_of(options).item(queue.resume().raw, name="name")
             case "purge":
                 if not _is_confirmed(options, queue):
                     return REFUSED
@@ -79,7 +79,7 @@ def change(options: argparse.Namespace) -> int:
                 pass
         if options.check:
             print("the settings are valid", file=sys.stderr)
-        elif options.action != "reset":
+        elif options.action not in ("reset", "resume"):
             output_of(options).item(queue.get().raw, name="name")
     return 0
 
