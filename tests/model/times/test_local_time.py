@@ -91,7 +91,8 @@ def test_instant_is_written_with_the_offset_of_its_zone(instant: int, zone: str,
 def test_occurrence_that_is_held_is_given_when_no_local_time_follows() -> None:
     zone, start = zones().find("Europe/Berlin"), at("2027-03-28T00:00:00Z")
 
-    found = occurrences([datetime(2027, 3, 28, 2, 30)], zone, Gap.SHIFT, Fold.FIRST, start)
+    local_times = [datetime(2027, 3, 28, 2, 30)]
+    found = occurrences(lambda _: iter(local_times), datetime(2027, 3, 28), zone, Gap.SHIFT, Fold.FIRST, start)
 
     assert [*found] == [Occurrence(at("2027-03-28T01:30:00Z"), Note.GAP)]
 

@@ -198,6 +198,20 @@ def test_recurrence_that_is_always_skipped_ends_after_fifty_years() -> None:
     assert 50 <= CountedCron.counted <= 52
 
 
+@pytest.mark.parametrize("cron", ["* * 2 * 3 7L", "*/7 * 2 * 3 7L", "* 59 2 * 3 7L"])
+def test_gap_that_is_skipped_costs_one_local_time(cron: str) -> None:
+    recurrence = counted(cron, BERLIN, gap=SKIP)
+
+    assert [*recurrence.after(EPOCH)] == []
+    assert 50 <= CountedCron.counted <= 52
+
+
+def test_first_time_after_a_gap_that_is_skipped_is_found() -> None:
+    recurrence = make_recurrence("*/7 * * * * *", zone=BERLIN, gap=SKIP)
+
+    assert after(recurrence, "2027-03-28T00:59:55Z", 2) == ["2027-03-28T00:59:56", "2027-03-28T01:00:00"]
+
+
 def test_recurrence_ends_with_the_last_year_that_can_be_written() -> None:
     *_, interval = make_recurrence(every=10 * 365 * 86_400.0).preview(EPOCH)
     *_, cron = make_recurrence("0 23 31 12 *", zone="America/New_York").preview(at("9990-01-01T00:00:00Z"))

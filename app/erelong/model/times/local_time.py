@@ -12,7 +12,7 @@ from erelong.clock.instants import SECOND, why_missing
 from erelong.model.faults import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterator
     from datetime import tzinfo
 
     from erelong.clock.instants import Instant
@@ -85,17 +85,23 @@ def format_local(instant: Instant, zone: tzinfo) -> str:
 
 
 def occurrences(
-    local_times: Iterable[datetime], zone: tzinfo, gap: Gap, fold: Fold, since: Instant
+    local_times: Callable[[datetime], Iterator[datetime]],
+    start: datetime,
+    zone: tzinfo,
+    gap: Gap,
+    fold: Fold,
+    since: Instant,
 ) -> Iterator[Occurrence]:
-    """Turn ascending local times into ascending occurrences, each instant once.
+    """Turn the local times after `start`, which ascend, into ascending occurrences, each instant once.
 
     A gap changes the order: 02:30 may become 03:30, which is after 03:00. A fold with both does so too. So an
-    occurrence is held until no later local time can have an earlier instant. End after 50 years without an
-    occurrence, counted from `since` at first.
+    occurrence is held until no later local time can have an earlier instant. Of the local times in a gap to skip, only
+    the first is computed. End after 50 years without an occurrence, counted from `since` at first.
     """
     held: list[Occurrence] = []
     latest = since
-    for local in local_times:
+    following = local_times(start)
+    while (local := next(following, None)) is not None:
         wall, before = _wall(local), _offset(zone, local)
         after = _offset(zone, local.replace(fold=1))
         settled = wall - max(before, after)
@@ -103,6 +109,8 @@ def occurrences(
             return
         for occurrence in _resolve(wall, before, after, gap, fold):
             heappush(held, occurrence)
+        if before < after and gap is Gap.SKIP:
+            following = local_times(_last_in_gap(local, zone, after - before))
         while held and held[0].instant <= settled:
             occurrence = _pop(held)
             latest = occurrence.instant
@@ -131,6 +139,19 @@ def _resolve(wall: int, before: int, after: int, gap: Gap, fold: Fold) -> Iterat
             yield Occurrence(wall - before, Note.FOLD)
         if fold is not Fold.FIRST:
             yield Occurrence(wall - after, Note.FOLD)
+
+
+def _last_in_gap(local: datetime, zone: tzinfo, width: int) -> datetime:
+    """Return the last second of the gap of this width in which a local time lies."""
+    inside, outside = 0, width // SECOND
+    while outside - inside > 1:
+        middle = (inside + outside) // 2
+        later = local + timedelta(seconds=middle)
+        if _offset(zone, later) < _offset(zone, later.replace(fold=1)):
+            inside = middle
+        else:
+            outside = middle
+    return local + timedelta(seconds=inside)
 
 
 def _pop(held: list[Occurrence]) -> Occurrence:

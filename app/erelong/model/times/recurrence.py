@@ -30,8 +30,8 @@ class WallClock:
 
     def after(self, instant: Instant) -> Iterator[Occurrence]:
         """Return the occurrences strictly after an instant, in order."""
-        local_times = self.cron.after(first_local(instant, self.zone))
-        found = occurrences(local_times, self.zone, self.gap, self.fold, instant)
+        start = first_local(instant, self.zone)
+        found = occurrences(self.cron.after, start, self.zone, self.gap, self.fold, instant)
         return dropwhile(lambda occurrence: occurrence.instant <= instant, found)
 
     def describe(self) -> str:
