@@ -241,3 +241,43 @@ def test_next_token_is_one_that_a_job_here_or_a_request_waits_for() -> None:
         assert bench.lanes.next_token_in() == pytest.approx(1)
         bench.tick += 5
         assert bench.lanes.next_token_in() == pytest.approx(5)
+
+
+def shared_lane() -> tuple[Bench, Pollers]:
+    """Return a lane with two jobs that run here and two pull jobs, whose timer is late by a token."""
+    bench = Bench()
+    pollers = Pollers(waiters=Waiters(limit=100, lifecycle=Lifecycle()), tick=lambda: bench.tick)
+    queues = {"shared": at_rate(1, burst=2)}
+    bench.lanes = make_lanes(queues, tick=lambda: bench.tick, pull_kinds=("pull",), pollers=pollers)
+    for _ in range(2):
+        bench.put(queue="shared")
+        bench.put(queue="shared", kind="pull")
+    bench.lanes.take_for(("pull",), (), 1)
+    bench.lanes.take(1)
+    assert (bench.lanes.take(1), bench.lanes.take_for(("pull",), (), 1)) == ({}, {})
+    bench.tick += 2
+    return bench, pollers
+
+
+def test_token_that_a_worker_leaves_is_for_a_job_that_runs_here() -> None:
+    bench, _ = shared_lane()
+    assert len(bench.lanes.take_for(("pull",), (), 1)) == 1
+
+    assert bench.lanes.token_in() == 0
+    bench.lanes.wake()
+
+    assert len(bench.take()) == 1
+
+
+def test_token_that_a_job_here_leaves_is_for_a_waiting_request() -> None:
+    bench, pollers = shared_lane()
+
+    with pollers.poll(LeaseRequest(frozenset({"pull"}), frozenset(), 1, 30.0), NEVER_LEAVES) as waiter:
+        bench.lanes.configure("shared", at_rate(1, burst=2))
+        waiter.event.clear()  # it was woken just before the token came
+        assert len(bench.take(1)) == 1
+
+        assert bench.lanes.token_in() == 0
+        bench.lanes.wake()
+
+        assert waiter.event.is_set()

@@ -75,7 +75,7 @@ class Lane:
         self.is_lifted = False  # whether jobs with a priority have come since it was last empty
         self.tokens = math.inf
         self.filled_at = 0.0
-        self.is_rate_limited = False  # its next job lacks a token
+        self.held_back: set[str] = set()  # consumers whose next job lacked a token
         self.recent = Recent()
 
     def put(self, consumer: str, jobs: Sequence[Peek], lift: int) -> None:
@@ -154,7 +154,6 @@ class Lane:
         sublane.discard(seq)
         self.keys.pop(seq, None)
         self._count(sublane.consumer, -1)
-        self.is_rate_limited = self.is_rate_limited and self.due > 0
         if self.spilled is not None:
             self.is_low = self.is_low or self.due <= MAX_DUE // 2 or len(sublane.waiting) <= sublane.low
         self._tidy(sublane)
@@ -260,9 +259,10 @@ class Lane:
         """Return the next sublane in turn that may start a job."""
         if not self.may_start(consumer):
             return None
-        self.is_rate_limited = not self._has_token(tick)
-        if self.is_rate_limited:
+        if not self._has_token(tick):
+            self.held_back.add(consumer)
             return None
+        self.held_back.discard(consumer)
         turns = self.turns.setdefault(consumer, deque())
         while turns:
             sublane = turns[0]
@@ -278,7 +278,7 @@ class Lane:
         if rate is None:
             self.tokens = math.inf
             return True
-        most = rate.burst + CARRY if self.is_rate_limited else rate.burst
+        most = rate.burst + CARRY if self.held_back else rate.burst
         self.tokens = min(most, self.tokens + (tick - self.filled_at) * rate.per_second)
         self.filled_at = tick
         return self.tokens >= 1 - NEARLY
@@ -327,3 +327,4 @@ class Lane:
             self.due_for[consumer] = left
         else:
             self.due_for.pop(consumer, None)
+            self.held_back.discard(consumer)

@@ -106,7 +106,7 @@ class Lanes:
     def pause(self, queue: str, is_paused: bool) -> None:
         lane = self._lane(queue)
         lane.is_paused = is_paused
-        lane.is_rate_limited = False
+        lane.held_back.clear()
         lane.recent.begin_again(self._tick())
         self._announce(lane)
 
@@ -225,16 +225,17 @@ class Lanes:
     def _token_waits(self) -> Iterator[float]:
         tick = self._tick()
         for lane in self.rated:
-            if _lacks_token(lane) and any(self._is_awaited(lane, consumer) for consumer in lane.due_for):
+            if any(self._is_awaited(lane, consumer) for consumer in lane.held_back):
                 yield lane.token_in(tick)
 
     def _is_awaited(self, lane: Lane, consumer: str) -> bool:
-        return consumer == INSIDE or self._pollers.is_held(consumer, lane.name)
+        is_asked = self._pollers.is_held(consumer, lane.name) if consumer != INSIDE else not lane.is_listed
+        return is_asked and lane.may_start(consumer)
 
     def wake(self) -> None:
         """Announce the queues that their rate held back."""
         for lane in self.rated:
-            if _lacks_token(lane):
+            if lane.held_back:
                 self._announce(lane)
 
     def wake_next(self, kinds: Collection[str], queues: Collection[str]) -> None:
@@ -390,7 +391,3 @@ class Lanes:
 
 def _due_of(lane: Lane) -> int:
     return lane.due + lane.spilled_jobs
-
-
-def _lacks_token(lane: Lane) -> bool:
-    return lane.is_rate_limited and not lane.is_listed and any(lane.may_start(consumer) for consumer in lane.due_for)
