@@ -67,12 +67,11 @@ class Dispatcher:
             taken = len(slots)
             if slots:
                 await self._claim(slots)
-        self.arm_refill()
+        if self._refill is not None or self._lanes.rated:
+            self.arm_refill()
 
     def arm_refill(self) -> None:
         """Wake when the rate limit of a queue allows its next job, here or for a lease request."""
-        if self._refill is None and not self._lanes.rated:
-            return
         self.close()
         self._refill = None
         wait = self._lanes.token_in()
