@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from erelong.clock.instants import SECOND, parse_instant
 from erelong.errors import StoreUnavailable
 from erelong.lanes import pollers
 from erelong.model.ended_leases import MAX_ENDED_LEASES
@@ -203,6 +204,42 @@ async def test_extended_lease_outlives_its_first_end(serve: Serve) -> None:
     assert done.json["state"] == "succeeded"
 
 
+async def test_lease_is_extended_by_the_length_that_it_last_had(serve: Serve, clock: VirtualClock) -> None:
+    service = await pulled(serve)
+    await service.submit(kind="resize")
+    lease = await lease_one(service, lease=120)
+    ends = []
+
+    for json in (None, {"lease": None}, {"lease": 600}, {}):
+        extended = await report(service, lease, "extend", json)
+        ends.append(round(parse_instant(extended.json["lease_until"], clock.now(), 1e6) - clock.now(), -6) // SECOND)
+
+    assert ends == [120, 120, 600, 600]
+
+
+async def test_length_of_a_lease_survives_a_restart_and_ends_with_it(serve: Serve) -> None:
+    service = await pulled(serve)
+    job = await service.submit(kind="resize")
+    lease = await lease_one(service, lease=120)
+    await service.node.stop()
+
+    after = await pulled(serve, store=service.store)
+    await report(after, lease, "extend")
+    await asyncio.sleep(100)
+    released = await report(after, lease, "release")
+
+    assert (released.status, released.json["id"]) == (200, job["id"])
+    (stored,) = (await service.store.get([seq_of_lease(lease["token"]) or 0])).values()
+    assert stored.extras is None
+
+
+async def test_lease_request_without_queues_is_for_all_of_them(serve: Serve) -> None:
+    service = await pulled(serve)
+    await service.submit(kind="resize", queue="a")
+
+    assert len(await lease_jobs(service, queues=None)) == 1
+
+
 async def test_step_of_the_wall_clock_ends_no_lease(serve: Serve, clock: VirtualClock) -> None:
     service = await pulled(serve)
     await service.submit(kind="resize")
@@ -357,6 +394,7 @@ async def test_unknown_token_is_not_found(serve: Serve, token: str) -> None:
         ({"kinds": []}, "/kinds"),
         ({"kinds": ["echo"]}, "/kinds"),
         ({"kinds": ["nobody"]}, "/kinds"),
+        ({"kinds": ["resize"], "queues": []}, "/queues"),
         ({"kinds": ["resize"], "max": 0}, "/max"),
         ({"kinds": ["resize"], "max": 1001}, "/max"),
         ({"kinds": ["resize"], "lease": 0.5}, "/lease"),

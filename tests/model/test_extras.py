@@ -6,16 +6,18 @@ import orjson
 import pytest
 
 from erelong.model.extras import (
+    USUAL_LEASE,
     Extras,
     end_plainly,
     extras_of,
     join_labels,
     label_of,
+    lease_length,
     own_labels,
     patched,
-    pop_worker,
+    pop_lease,
     read_extras,
-    with_worker,
+    with_lease,
     write_extras,
 )
 from erelong.model.reports.callback import make_on_finish
@@ -81,16 +83,33 @@ def test_client_labels_are_left_alone_by_a_job_without_extras() -> None:
 
 def test_nothing_follows_from_the_end_of_a_job_that_only_names_its_key() -> None:
     assert end_plainly(extras_of("app"))
-    assert end_plainly(with_worker(extras_of("app"), "host-1"))
+    assert end_plainly(with_lease(extras_of("app"), 60.0, "host-1"))
     assert not end_plainly(write_extras({"submitted_by": "app", "schedule": "report"}))
     assert not end_plainly(write_extras({"on_finish": ON_FINISH}))
     assert not end_plainly(LOST)
 
 
 @pytest.mark.parametrize("extras", [Extras(), EXTRAS])
-def test_worker_is_removed_from_the_extras_to_which_it_was_added(extras: Extras) -> None:
+def test_lease_is_removed_from_the_extras_to_which_it_was_added(extras: Extras) -> None:
     text = write_extras(extras)
 
-    assert pop_worker(with_worker(text, "host-1")) == ("host-1", text)
-    assert pop_worker(text) == (None, text)
-    assert pop_worker(LOST) == (None, LOST)
+    assert pop_lease(with_lease(text, 60.0, "host-1")) == ("host-1", text)
+    assert pop_lease(with_lease(text, 60.0)) == (None, text)
+    assert pop_lease(text) == (None, text)
+
+
+def test_lease_leaves_lost_extras_alone() -> None:
+    assert with_lease(LOST, 60.0, "host-1") == LOST
+    assert pop_lease(LOST) == (None, LOST)
+
+
+def test_extras_have_the_latest_length_of_a_lease_and_its_worker() -> None:
+    text = with_lease(with_lease(None, 60.0, "host-1"), 90.0)
+
+    assert (lease_length(text), pop_lease(text)) == (90.0, ("host-1", None))
+
+
+def test_lease_of_usual_length_without_a_worker_needs_no_extras() -> None:
+    assert with_lease(None, USUAL_LEASE) is None
+    assert lease_length(None) == USUAL_LEASE
+    assert with_lease(with_lease(None, 60.0), USUAL_LEASE) is None

@@ -36,7 +36,7 @@ class OnFinish(TypedDict):
 class Extras(TypedDict, total=False):
     """The extras of a job as stored. A field that the job does not have is absent, never None.
 
-    `worker` is the name of the pull worker that has leased the job, until the lease ends.
+    Until its lease ends, a leased job has the name of its `worker`, and `lease_seconds` if its length is not usual.
     """
 
     schedule: str
@@ -49,10 +49,11 @@ class Extras(TypedDict, total=False):
     spread: float
     submitted_by: str
     worker: str
+    lease_seconds: float
 
 
 FIELDS: Final = frozenset(Extras.__annotations__)
-HIDDEN: Final = frozenset({"triggered"})
+HIDDEN: Final = frozenset({"triggered", "lease_seconds"})
 """The extras that no view shows. A triggered job stands for no occurrence of its schedule."""
 PATCHED: Final = ("on_finish", "local_time", "zone", "spread")
 """The extras that a client may set, and change with a PATCH."""
@@ -61,11 +62,12 @@ LOCAL: Final = frozenset({"local_time", "zone"})
 """The intent of a job that is due at a local time, so that newer rules can move it."""
 
 _TIMES: Final = (*LOCAL, "spread")
-_INERT: Final = frozenset({"submitted_by", "worker"})
+_INERT: Final = frozenset({"submitted_by", "worker", "lease_seconds"})
 _LABELS: Final = ("schedule", "occurrence", "zone")
 ZONE_LABEL: Final = f"{SYSTEM}zone"
 _NONE: Final[Extras] = {}
 MAX_KEYS: Final = 1_024
+USUAL_LEASE: Final = 30.0  # seconds
 
 
 def read_extras(text: bytes | None) -> Extras:
@@ -111,16 +113,26 @@ def patched(extras: Extras, changes: Mapping[str, Any]) -> Extras:
     return cast("Extras", {name: value for name, value in merged.items() if value is not None})
 
 
-def with_worker(text: bytes | None, worker: str) -> bytes | None:
-    """Return the text of extras with the name of the worker that leases the job."""
-    return write_extras({**read_extras(text), "worker": worker})
+def with_lease(text: bytes | None, seconds: float | None, worker: str | None = None) -> bytes | None:
+    """Return the text of extras with the length of a lease if it is not usual, and the name of its worker."""
+    if are_lost(text):
+        return text
+    before = read_extras(text)
+    lease = {"lease_seconds": None if seconds == USUAL_LEASE else seconds, "worker": worker or before.get("worker")}
+    extras = patched(before, lease)
+    return text if extras == before else write_extras(extras)
 
 
-def pop_worker(text: bytes | None) -> tuple[str | None, bytes | None]:
-    """Return the name of the worker that has leased a job, and the text of the extras without it."""
+def lease_length(text: bytes | None) -> float:
+    """Return the seconds for which a job was leased, or its lease was last extended."""
+    return read_extras(text).get("lease_seconds", USUAL_LEASE)
+
+
+def pop_lease(text: bytes | None) -> tuple[str | None, bytes | None]:
+    """Return the name of the worker that has leased a job, and the text of the extras without its lease."""
     extras = read_extras(text)
-    worker = extras.get("worker")
-    return (None, text) if worker is None else (worker, write_extras(patched(extras, {"worker": None})))
+    rest = patched(extras, {"worker": None, "lease_seconds": None})
+    return extras.get("worker"), text if rest == extras else write_extras(rest)
 
 
 def with_times_of(extras: Extras, others: Extras) -> Extras:

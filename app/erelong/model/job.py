@@ -26,7 +26,7 @@ import orjson
 
 from erelong.errors import WrongState
 from erelong.model.ended_leases import MAX_ENDED_LEASES, NO_LEASES, read_ended_leases, with_ended_lease
-from erelong.model.extras import Extras, join_labels, offset_of, pop_worker, read_extras, rewritten, with_worker
+from erelong.model.extras import Extras, join_labels, offset_of, pop_lease, read_extras, rewritten, with_lease
 from erelong.model.history import NO_ATTEMPTS, with_attempt
 from erelong.model.ids import write_id
 from erelong.model.outcome import DROPPED, SUPERSEDED, UNEXPLAINED, End, Error, Outcome, expired
@@ -237,13 +237,13 @@ class Job(NamedTuple):
 
     # steps of a running job
 
-    def lease_out(self, token: str, until: Instant, worker: str | None = None) -> Job:
+    def lease_out(self, token: str, until: Instant, worker: str | None = None, seconds: float | None = None) -> Job:
         """Lease the running attempt to a pull worker, which may have a name."""
-        extras = self.extras if worker is None else with_worker(self.extras, worker)
+        extras = with_lease(self.extras, seconds, worker)
         return self._replace(lease=token, lease_until=until, extras=extras, version=self.version + 1)
 
-    def extend(self, until: Instant) -> Job:
-        return self._replace(lease_until=until, version=self.version + 1)
+    def extend(self, until: Instant, seconds: float | None = None) -> Job:
+        return self._replace(lease_until=until, extras=with_lease(self.extras, seconds), version=self.version + 1)
 
     def supersede(self) -> Job:
         """Give the key up to a newer job; the attempt continues."""
@@ -276,7 +276,7 @@ class Job(NamedTuple):
         changes: dict[str, Any] = {"version": self.version + 1}
         worker = None
         if self.lease is not None:
-            worker, extras = pop_worker(self.extras)
+            worker, extras = pop_lease(self.extras)
             changes |= {"lease": None, "lease_until": None, "extras": extras}
             changes["ended_leases"] = with_ended_lease(self.ended_leases, self.lease, answer)
         if worker is not None or not self._implies_history(outcome):

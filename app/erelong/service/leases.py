@@ -14,6 +14,7 @@ from erelong.engine.verdicts import succeeded
 from erelong.errors import Fault, Invalid, LeaseLost, LeaseNotFound
 from erelong.model.caller import ANYBODY, Caller
 from erelong.model.ended_leases import read_ended_leases
+from erelong.model.extras import lease_length
 from erelong.model.ids import make_lease_token, seq_of_lease
 from erelong.model.job import Job
 from erelong.model.outcome import End, Error, Outcome, last_of
@@ -137,7 +138,8 @@ class Leases:
         """Save the leases; release jobs whose lease cannot be saved, without counting the attempt."""
         until = self._now() + round(request.seconds * SECOND)
         slots = {job.seq: slot for job, slot in claimed}
-        leased = [job.lease_out(make_lease_token(job.seq), until, request.worker) for job, _ in claimed]
+        how = (until, request.worker, request.seconds)
+        leased = [job.lease_out(make_lease_token(job.seq), *how) for job, _ in claimed]
         stored: list[Job] = []
 
         async def save(jobs: Sequence[Job]) -> None:
@@ -170,10 +172,12 @@ class Leases:
                 return job
         raise LeaseNotFound("no lease has this token; send the token from `POST /v1/leases` unchanged")
 
-    async def extend(self, token: str, seconds: float) -> Leased:
-        """Extend the lease to `seconds` from now."""
+    async def extend(self, token: str, seconds: float | None) -> Leased:
+        """Extend the lease to `seconds` from now; by default, to as many as it was last taken or extended for."""
+        if seconds is None:
+            seconds = lease_length((await self.get(token)).extras)
         until = self._now() + round(seconds * SECOND)
-        job, verdict = await self._apply(token, "extend", lambda job: job.extend(until))
+        job, verdict = await self._apply(token, "extend", lambda job: job.extend(until, seconds))
         if verdict is not None and verdict.job is not None:
             job = verdict.job
         if job.lease == token:

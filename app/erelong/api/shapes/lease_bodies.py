@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from erelong.api.schemas import Body
+from erelong.model.extras import USUAL_LEASE
 from erelong.settings.names import WORKER
 from erelong.settings.section import Name
 from erelong.settings.types import Duration
@@ -20,10 +21,12 @@ class LeaseIn(Body):
     """The jobs that an external worker accepts."""
 
     kinds: list[Name] = Field(min_length=1, max_length=100, description="Pull kinds.")
-    queues: list[Name] | None = Field(None, max_length=100, description="Only these queues; all if not given.")
+    queues: Annotated[list[Name], Field(min_length=1, max_length=100)] | None = Field(
+        None, description="Only these queues; all if not given."
+    )
     max: Annotated[int, Field(ge=1, le=1_000)] = 1
     wait: Duration = Field(0.0, description="Seconds to wait for a job; capped.")
-    lease: LeaseTime = 30.0
+    lease: LeaseTime = USUAL_LEASE
     worker: Annotated[str, Field(pattern=WORKER)] | None = Field(
         None, description="The name of the worker, shown with its attempts.", examples=["host-1/4711"]
     )
@@ -32,7 +35,7 @@ class LeaseIn(Body):
 class ExtendIn(Body):
     """The new length of a lease, from now."""
 
-    lease: LeaseTime = 30.0
+    lease: LeaseTime | None = Field(None, description="As it was last taken or extended for, if not given.")
 
 
 class FinishIn(Body):
