@@ -308,7 +308,7 @@ async def test_change_that_a_job_refuses_is_counted_as_failed(serve: Serve) -> N
     service = await serve()
     job = await service.submit(delay=1_000)
 
-    operation = await run(service, "patch", {"all": True}, set={"timeout": "30d"})
+    operation = await run(service, "patch", {"all": True}, set={"on_finish": {"url": "ftp://a.example"}})
 
     assert counts(operation) == ("succeeded", 1, 0, 0, 1)
     assert operation["errors"] == [{"job": job["id"], "code": "invalid"}]

@@ -12,6 +12,10 @@ from tests.support.served import Serve, Served
 from tests.support.virtual import EPOCH
 
 YEARLY: dict[str, Any] = {"cron": "0 0 1 7 *", "job": {"kind": "echo"}}
+LASTING: dict[str, Any] = {"kind": "echo", "retry": {"delay": "10000d"}}
+PATCH_ALL: dict[str, Any] = {"action": "patch", "filter": {"all": True}, "at_most": None}
+TOO_LONG = "172800 s is too long; send at most 86400 s (max_timeout)"
+TOO_FAR = "864000000 s is too long; send at most 315360000 s (max_horizon)"
 
 
 async def faults(service: Served, method: str, path: str, body: Any = None) -> dict[str, str]:
@@ -81,7 +85,19 @@ async def test_only_the_first_unknown_names_are_compared(service: Served) -> Non
         ("POST", "/v1/leases", {"kinds": "resize"}, "/kinds", 'should be a list, such as ["resize"]'),
         ("POST", "/v1/leases", {"kinds": 5}, "/kinds", "should be a list, not 5"),
         ("POST", "/v1/leases/x/fail", {"retryable": "no"}, "/retryable", 'should be true or false, not "no"'),
-        ("POST", "/v1/jobs", {"kind": "echo", "timeout": "2d"}, "/timeout", "is 172800 s; send at most 86400 s"),
+        ("POST", "/v1/jobs", {"kind": "echo", "timeout": "2d"}, "/timeout", TOO_LONG),
+        ("PUT", "/v1/queues/a", {"timeout": "2d"}, "/timeout", TOO_LONG),
+        ("PUT", "/v1/kinds/a", {"timeout": "2d"}, "/timeout", TOO_LONG),
+        ("POST", "/v1/jobs", {"kind": "echo", "delay": "10000d"}, "/delay", TOO_FAR),
+        ("POST", "/v1/jobs", LASTING, "/retry/delay", TOO_FAR),
+        ("POST", "/v1/jobs", {"kind": "echo", "retry": {"max_delay": "10000d"}}, "/retry/max_delay", TOO_FAR),
+        ("PUT", "/v1/queues/a", {"retry": {"delay": "10000d"}}, "/retry/delay", TOO_FAR),
+        ("PUT", "/v1/kinds/a", {"retry": {"max_delay": "10000d"}}, "/retry/max_delay", TOO_FAR),
+        ("PUT", "/v1/schedules/a", YEARLY | {"job": LASTING}, "/job/retry/delay", TOO_FAR),
+        ("POST", "/v1/leases/x/fail", {"delay": "10000d"}, "/delay", TOO_FAR),
+        ("POST", "/v1/operations", PATCH_ALL | {"shift": "-10000d"}, "/shift", TOO_FAR),
+        ("POST", "/v1/operations", PATCH_ALL | {"set": {"timeout": "2d"}}, "/set/timeout", TOO_LONG),
+        ("POST", "/v1/operations", PATCH_ALL | {"set": {"retry": {"delay": "10000d"}}}, "/set/retry/delay", TOO_FAR),
         (
             "POST",
             "/v1/operations",

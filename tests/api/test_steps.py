@@ -346,6 +346,7 @@ async def test_patch_accepts_merge_patch(service: Served) -> None:
         ({"params": {"sleep": -1}}, "/params/sleep"),
         ({"timeout": "25h"}, "/timeout"),
         ({"retry": {"jitter": 2}}, "/retry/jitter"),
+        ({"retry": {"max_delay": "36000d"}}, "/retry/max_delay"),
         ({"labels": {"a": 1}}, "/labels/a"),
     ],
 )

@@ -270,6 +270,18 @@ retry.factor = 0.5
         ("[queues.a]\nretention = '7d'\n", 'config.toml:2: queues.a.retention = "7d": should be a table'),
         ("[kinds.http]\ntimeout = '2d'\n", 'config.toml:2: kinds.http.timeout = "2d": should be at most jobs.max_'),
         ("[queues.a]\ntimeout = '2d'\n", 'config.toml:2: queues.a.timeout = "2d": should be at most jobs.max_timeo'),
+        (
+            "[kinds.http]\nretry = { delay = '9999d' }\n",
+            'config.toml:2: kinds.http.retry.delay = "9999d": should be at most jobs.max_horizon, 315360000',
+        ),
+        (
+            "[queues.a]\nretry = { max_delay = '9999d' }\n",
+            'config.toml:2: queues.a.retry.max_delay = "9999d": should be at most jobs.max_horizon, 315360000',
+        ),
+        (
+            "[jobs]\nmax_horizon = 60\nretry = { delay = '1h' }\n",
+            'config.toml:3: jobs.retry.delay = "1h": should be at most jobs.max_horizon, 60',
+        ),
         ("[jobs]\nmax_timeout = 30\n", "config.toml:1: jobs.timeout: should be at most jobs.max_timeout, 30"),
     ],
 )

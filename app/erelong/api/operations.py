@@ -35,14 +35,14 @@ class OperationRoutes:
         self._services = services
         self._bodies = bodies
         self._max_body = max(MAX_BODY, config.limits.max_body)
-        self._max_wait, self._max_horizon = config.limits.max_wait, config.jobs.max_horizon
+        self._max_wait, self._bounds = config.limits.max_wait, config.jobs
         self._now = now
 
     async def create(self, request: web.Request) -> Reply:
         self._services.lifecycle.refuse_work()
         is_dry, caller = is_dry_run(request), caller_of(request)
         body = await self._bodies.json(request, max_size=self._max_body)
-        asked = read_request(body, self._now(), self._max_horizon, is_dry=is_dry)
+        asked = read_request(body, self._now(), self._bounds, is_dry=is_dry)
         _refuse_foreign_queues(caller, asked)
         if is_dry:
             return as_dry_run(json_reply(count_view(await self._services.operations.rehearse(asked, caller))))

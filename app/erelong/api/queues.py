@@ -13,8 +13,9 @@ from erelong.api.jobs import read_body
 from erelong.api.schemas import EmptyIn
 from erelong.api.shapes.queue_bodies import ListQueuesIn, PauseQueueIn
 from erelong.api.shapes.queue_views import queue_view
-from erelong.errors import Fault, Invalid
+from erelong.errors import Invalid
 from erelong.service.queues import Place, QueueOrder
+from erelong.settings.bounds import time_faults
 from erelong.settings.queues import QueueSettings
 from erelong.web.auth import caller_of
 from erelong.web.problems import invalid
@@ -62,10 +63,8 @@ class QueueRoutes:
             settings = QueueSettings.model_validate(_without_nulls(body))
         except ValidationError as error:
             raise invalid(error, QueueSettings, "the settings are not valid") from None
-        limit = self._config.jobs.max_timeout
-        if settings.timeout is not None and settings.timeout > limit:
-            fault = Fault("/timeout", f"{settings.timeout:g} s; at most {limit:g} s")
-            raise Invalid("the settings are not valid", faults=[fault])
+        if faults := time_faults(self._config.jobs, settings.timeout, settings.retry):
+            raise Invalid("the settings are not valid", faults=faults)
         if is_dry:
             return as_dry_run(json_reply(self._view(await self._services.queues.rehearse_put(name, settings))))
         return json_reply(self._view(await self._services.queues.put(name, settings, caller_of(request))))

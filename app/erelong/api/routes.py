@@ -278,7 +278,7 @@ def make_face(
         batches=batches,
         waits=WaitRoutes(services=services, bodies=bodies, gate=gate, limits=limits),
         queues=QueueRoutes(services=services, bodies=bodies, statistics=statistics, config=config),
-        leases=LeaseRoutes(services=services, bodies=bodies, jobs=jobs, limits=limits),
+        leases=LeaseRoutes(services=services, bodies=bodies, jobs=jobs, config=config),
         schedules=ScheduleRoutes(services=services, bodies=bodies, jobs=jobs, config=config, now=now),
         operations=OperationRoutes(services=services, bodies=bodies, config=config, now=now),
         events=EventRoutes(services=services, gate=gate),

@@ -23,6 +23,7 @@ from typing_extensions import TypedDict
 
 from erelong.clock.instants import Instant, parse_duration, parse_instant
 from erelong.model.extras import PATCHED
+from erelong.model.faults import too_long
 from erelong.model.job import NOTHING, SECOND, STATES
 from erelong.model.reports.callback import FINAL_WORDS
 from erelong.model.times.local_time import LOCAL_PATTERN, parse_local
@@ -44,6 +45,13 @@ def _instant(value: object, info: ValidationInfo) -> int:
         return parse_instant(value, context["now"], context["max_horizon"])
     except ValueError as error:
         raise PydanticCustomError("instant", "{reason}", {"reason": str(error)}) from None
+
+
+def _ahead(value: object, info: ValidationInfo) -> float:
+    delay, max_horizon = read_duration(value), (info.context or {})["max_horizon"]
+    if delay > max_horizon:
+        raise _refused(too_long(delay, max_horizon, "max_horizon"))
+    return delay
 
 
 def _local_time(value: object, info: ValidationInfo) -> str:
@@ -109,6 +117,7 @@ Spread = Annotated[
     Field(le=MAX_SPREAD, description="due_at is execute_at and a share of these seconds, which follows from the id."),
     AfterValidator(lambda seconds: seconds or None),
 ]
+DelayIn = Annotated[float, BeforeValidator(_ahead), DURATION_SCHEMA]
 JobId = Annotated[str, AfterValidator(_id)]
 Params = Annotated[dict[str, Any], Field(description="Parameters by the kind's schema (`GET /v1/kinds`).")]
 FinalWord = Literal["succeeded", "failed", "cancelled", "expired"]
@@ -140,12 +149,9 @@ class Body(BaseModel):
 
 
 def _delay(value: object, info: ValidationInfo) -> float:
-    delay = read_duration(value)
+    delay = _ahead(value, info)
     if "execute_at" in info.data:
         raise _refused("give execute_at or delay, not both")
-    max_horizon = (info.context or {})["max_horizon"]
-    if delay > max_horizon:
-        raise _refused(f"{delay:.12g} s is too far ahead; give at most {max_horizon:.12g} s (max_horizon)")
     return delay
 
 

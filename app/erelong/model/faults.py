@@ -37,6 +37,11 @@ def unfit(value: object, wish: str) -> str:
     return wish if ", not " in wish else f"{wish}, not {shown(value)}"
 
 
+def too_long(seconds: float, limit: float, setting: str) -> str:
+    """Return the message for a duration beyond the limit that a setting gives."""
+    return f"{seconds:.12g} s is too long; send at most {limit:.12g} s ({setting})"
+
+
 def shown(value: object) -> str:
     """Return a value as its sender wrote it, shortened to a bounded length."""
     if isinstance(value, (dict, list)):

@@ -19,6 +19,7 @@ from erelong.model.retry import read_policy
 from erelong.model.spec import DEFAULT_QUEUE
 from erelong.model.submission import make_job
 from erelong.service.local_times import LocalTimes
+from erelong.settings.bounds import time_faults
 from erelong.settings.defaults import Defaults
 from erelong.settings.queues import merged
 
@@ -126,6 +127,7 @@ class JobFactory:
         defaults = self._defaults.of(kind, self._lanes.settings(queue))
         delay, timeout = submission.get("delay"), submission.get("timeout")
         retry, labels = submission.get("retry"), submission.get("labels")
+        self._check_times(timeout, retry, "the job is not valid")
         execute_at = submission.get("execute_at", now) if delay is None else now + round(delay * jobs.SECOND)
         if not _SUBMITTED.isdisjoint(submission):
             submitted = {name: value for name, value in submission.items() if name in _SUBMITTED}
@@ -137,7 +139,7 @@ class JobFactory:
             queue=queue,
             now=now,
             execute_at=execute_at,
-            timeout=defaults.timeout if timeout is None else self._timeout(timeout),
+            timeout=defaults.timeout if timeout is None else timeout,
             retry=defaults.retry if retry is None else self._defaults.policy(kind, defaults.settings, retry),
             params=params,
             key=submission.get("key"),
@@ -225,7 +227,8 @@ class JobFactory:
         given, defaults = change.given, self._defaults.of(job.kind, self._lanes.settings(job.queue))
         if "params" in given:
             self._check_params(self._kinds.get(job.kind), change.params)
-        timeout = defaults.timeout if change.timeout is None else self._timeout(change.timeout)
+        self._check_times(change.timeout, change.retry, "the change is not valid")
+        timeout = defaults.timeout if change.timeout is None else change.timeout
         return {
             "params": change.params if "params" in given else job.params,
             "labels": change.labels if "labels" in given else job.labels,
@@ -263,13 +266,9 @@ class JobFactory:
     def _no_kind(self, kind: str) -> str:
         return f"no kind {kind!r}; known kinds: {', '.join(self._kinds)}{hint(kind, (*self._kinds,))}"
 
-    def _timeout(self, seconds: float) -> float:
-        limit = self._config.jobs.max_timeout
-        if seconds > limit:
-            raise Invalid(
-                "the job is not valid", faults=[Fault("/timeout", f"is {seconds:g} s; send at most {limit:g} s")]
-            )
-        return seconds
+    def _check_times(self, timeout: float | None, retry: RetryPatch | None, what: str) -> None:
+        if faults := time_faults(self._config.jobs, timeout, retry):
+            raise Invalid(what, faults=faults)
 
 
 def _without(name: str, params: dict[str, Any]) -> bytes | None:

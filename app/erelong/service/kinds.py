@@ -18,6 +18,7 @@ from erelong.handlers.pull.rules import find_faults
 from erelong.model.caller import ANYBODY, Caller
 from erelong.model.document import Document
 from erelong.model.job import State
+from erelong.settings.bounds import time_faults
 from erelong.settings.kinds import KindSettings
 from erelong.telemetry.log import get_logger
 
@@ -127,9 +128,7 @@ class PullKinds:
 
     def _make(self, name: str, settings: KindSettings) -> Kind:
         faults = [fault.under("/params_schema") for fault in _faults_of(settings)]
-        limit = self._engine.config.jobs.max_timeout
-        if settings.timeout is not None and settings.timeout > limit:
-            faults.append(Fault("/timeout", f"{settings.timeout:g} s; at most {limit:g} s"))
+        faults += time_faults(self._engine.config.jobs, settings.timeout, settings.retry)
         if faults:
             raise Invalid("the kind is not valid", faults=faults)
         return with_example(make_declared_kind(name, settings))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, model_validator
@@ -64,6 +65,15 @@ class RetryPatch(Section):
     factor: Factor | None = Field(None, description=_FACTOR)
     max_delay: Duration | None = Field(None, description=_MAX_DELAY)
     jitter: Jitter | None = Field(None, description=_JITTER)
+
+
+def long_waits(max_horizon: float, retry: Retry | RetryPatch | None) -> Iterator[tuple[str, float]]:
+    """Yield the delays that a retry policy sets beyond the horizon."""
+    for name in ("delay", "max_delay"):
+        if retry is not None and name in retry.model_fields_set:
+            seconds = getattr(retry, name)
+            if seconds is not None and seconds > max_horizon:
+                yield name, seconds
 
 
 class LabelConcurrency(Section):

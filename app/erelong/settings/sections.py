@@ -12,7 +12,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from erelong.model.caller import Caller, Scope
 from erelong.settings.api_keys import is_fingerprint
 from erelong.settings.kinds import KindSettings, kind_faults
-from erelong.settings.queues import QueueSettings, Rate, Retry
+from erelong.settings.queues import QueueSettings, Rate, Retry, long_waits
 from erelong.settings.section import Count, Name, Section, setting_fault
 from erelong.settings.types import (
     Duration,
@@ -165,6 +165,7 @@ class Config(Section):
         faults = [
             *kind_faults(self.kinds),
             *_timeout_faults(self),
+            *_retry_faults(self),
             *_key_faults(self.auth.keys),
             *_cluster_faults(self),
         ]
@@ -175,13 +176,24 @@ class Config(Section):
 
 def _timeout_faults(config: Config) -> Iterator[InitErrorDetails]:
     limit = config.jobs.max_timeout
-    reason = f"should be at most jobs.max_timeout, {limit:g}"
+    reason = f"should be at most jobs.max_timeout, {limit:.12g}"
     if config.jobs.timeout > limit:
         yield setting_fault(reason, "jobs", "timeout")
     for table, parts in (("kinds", config.kinds), ("queues", config.queues)):
         for name, part in parts.items():
             if part.timeout is not None and part.timeout > limit:
                 yield setting_fault(reason, table, name, "timeout")
+
+
+def _retry_faults(config: Config) -> Iterator[InitErrorDetails]:
+    limit = config.jobs.max_horizon
+    reason = f"should be at most jobs.max_horizon, {limit:.12g}"
+    for name, _ in long_waits(limit, config.jobs.retry):
+        yield setting_fault(reason, "jobs", "retry", name)
+    for table, parts in (("kinds", config.kinds), ("queues", config.queues)):
+        for name, part in parts.items():
+            for wait, _ in long_waits(limit, part.retry):
+                yield setting_fault(reason, table, name, "retry", wait)
 
 
 def _key_faults(keys: Mapping[str, ApiKey]) -> Iterator[InitErrorDetails]:

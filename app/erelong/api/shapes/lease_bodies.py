@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from erelong.api.schemas import Body
+from erelong.api.schemas import Body, DelayIn
 from erelong.model.extras import USUAL_LEASE
 from erelong.settings.names import WORKER
 from erelong.settings.section import Name
@@ -56,7 +56,5 @@ class FailIn(Body):
 
     error: ErrorIn = ErrorIn()
     retryable: bool = True
-    delay: Duration | None = Field(
-        None, description="Seconds until the next attempt; by the retry policy if not given."
-    )
+    delay: DelayIn | None = Field(None, description="Seconds until the next attempt; by the retry policy if not given.")
     output: str | None = Field(None, description="Such as a traceback. The last 64 KiB are kept.")

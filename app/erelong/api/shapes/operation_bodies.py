@@ -10,11 +10,14 @@ from pydantic_core import PydanticCustomError
 from erelong.api.schemas import Body, InstantIn, JobId, Key, Labels, OfQuery, PatchIn, Spread, StateWord, read_change
 from erelong.clock.instants import SECOND, Instant, parse_duration
 from erelong.errors import Fault, Invalid
+from erelong.model.faults import too_long
 from erelong.model.job import STATES, WORDS
 from erelong.model.operations.operation import APPLICABLE, RATE, Action, Phase, Request
 from erelong.service.operations.changes import write_change
+from erelong.settings.bounds import time_faults
 from erelong.settings.names import CAUSE
 from erelong.settings.section import Name
+from erelong.settings.sections import JobsSection
 from erelong.settings.types import Duration
 from erelong.web.problems import faults_of
 
@@ -128,8 +131,9 @@ class ReadOperationIn(Body):
     )
 
 
-def read_request(body: Any, now: Instant, max_horizon: float, *, is_dry: bool) -> Request:
+def read_request(body: Any, now: Instant, bounds: JobsSection, *, is_dry: bool) -> Request:
     """Return a body as a request, or raise `Invalid`."""
+    max_horizon = bounds.max_horizon
     try:
         given = OperationIn.model_validate(body, context={"now": now, "max_horizon": max_horizon})
     except ValidationError as error:
@@ -141,7 +145,9 @@ def read_request(body: Any, now: Instant, max_horizon: float, *, is_dry: bool) -
     change = None
     if given.set is not None:
         try:
-            change = write_change(read_change(given.set, now, max_horizon))
+            read = read_change(given.set, now, max_horizon)
+            faults += [fault.under("/set") for fault in time_faults(bounds, read.timeout, read.retry)]
+            change = write_change(read)
         except ValidationError as error:
             faults += [fault.under("/set") for fault in faults_of(error.errors(include_url=False), PatchIn)]
     if faults:
@@ -177,7 +183,7 @@ def _faults(given: OperationIn, action: Action, max_horizon: float) -> list[Faul
     if given.set == {}:
         faults.append(Fault("/set", "changes nothing; give at least one field"))
     if given.shift is not None and abs(given.shift) > max_horizon:
-        faults.append(Fault("/shift", f"{given.shift:g} s is too far; give at most {max_horizon:g} s (max_horizon)"))
+        faults.append(Fault("/shift", too_long(abs(given.shift), max_horizon, "max_horizon")))
     return faults
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from erelong.api.jobs import JobRoutes
     from erelong.service.leases import Leased
     from erelong.service.services import Services
-    from erelong.settings.sections import LimitsSection
+    from erelong.settings.sections import Config
     from erelong.web.body import Bodies
     from erelong.web.response import Reply
 
@@ -34,10 +34,10 @@ M = TypeVar("M", bound=BaseModel)
 class LeaseRoutes:
     """The handlers of `/v1/leases`."""
 
-    def __init__(self, *, services: Services, bodies: Bodies, jobs: JobRoutes, limits: LimitsSection) -> None:
+    def __init__(self, *, services: Services, bodies: Bodies, jobs: JobRoutes, config: Config) -> None:
         self._services = services
         self._bodies = bodies
-        self._limits = limits
+        self._limits, self._max_horizon = config.limits, config.jobs.max_horizon
         self._jobs = jobs
 
     async def acquire(self, request: web.Request) -> Reply:
@@ -82,6 +82,7 @@ class LeaseRoutes:
 
     async def _read(self, request: web.Request, model: type[M], max_size: int | None = None) -> M:
         try:
-            return model.model_validate(await self._bodies.json_if_any(request, max_size=max_size))
+            body = await self._bodies.json_if_any(request, max_size=max_size)
+            return model.model_validate(body, context={"max_horizon": self._max_horizon})
         except ValidationError as error:
             raise invalid(error, model) from None
