@@ -278,6 +278,23 @@ async def test_replaced_callback_still_shows_the_latest_one(service: Served) -> 
 # keys limited to queues
 
 
+async def test_callback_cannot_have_a_callback(service: Served) -> None:
+    job = (await submit(service, {"url": URL})).json
+    await service.post("/v1/queues/callbacks/pause")
+    callback = (await cancel(service, job["id"]))["on_finish"]["job"]
+
+    refused = await service.patch(f"/v1/jobs/{callback}", {"on_finish": {"url": URL}})
+    cleared = await service.patch(f"/v1/jobs/{callback}", {"on_finish": None, "priority": 1})
+    change = {"action": "patch", "filter": {"jobs": [callback]}, "at_most": 1, "set": {"on_finish": {"url": URL}}}
+    operation = (await service.post("/v1/operations", change)).json
+    ended = (await service.get(f"/v1/operations/{operation['id']}?wait=10")).json
+
+    assert (refused.status, refused.pointers) == (422, ["/on_finish"])
+    assert "the callback of job" in refused.json["detail"]
+    assert (cleared.status, cleared.json["priority"]) == (200, 1)
+    assert ended["errors"] == [{"job": callback, "code": "invalid"}]
+
+
 async def test_limited_key_must_name_one_of_its_queues(serve: Serve) -> None:
     keyed = await serve_keyed(serve, Keys().add("mail", queues=["mail"]).add("root"))
     fields = {"queue": "mail"}

@@ -203,6 +203,7 @@ class JobFactory:
         if change.extras or job.extras is not None:
             _refuse_lost_extras(job, change)
             before = read_extras(job.extras)
+            _refuse_callback_of_callback(before, change)
             on_finish = None if is_unreadable(job) else before.get("on_finish")
             extras = patched(before, self._with_callback(change.extras, on_finish))
             if execute_at is not None:
@@ -294,6 +295,12 @@ def _refuse_lost_extras(job: Job, change: Change) -> None:
         detail = f"cannot be changed, because the stored {', '.join(PATCHED)} of this job cannot be read"
         faults = [Fault(f"/{name}", f"{detail}; cancel it and submit another") for name in change.extras]
         raise Invalid("the change is not valid", faults=faults)
+
+
+def _refuse_callback_of_callback(extras: Extras, change: Change) -> None:
+    if "callback_of" in extras and change.extras.get("on_finish") is not None:
+        detail = f"cannot be set, because this job is the callback of job {extras['callback_of']}; remove it"
+        raise Invalid("the change is not valid", faults=[Fault("/on_finish", detail)])
 
 
 def _changed_policy(job: Job, defaults: JobDefaults, patch: RetryPatch | None) -> bytes:
