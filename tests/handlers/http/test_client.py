@@ -319,6 +319,71 @@ async def test_connection_is_reused(through_proxy: bool) -> None:
     assert server.connections == 1
 
 
+@pytest.mark.parametrize(
+    ("method", "status", "announced"),
+    [
+        ("POST", "204 No Content", "Content-Length: 5"),
+        ("POST", "204 No Content", "Transfer-Encoding: chunked"),
+        ("HEAD", "200 OK", "Content-Length: 5"),
+    ],
+)
+async def test_connection_is_not_reused_after_a_response_with_a_body_that_it_must_not_have(
+    method: str, status: str, announced: str
+) -> None:
+    async def send_body(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await read_request(reader):
+            writer.write(f"HTTP/1.1 {status}\r\n{announced}\r\n\r\n".encode())
+            await asyncio.sleep(0.01)
+            writer.write(b"hello")
+
+    async with serving(send_body) as server, opened() as http:
+        results = [await call(http, server.url, method=method) for _ in range(2)]
+
+    assert [result["status"] for result in results] == [int(status[:3])] * 2
+    assert server.connections == 2
+
+
+async def test_connection_is_reused_after_a_response_without_a_body() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await read_request(reader):
+            writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+    async with serving(answer) as server, opened() as http:
+        for _ in range(3):
+            await call(http, server.url)
+
+    assert server.connections == 1
+
+
+def answering_with_rest(methods: list[str]) -> Script:
+    """Answer the first request of each connection, and send data that belongs to no request after the second."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for rest in (b"", b"hello"):
+            methods.append((await read_request(reader)).split(b" ")[0].decode())
+            writer.write(rest or b"HTTP/1.1 204 No Content\r\n\r\n")
+
+    return answer
+
+
+async def test_unexpected_data_on_a_reused_connection_does_not_blame_the_url() -> None:
+    async with serving(answering_with_rest([])) as server, opened() as http:
+        await call(http, server.url)
+        with pytest.raises(AttemptFailed, match="it sent data that belongs to no request") as failure:
+            await call(http, server.url)
+
+    assert (failure.value.type, failure.value.retryable) == ("connection", True)
+
+
+async def test_idempotent_request_is_repeated_after_unexpected_data_on_a_reused_connection() -> None:
+    methods: list[str] = []
+    async with serving(answering_with_rest(methods)) as server, opened() as http:
+        results = [await call(http, server.url, method="PUT") for _ in range(2)]
+
+    assert [result["status"] for result in results] == [204, 204]
+    assert methods == ["PUT"] * 3
+
+
 async def test_request_is_not_repeated_after_a_partial_response() -> None:
     async def break_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)

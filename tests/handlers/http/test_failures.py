@@ -19,7 +19,7 @@ from tests.handlers.receiver import raw_server
 HEAD = b"HTTP/1.1 200 OK\r\n"
 HUNG_UP = "it closed the connection before it answered"
 BROKE_OFF = "it closed the connection in the middle of its answer"
-NOT_HTTP = "its response is not HTTP: check the scheme and port of the URL"
+NOT_HTTP = "its response is not HTTP: check the scheme and port of the URL, and that no 204 or 304 has a body"
 TOO_LONG = "one of its header lines is too long"
 MALFORMED = "its headers, or the chunks of its body, are malformed or too many"
 

@@ -13,6 +13,7 @@ from aiohttp import (
     ConnectionTimeoutError,
     ServerDisconnectedError,
 )
+from aiohttp.http import HttpProcessingError
 
 from erelong.handlers.http.params import CONTROL
 from erelong.version import VERSION
@@ -30,11 +31,14 @@ if TYPE_CHECKING:
 MAX_URLS: Final = 1_000  # in the cache
 MAX_HEADS: Final = 250  # in the cache, of up to 8 KB each
 LARGE: Final = 65_536  # bytes of a body
+NO_TIMEOUT: Final = 0.0  # of reading; a connection that has not been used yet has None
+UNEXPECTED: Final = "it sent data that belongs to no request, such as a body after a 204 or 304"
 
 _HEADERS: Final = {"User-Agent": f"erelong/{VERSION}", "Accept-Encoding": "identity"}
 _LINES: Final = {name.lower(): f"{name}: {value}\r\n" for name, value in (_HEADERS | {"Accept": "*/*"}).items()}
 _TYPELESS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS"})  # without a body, they have no Content-Type
 _LENGTHLESS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_BODILESS: Final = frozenset({204, 304})
 _IDEMPOTENT: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PUT"})
 
 
@@ -104,9 +108,9 @@ class HttpClient:
         try:
             body, is_whole = await self._read(content)
         finally:
-            if _is_sent(call, transport):
+            if _is_sent(call, transport) and not _may_send_more(call, message):
                 connection.release()  # closes it if the response was not read to its end
-            else:  # the next request would have to wait for the rest of this one
+            else:  # the next request would wait for the rest of this one, or take the rest of this response as its own
                 _drop(connection)
         return Answer(message.code, message.headers, body, is_whole, transport)
 
@@ -120,13 +124,18 @@ class HttpClient:
             protocol, transport = connection.protocol, connection.transport
             if protocol is None or transport is None or protocol.should_close:  # such as after unexpected data
                 raise ServerDisconnectedError
-            protocol.set_response_params(skip_payload=call.method == "HEAD", read_until_eof=True, auto_decompress=False)
+            is_reused = protocol.read_timeout is not None
+            protocol.set_response_params(
+                skip_payload=call.method == "HEAD", read_until_eof=True, auto_decompress=False, read_timeout=NO_TIMEOUT
+            )
             transport.write(_request_bytes(call, target))
             message, content = await protocol.read()
             while 100 <= message.code < 200 and message.code != 101:
                 message, content = await protocol.read()
-        except BaseException:
+        except BaseException as error:
             _drop(connection)
+            if isinstance(error, HttpProcessingError) and is_reused:
+                raise ClientOSError(UNEXPECTED) from None
             raise
         return connection, transport, message, content
 
@@ -152,6 +161,13 @@ def _is_sent(call: Call, transport: Transport) -> bool:
     """Whether the whole request was sent. TLS may hide an unsent part of a large one."""
     size = 0 if call.content is None else len(call.content[0])
     return transport.get_write_buffer_size() == 0 and (size <= LARGE or call.url.scheme == "http")
+
+
+def _may_send_more(call: Call, message: RawResponseMessage) -> bool:
+    """Whether a response that cannot have a body announces one: some servers send it nevertheless."""
+    if call.method != "HEAD" and message.code not in _BODILESS:
+        return False
+    return "Transfer-Encoding" in message.headers or message.headers.get("Content-Length", "0") != "0"
 
 
 def _drop(connection: Connection) -> None:

@@ -62,7 +62,7 @@ def _text_of(error: BaseException) -> str:
 def _malformed(cause: BaseException | None) -> str:
     match cause:
         case BadStatusLine():
-            return "its response is not HTTP: check the scheme and port of the URL"
+            return "its response is not HTTP: check the scheme and port of the URL, and that no 204 or 304 has a body"
         case LineTooLong():
             return "one of its header lines is too long"
         case _:
