@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -238,8 +239,29 @@ def test_jobs_that_had_gone_are_skipped() -> None:
     ended = operation.advance(5, 4, [JobError("a", "key_taken")]).finish(Phase.SUCCEEDED, NOW)
     more = operation.advance(5, 12).finish(Phase.SUCCEEDED, NOW)
 
-    assert (ended.done, ended.failed, ended.skipped) == (4, 1, 5)
-    assert more.skipped == 0
+    assert (ended.done, ended.failed, ended.skipped, ended.remaining) == (4, 1, 5, 0)
+    assert (more.skipped, more.remaining) == (0, 0)
+
+
+@pytest.mark.parametrize("state", [Phase.CANCELLED, Phase.FAILED])
+def test_jobs_that_an_operation_has_not_come_to_remain(state: Phase) -> None:
+    running = make_operation().begin(NOW).counted(10, NOW).advance(5, 4, [JobError("a", "key_taken")], 1)
+
+    ended = running.finish(state, NOW)
+
+    assert (running.skipped, running.remaining) == (ended.skipped, ended.remaining) == (1, 4)
+
+
+def test_nothing_is_known_to_remain_before_the_jobs_are_counted() -> None:
+    assert make_operation().begin(NOW).finish(Phase.CANCELLED, NOW).remaining is None
+
+
+def test_jobs_beyond_at_most_remain() -> None:
+    operation = make_operation(make_request(at_most=4)).begin(NOW).counted(4, NOW)
+
+    ended = replace(operation, matches=6).advance(5, 4).finish(Phase.SUCCEEDED, NOW)
+
+    assert (ended.skipped, ended.remaining) == (0, 2)
 
 
 def test_only_the_first_errors_are_kept() -> None:

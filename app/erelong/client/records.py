@@ -167,6 +167,7 @@ class OperationRecord(Record):
     done = Field[int](0)
     skipped = Field[int](0)
     failed = Field[int](0)
+    remaining = Field[int | None](None)
     errors = Field[list[dict[str, Any]]]([])
     created_at = Time()
     finished_at = Time()

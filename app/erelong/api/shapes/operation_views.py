@@ -19,13 +19,11 @@ _INSTANTS = (*BOUNDS, "occurrence")
 
 
 def operation_view(operation: Operation, *, is_full: bool = True) -> dict[str, Any]:
-    """Return an operation; without `is_full`, as in a listing: without its errors and the ids of its filter."""
+    """Return an operation; without `is_full`, as in a listing: without errors, and with the number of listed ids."""
+    if not is_full and isinstance(operation.request.filter.get("jobs"), list):
+        operation = operation.without_ids()
     request = operation.request
-    conditions = {
-        name: format_instant(value) if name in _INSTANTS else value
-        for name, value in request.filter.items()
-        if is_full or name != "jobs"
-    }
+    conditions = {name: format_instant(value) if name in _INSTANTS else value for name, value in request.filter.items()}
     view: dict[str, Any] = {"id": operation.id, "action": request.action}
     if request.range is None:
         view |= {"filter": conditions, "at_most": request.at_most}
@@ -47,6 +45,7 @@ def operation_view(operation: Operation, *, is_full: bool = True) -> dict[str, A
         "done": operation.done,
         "skipped": operation.skipped,
         "failed": operation.failed,
+        "remaining": operation.remaining,
     }
     if is_full:
         view["errors"] = [{"job": error.job, "code": error.code} for error in operation.errors]
@@ -83,7 +82,7 @@ _NUMBERS = {"type": "object", "additionalProperties": COUNT}
 _OPERATION = {
     "id": {"type": "string"},
     "action": {"enum": [*Action]},
-    "filter": {"type": "object", "description": "As given; a listing leaves out the ids."},
+    "filter": {"type": "object", "description": "As given; a listing has the number of `jobs` in place of their ids."},
     "at_most": {"type": ["integer", "null"]},
     "schedule": {"type": "string", "description": "For backfill."},
     "from": TIME,
@@ -96,8 +95,14 @@ _OPERATION = {
     "state": {"enum": [*Phase]},
     "matches": {"type": ["integer", "null"], "description": "How many jobs matched; null until they are counted."},
     "done": COUNT | {"description": "Jobs to which the action was applied."},
-    "skipped": COUNT | {"description": "Jobs that matched, but were gone or changed when their turn came."},
+    "skipped": COUNT
+    | {"description": "Jobs that matched, but had gone or changed when their turn came; counted at the end."},
     "failed": COUNT | {"description": "Jobs to which the action could not be applied."},
+    "remaining": {
+        "type": ["integer", "null"],
+        "minimum": 0,
+        "description": "Jobs that matched and have not had their turn; null until they are counted.",
+    },
     "errors": array_of(object_of({"job": TEXT_OR_NULL, "code": {"type": "string"}}))
     | {"maxItems": MAX_ERRORS, "description": "The first failures; without a job: why the operation is over."},
     "by": {"type": "string", "description": "The API key that started it; empty without one."},

@@ -61,7 +61,9 @@ def follow(operation: Operation, options: argparse.Namespace) -> int:
         output_of(options).item(operation.raw)
     skipped = f", {operation.skipped:,} changed meanwhile" if operation.skipped else ""
     failed = f", {operation.failed:,} failed" if operation.failed else ""
-    print(f"{operation.raw['action']}: {operation.state}, {operation.done:,} done{skipped}{failed}", file=sys.stderr)
+    left = f", {operation.remaining:,} not reached" if operation.remaining else ""
+    counts = f"{operation.done:,} done{skipped}{failed}{left}"
+    print(f"{operation.raw['action']}: {operation.state}, {counts}", file=sys.stderr)
     if operation.state == "refused":
         return CONFLICT
     return 0 if operation.state == "succeeded" and not operation.failed else REFUSED

@@ -76,14 +76,16 @@ class Backfill:
         assert occurrences is not None
         jobs: list[Job] = []
         failures: list[JobError] = []
+        skipped = 0
         for occurrence in due:
             if occurrence == occurrences.kept or await self._book.has_job(schedule.name, occurrence):
+                skipped += 1
                 continue
             try:
                 jobs.append(self._maker.make(schedule, occurrence, now)._replace(due_at=now))
             except Problem as problem:
                 failures.append(JobError(None, problem.code))
-        after = operation.advance(due[-1] + 1 if due else occurrences.end, len(jobs), failures)
+        after = operation.advance(due[-1] + 1 if due else occurrences.end, len(jobs), failures, skipped)
         if is_last:
             after = after.finish(Phase.SUCCEEDED, now)
         await self._add(jobs, after)

@@ -89,14 +89,14 @@ class Book:
         return None if document is None else _read(document)
 
     async def read_all(self, ids: Sequence[str]) -> list[Operation]:
-        """Return these operations, in this order, without the jobs that their filters list."""
+        """Return these operations, in this order, with numbers in place of the ids that their filters list."""
         found = []
         for start in range(0, len(ids), PAGE):
             part = ids[start : start + PAGE]
             documents = {document.name: document for document in await self._store.named(SORT, part)}
             for document in [documents[id] for id in part if id in documents]:
                 if (operation := _read(document)) is not None:
-                    found.append(operation.without_jobs())
+                    found.append(operation.without_ids())
                 await asyncio.sleep(0)
         return found
 

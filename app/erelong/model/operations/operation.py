@@ -133,6 +133,11 @@ class Operation:
         at_most = self.request.at_most
         return float("inf") if at_most is None else at_most - self.done
 
+    @property
+    def remaining(self) -> int | None:
+        """How many of the jobs that matched it has not come to; None until they are counted."""
+        return None if self.matches is None else max(0, self.matches - self.done - self.skipped - self.failed)
+
     def begin(self, now: Instant) -> Operation:
         return replace(self, state=Phase.COUNTING, started_at=now)
 
@@ -146,19 +151,20 @@ class Operation:
             return after.finish(Phase.SUCCEEDED, now)
         return replace(after, state=Phase.RUNNING)
 
-    def advance(self, cursor: int, done: int, failures: Sequence[JobError] = ()) -> Operation:
+    def advance(self, cursor: int, done: int, failures: Sequence[JobError] = (), skipped: int = 0) -> Operation:
         """Count the jobs of a slice, whose lowest number is the new cursor."""
         errors = (*self.errors, *failures)[:MAX_ERRORS]
         failed = self.failed + len(failures)
-        return replace(self, cursor=cursor, done=self.done + done, failed=failed, errors=errors)
+        done, skipped = self.done + done, self.skipped + skipped
+        return replace(self, cursor=cursor, done=done, skipped=skipped, failed=failed, errors=errors)
 
     def ended_by(self, code: str) -> Operation:
         """Note why it is over."""
         return replace(self, errors=(*self.errors[: MAX_ERRORS - 1], JobError(None, code)))
 
-    def without_jobs(self) -> Operation:
-        """Return the operation without the jobs that its filter lists, which may be many."""
-        conditions = {name: value for name, value in self.request.filter.items() if name != "jobs"}
+    def without_ids(self) -> Operation:
+        """Return the operation with the number of the ids that its filter lists in their place: they may be many."""
+        conditions = {name: len(value) if name == "jobs" else value for name, value in self.request.filter.items()}
         return replace(self, request=replace(self.request, filter=conditions))
 
     def stored(self) -> Operation:
@@ -166,8 +172,9 @@ class Operation:
         return replace(self, version=self.version + 1)
 
     def finish(self, state: Phase, now: Instant) -> Operation:
-        skipped = 0 if state is Phase.REFUSED else max(0, (self.matches or 0) - self.done - self.failed)
-        return replace(self, state=state, skipped=skipped, finished_at=now)
+        """End it. After the last job, those that matched and had no turn have changed meanwhile."""
+        unchanged = self.remaining or 0 if state is Phase.SUCCEEDED and self.left > 0 else 0
+        return replace(self, state=state, skipped=self.skipped + unchanged, finished_at=now)
 
 
 def as_document(operation: Operation, now: Instant) -> Document:
