@@ -10,13 +10,14 @@ if TYPE_CHECKING:
 
 
 class Fault:
-    """One invalid part of a request: a JSON pointer and a sentence."""
+    """One invalid part of a request: a JSON pointer and a sentence, and the id of the job in its way, if one is."""
 
-    __slots__ = ("detail", "pointer")
+    __slots__ = ("detail", "job", "pointer")
 
-    def __init__(self, pointer: str, detail: str) -> None:
+    def __init__(self, pointer: str, detail: str, job: str | None = None) -> None:
         self.pointer = pointer
         self.detail = detail
+        self.job = job
 
     @classmethod
     def at(cls, path: Iterable[object], detail: str) -> Fault:
@@ -24,7 +25,7 @@ class Fault:
         return cls("".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path), detail)
 
     def under(self, prefix: str) -> Fault:
-        return Fault(prefix + self.pointer, self.detail)
+        return Fault(prefix + self.pointer, self.detail, self.job)
 
     def __repr__(self) -> str:
         return f"{self.pointer}: {self.detail}"

@@ -71,6 +71,7 @@ async def test_every_held_key_is_named_with_its_holder(service: Served) -> None:
 
     assert (answer.status, answer.code, answer.pointers) == (409, "key_taken", ["/jobs/1/key", "/jobs/3/key"])
     assert answer.json["job"] == holders[1]
+    assert [fault["job"] for fault in answer.json["errors"]] == [holders[1]["id"], holders[0]["id"]]
     assert holders[0]["id"] in answer.json["errors"][1]["detail"]
     assert await stored(service) == 2
 

@@ -284,6 +284,19 @@ async def test_jobs_of_a_deleted_kind_wait_until_it_is_declared_again(service: S
     assert [each["job"]["id"] for each in leased.json["leases"]] == [job["id"]]
 
 
+async def test_params_of_a_job_whose_kind_was_deleted_cannot_be_changed(service: Served) -> None:
+    await declare(service, params_schema={"type": "object"})
+    job = await service.submit(kind="crop", delay=60)
+    await service.delete("/v1/kinds/crop")
+
+    refused = await service.patch(f"/v1/jobs/{job['id']}", {"params": {"a": 1}})
+    changed = await service.patch(f"/v1/jobs/{job['id']}", {"priority": 1})
+
+    assert (refused.status, refused.pointers) == (422, ["/params"])
+    assert "the kind 'crop' of the job has gone" in refused.json["detail"]
+    assert changed.status == 200
+
+
 async def test_waiting_worker_learns_that_its_kind_was_deleted(service: Served) -> None:
     await declare(service)
     asking = asyncio.create_task(lease(service, "crop", wait=30))

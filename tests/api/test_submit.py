@@ -111,7 +111,15 @@ async def test_ambiguous_instant_is_refused_with_the_remedy(service: Served, tex
     assert say in answer.json["errors"][0]["detail"]
 
 
-@pytest.mark.parametrize("text", [b"NaN", b"1e999", b"-Infinity"])
+@pytest.mark.parametrize("text", [b"1e999", b"-1e999", b"9" * 400])
+async def test_number_beyond_all_doubles_is_invalid(service: Served, text: bytes) -> None:
+    answer = await service.post("/v1/jobs", data=b'{"kind":"echo","execute_at":' + text + b"}")
+
+    assert (answer.status, answer.code) == (422, "invalid")
+    assert "a number beyond ±1.8e308 at column 29" in answer.json["detail"]
+
+
+@pytest.mark.parametrize("text", [b"NaN", b"-Infinity"])
 async def test_number_that_is_not_json_is_malformed(service: Served, text: bytes) -> None:
     answer = await service.post("/v1/jobs", data=b'{"kind":"echo","execute_at":' + text + b"}")
 

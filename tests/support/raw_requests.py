@@ -228,4 +228,5 @@ def check_raw(answer: RawAnswer) -> None:
         assert answer.headers["Content-Type"].startswith("application/problem+json"), answer
         problem = orjson.loads(answer.body)
         assert problem["status"] == answer.status
+        assert "b'" not in problem["detail"], answer  # bytes as Python shows them
         assert problem["request_id"] == answer.headers["X-Request-Id"]

@@ -11,7 +11,7 @@ from tests.support.keyed import Keyed, Keys, serve_keyed
 from tests.support.served import Answer, Serve, Served
 
 JOB: dict[str, Any] = {"kind": "echo", "delay": 1_000}
-NO_QUEUES: list[dict[str, Any]] = [{}, {"queues": []}, {"queues": None}]
+NO_QUEUES: list[dict[str, Any]] = [{}, {"queues": None}]
 
 
 @pytest.fixture

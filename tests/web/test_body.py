@@ -46,6 +46,19 @@ async def test_malformed_json_is_reported_with_its_position(service: Served, bod
     assert detail.endswith(place)
 
 
+@pytest.mark.parametrize(
+    ("body", "say"),
+    [
+        (b"\xef\xbb\xbf{}", "the body begins with a byte order mark; send UTF-8 without one"),
+        (b"\xff\xfe{\0", "the body begins with a byte order mark; send UTF-8 without one"),
+        (b'{"kind":"\xff"}', "the body is not UTF-8; send JSON in UTF-8"),
+        (b" ", "the body is empty; send JSON"),
+    ],
+)
+async def test_body_in_another_encoding_is_named(service: Served, body: bytes, say: str) -> None:
+    assert (await service.post("/v1/jobs", data=body)).json["detail"] == say
+
+
 @pytest.mark.parametrize("method_and_path", ["POST /v1/jobs", "POST /v1/jobs/batch", "PUT /v1/queues/mail"])
 async def test_missing_body_is_not_an_empty_object(service: Served, method_and_path: str) -> None:
     answer = await service.call(*method_and_path.split())

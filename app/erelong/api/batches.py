@@ -288,14 +288,14 @@ def _refuse_conflicts(entries: Sequence[AddResult]) -> None:
         if entry.status is not CONFLICT:
             continue
         if entry.job.seq in first:
-            detail = f"/jobs/{first[entry.job.seq]} has the job key {entry.job.key!r} as well"
+            detail, holder = f"/jobs/{first[entry.job.seq]} has the job key {entry.job.key!r} as well", None
         else:
-            detail = key_taken(entry.job).detail
+            detail, holder = key_taken(entry.job).detail, entry.job.id
             holders.append(entry.job)
-        faults.append(Fault(f"/jobs/{index}/key", detail))
+        faults.append(Fault(f"/jobs/{index}/key", detail, holder))
     if faults:
-        holder = holders[0] if holders else None
-        raise KeyTaken("no job of the batch was stored: job keys are held", faults=faults, job=holder)
+        job = holders[0] if holders else None
+        raise KeyTaken("no job of the batch was stored: job keys are held", faults=faults, job=job)
 
 
 def _full_faults(new_jobs: Sequence[NewJob], problem: BacklogFull) -> list[Fault]:

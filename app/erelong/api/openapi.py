@@ -360,7 +360,8 @@ def _schemas(routes: Sequence[Route]) -> dict[str, Schema]:
 
 def _problem_schema(codes: list[str]) -> Schema:
     text = {"type": "string"}
-    fault = {"type": "object", "properties": {"pointer": text, "detail": text}, "required": ["pointer", "detail"]}
+    parts = {"pointer": text, "detail": text, "job": text | {"description": "The id of the job in the way."}}
+    fault = {"type": "object", "properties": parts, "required": ["pointer", "detail"], "additionalProperties": False}
     properties = {
         "type": {"type": "string", "format": "uri-reference"},
         "title": text,

@@ -227,7 +227,7 @@ class JobFactory:
     def _rewritten(self, job: Job, change: Change) -> dict[str, Any]:
         given, defaults = change.given, self._defaults.of(job.kind, self._lanes.settings(job.queue))
         if "params" in given:
-            self._check_params(self._kinds.get(job.kind), change.params)
+            self._check_params(self._still_declared(job.kind), change.params)
         self._check_times(change.timeout, change.retry, "the change is not valid")
         timeout = defaults.timeout if change.timeout is None else change.timeout
         return {
@@ -252,13 +252,18 @@ class JobFactory:
             ) from None
         return {**changes, "on_finish": on_finish}
 
-    def _check_params(self, kind: Kind | None, params: bytes) -> None:
+    def _still_declared(self, name: str) -> Kind:
+        kind = self._kinds.get(name)
+        if kind is None:
+            detail = f"cannot be checked, because the kind {name!r} of the job has gone; declare it again first"
+            raise Invalid("the change is not valid", faults=[Fault("/params", detail)])
+        return kind
+
+    def _check_params(self, kind: Kind, params: bytes) -> None:
         limit = self._max_params
         if len(params) > limit:
             detail = f"{len(params)} bytes of JSON; at most {limit} are taken; store large data in another system"
             raise Invalid("params are too large", faults=[Fault("/params", detail)])
-        if kind is None:
-            return
         try:
             kind.params.check(params)
         except Invalid as invalid:

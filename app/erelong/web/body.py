@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 from typing import TYPE_CHECKING, Any
 
 import orjson
 from aiohttp import hdrs, web
 from aiohttp.http_exceptions import BadHttpMessage
 
-from erelong.errors import BodyTimeout, Fault, Invalid, MalformedJson, Overloaded, TooLarge, UnsupportedMediaType
+from erelong.errors import (
+    BodyTimeout,
+    Fault,
+    Invalid,
+    MalformedJson,
+    Overloaded,
+    Problem,
+    TooLarge,
+    UnsupportedMediaType,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -26,6 +36,7 @@ MAX_VALUES = 300_000  # in one body: parsing more would block the loop for too l
 MAX_NARROW = 8_192  # bytes: a smaller body has too few names to matter
 MAX_NAMES = 100  # of an object with known names: reporting an unknown name costs far more than parsing it
 FREE = frozenset({"params", "params_schema", "result"})  # objects that may have any names
+MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 CLOSE = {"Connection": "close"}
 UNREADABLE = (BadHttpMessage, web.RequestPayloadError)
 
@@ -61,7 +72,7 @@ class Bodies:
         try:
             value = orjson.loads(body)
         except orjson.JSONDecodeError as error:
-            raise MalformedJson(f"the {what} is not JSON: {error.msg} at {_position(error)}") from None
+            raise _unparsed(body, what, error) from None
         limit = self._max_depth + wrapped
         if body.count(b"{") + body.count(b"[") > limit and _is_deeper(value, limit):
             raise MalformedJson(f"the {what} is nested more than {limit} levels deep")
@@ -165,8 +176,22 @@ def _too_large(limit: int) -> TooLarge:
 
 def _unreadable(request: web.Request, error: Exception) -> MalformedJson:
     request.content.feed_eof()  # otherwise aiohttp reads on after the response, hits the error again and logs it
-    detail = f"the body cannot be read: {type(error).__name__}; check that its encoding matches the headers"
+    detail = "the body does not match its headers; check Content-Length, Transfer-Encoding and Content-Encoding"
     return MalformedJson(detail, headers=CLOSE)
+
+
+def _unparsed(body: bytes, what: str, error: orjson.JSONDecodeError) -> Problem:
+    """Return the problem of text that is not JSON, in words of the API where the parser's are those of Python."""
+    if "infinity" in error.msg:
+        fault = Fault("", f"the {what} has a number beyond ±1.8e308 at {_position(error)}; send a smaller one, or text")
+        return Invalid("invalid request", faults=[fault])
+    if body.startswith(MARKS):
+        return MalformedJson(f"the {what} begins with a byte order mark; send UTF-8 without one")
+    if "UTF-8" in error.msg:
+        return MalformedJson(f"the {what} is not UTF-8; send JSON in UTF-8")
+    if not body.strip():
+        return MalformedJson(f"the {what} is empty; send JSON")
+    return MalformedJson(f"the {what} is not JSON: {error.msg} at {_position(error)}")
 
 
 def _position(error: orjson.JSONDecodeError) -> str:

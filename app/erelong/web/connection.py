@@ -265,9 +265,9 @@ def client_of(request: BaseRequest) -> Connection:
 def _refusal(error: BaseException | None, message: str) -> Problem:
     first = message.strip().partition("\n")[0].rstrip(":")
     if isinstance(error, LineTooLong):
-        return BadHeader(f"a header or the request line is too long: {first}")
+        return BadHeader(f"a header or the request line is longer than {error.args[1]} bytes; shorten it")
     if isinstance(error, InvalidHeader):
-        return BadHeader(f"a header cannot be read: {first}")
+        return BadHeader(f"the header {error.hdr!r} is not valid")
     if isinstance(error, ContentEncodingError):
         return UnsupportedMediaType(ENCODINGS)
     return BadRequest(f"not an HTTP/1.1 request: {first}")

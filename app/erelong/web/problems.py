@@ -78,10 +78,15 @@ def problem_body(problem: Problem, request_id: str, show: Show | None = None) ->
         "request_id": request_id,
     }
     if problem.faults:
-        body["errors"] = [{"pointer": fault.pointer, "detail": fault.detail} for fault in problem.faults]
+        body["errors"] = [_fault_view(fault) for fault in problem.faults]
     if isinstance(problem.job, Job) and show is not None:
         body["job"] = show(problem.job)
     return body
+
+
+def _fault_view(fault: Fault) -> dict[str, str]:
+    view = {"pointer": fault.pointer, "detail": fault.detail}
+    return view if fault.job is None else {**view, "job": fault.job}
 
 
 def problem_reply(problem: Problem, request_id: str, show: Show | None = None) -> Reply:
