@@ -574,6 +574,15 @@ async def test_past_lease_requests_leak_no_memory(serve: Serve, monkeypatch: pyt
     assert len(service.node.engine.pollers._served_since) == 20
 
 
+async def test_long_message_of_a_failure_is_cut(serve: Serve) -> None:
+    service = await pulled(serve)
+    await service.submit(kind="resize")
+
+    failed = await report(service, await lease_one(service), "fail", {"error": {"message": "x" * 3_000}})
+
+    assert (failed.status, failed.json["error"]["message"]) == (200, "x" * 2_000)
+
+
 # names of workers, and their output
 
 

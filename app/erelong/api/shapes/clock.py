@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from erelong.api.schemas import Body, InstantIn
+from erelong.api.schemas import Body, DelayIn, InstantIn
 from erelong.api.shapes.parts import COUNT, ID, TIME, TIME_OR_NULL, array_of, object_of
 from erelong.clock.instants import format_instant
 from erelong.settings.types import Duration
@@ -24,7 +24,7 @@ class ClockIn(Body):
     """Where to move the virtual clock: exactly one of `set`, `advance`, `run_until_idle` and `frozen`."""
 
     set: InstantIn | None = Field(None, description="The instant to move to.")
-    advance: Duration | None = Field(None, description="Seconds to move by.")
+    advance: DelayIn | None = Field(None, description="Seconds to move by.")
     run_until_idle: Literal[True] | None = Field(None, description="Move until nothing is due any more.")
     within: Duration | None = Field(None, description="How far `run_until_idle` may move; 30 days if not given.")
     frozen: bool | None = Field(None, description="`false`: the clock flows at real speed. `true`: it stands still.")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from erelong.api.schemas import Body, DelayIn
 from erelong.model.extras import USUAL_LEASE
+from erelong.model.outcome import MAX_MESSAGE
 from erelong.settings.names import WORKER
 from erelong.settings.section import Name
 from erelong.settings.types import Duration
@@ -48,7 +49,9 @@ class ErrorIn(Body):
     """The error of a leased job."""
 
     type: Name = "exception"
-    message: Annotated[str, Field(max_length=2_000)] = ""
+    message: Annotated[str, AfterValidator(lambda text: text[:MAX_MESSAGE])] = Field(
+        "", description=f"The first {MAX_MESSAGE:,} characters are kept."
+    )
 
 
 class FailIn(Body):
