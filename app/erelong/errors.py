@@ -192,7 +192,7 @@ class KeyTaken(Problem):
 
 
 class IdempotencyMismatch(Problem):
-    """The Idempotency-Key was already used with another body."""
+    """The Idempotency-Key was already used for another request."""
 
     status, code, title = 409, "idempotency_mismatch", "Idempotency key reused"
 

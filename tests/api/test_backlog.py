@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -32,8 +32,22 @@ async def test_rejected_submit_gets_a_retry_after(serve: Serve) -> None:
     answer = await submit(service)
 
     assert (answer.status, answer.code, answer.headers["Retry-After"]) == (429, "backlog_full", "5")
-    assert "at most 2" in answer.json["detail"]
+    assert "has 2 waiting jobs; at most 2" in answer.json["detail"]
     assert (await submit(service, queue="other")).status == 201
+
+
+@pytest.mark.parametrize("overflow", ["reject", "drop_oldest", "wait"])
+async def test_batch_that_never_has_room_is_told_to_send_fewer(
+    serve: Serve, overflow: Literal["reject", "drop_oldest", "wait"]
+) -> None:
+    service = await serve(queues={"default": QueueSettings(max_backlog=1, overflow=overflow)})
+
+    detail = (await service.post("/v1/jobs/batch", {"jobs": [{"kind": "echo", "delay": 9}] * 2})).json["detail"]
+    await submit(service)
+
+    assert detail.startswith("2 new jobs for queue 'default', where at most 1 may wait (max_backlog); send fewer")
+    if overflow == "reject":
+        assert "has 1 waiting job; at most 1" in (await submit(service)).json["detail"]
 
 
 @pytest.mark.parametrize("way", ["cancel", "delete", "run"])

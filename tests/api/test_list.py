@@ -230,9 +230,10 @@ async def test_page_omits_jobs_deleted_while_it_is_read(service: Served) -> None
         ("&".join(f"a{index}" for index in range(500)), "500 parameters; send at most 400"),
         ("state=failed&" * 101, "at most 100 items"),
         ("&".join(f"label.a{index}=1" for index in range(17)), "17 labels; give at most 16"),
+        ("label=x", "lacks a name; send label.<name>=<value>"),
     ],
 )
-async def test_query_of_too_many_filters_is_refused(service: Served, query: str, detail: str) -> None:
+async def test_query_with_invalid_filters_is_refused(service: Served, query: str, detail: str) -> None:
     answer = await service.get(f"/v1/jobs?{query}")
 
     assert answer.status == 422
@@ -315,6 +316,15 @@ async def test_cursor_of_other_filters_is_refused(service: Served, other: str) -
     answer = await service.get(f"/v1/jobs{other or '?'}&cursor={first['next']}")
 
     assert (answer.status, answer.code) == (400, "bad_cursor")
+
+
+async def test_order_of_equal_filters_does_not_matter_to_a_cursor(service: Served) -> None:
+    await fill(service)
+    first = (await service.get("/v1/jobs?limit=1&queue=a&queue=b&state=scheduled&state=failed")).json["next"]
+
+    answer = await service.get(f"/v1/jobs?limit=1&state=failed&state=scheduled&queue=b&queue=a&queue=b&cursor={first}")
+
+    assert answer.status == 200
 
 
 async def test_forged_cursor_is_refused_without_an_internal_error(service: Served) -> None:

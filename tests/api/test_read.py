@@ -82,20 +82,20 @@ async def test_known_version_is_not_modified(service: Served) -> None:
     assert (answer.status, answer.body, answer.headers["ETag"]) == (304, b"", '"1"')
 
 
-@pytest.mark.parametrize("known", ['"7"', '"7", "8"', "*"])
+@pytest.mark.parametrize("known", ["*", '"7", W/"1"'])
+async def test_known_version_is_not_sent_in_other_forms_either(service: Served, known: str) -> None:
+    job = await service.submit(delay=9)
+
+    assert (await service.get(f"/v1/jobs/{job['id']}", headers={"If-None-Match": known})).status == 304
+
+
+@pytest.mark.parametrize(
+    "known", ['"7"', '"7", "8"', "1", '"one"', '"1" "2"', "", '"' + "9" * 30 + '"', "\u00ff", '"33a64df5"']
+)
 async def test_other_version_is_sent(service: Served, known: str) -> None:
     job = await service.submit(delay=9)
 
     assert (await service.get(f"/v1/jobs/{job['id']}", headers={"If-None-Match": known})).status == 200
-
-
-@pytest.mark.parametrize("known", ["1", '"one"', '"1" "2"', "", '"1",', '"' + "9" * 30 + '"', "\u00ff"])
-async def test_invalid_version_is_a_bad_header(service: Served, known: str) -> None:
-    job = await service.submit(delay=9)
-
-    answer = await service.get(f"/v1/jobs/{job['id']}", headers={"If-None-Match": known})
-
-    assert (answer.status, answer.code) == (400, "bad_header")
 
 
 async def test_head_is_like_get_without_the_body(service: Served) -> None:

@@ -81,6 +81,13 @@ async def test_only_the_first_unknown_names_are_compared(service: Served) -> Non
     ("method", "path", "body", "pointer", "detail"),
     [
         ("POST", "/v1/jobs/wait", {"jobs": []}, "/jobs", "should have at least 1 item, not 0"),
+        (
+            "POST",
+            "/v1/operations",
+            PATCH_ALL | {"filter": {"jobs": ["x" * 200]}, "shift": 1},
+            "/filter/jobs/0",
+            "should have at most 40 characters, not 200",
+        ),
         ("POST", "/v1/leases", {"kinds": ["a"] * 101}, "/kinds", "should have at most 100 items, not 101"),
         ("POST", "/v1/leases", {"kinds": "resize"}, "/kinds", 'should be a list, such as ["resize"]'),
         ("POST", "/v1/leases", {"kinds": 5}, "/kinds", "should be a list, not 5"),
@@ -215,3 +222,20 @@ async def test_refusals_tell_api_keys_from_keys_of_jobs(serve: Serve) -> None:
     assert "needs an API key" in none
     assert foreign["errors"][0]["detail"].startswith("API key 'mail' may not use queue 'sms'")
     assert taken.startswith("job key 'k' is held by job ")
+
+
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("/v1/jobs/~", "a job key is 1 to 255 printable ASCII characters"),
+        ("/v1/queues/a%20b", "a name is 1 to 100 of A-Z a-z 0-9 . _ - (but not . or ..)"),
+        ("/v1/schedules/a%20b", "a name is 1 to 100 of A-Z a-z 0-9 . _ - (but not . or ..)"),
+        ("/v1/queues/a", "PUT /v1/queues/a to configure it first"),
+        ("/v1/schedules/a", "PUT /v1/schedules/a creates it"),
+    ],
+)
+async def test_hint_of_a_missing_name_leads_to_no_other_error(service: Served, path: str, hint: str) -> None:
+    answer = await service.get(path)
+
+    assert answer.status == 404
+    assert hint in answer.json["detail"]

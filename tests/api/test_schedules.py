@@ -779,6 +779,7 @@ async def test_key_puts_schedules_only_into_its_queues(keyed: Keyed) -> None:
     assert [(answer.status, answer.code) for answer in (foreign, default)] == [(403, "forbidden")] * 2
     assert foreign.pointers == ["/job/queue"]
     assert (taken.status, taken.code) == (404, "schedule_not_found")
+    assert "knows no schedule 'taken': it sees those of its queues, callbacks, mail" in taken.json["detail"]
     assert (own.status, moved.status) == (201, 403)
 
 

@@ -288,19 +288,27 @@ async def test_unknown_name_is_refused_with_the_known_names(
 
 
 @pytest.mark.parametrize(
-    ("body", "value"),
-    [
-        ({"kind": "no good"}, "no good"),
-        ({"queue": "ä"}, "ä"),
-        ({"queue": ""}, ""),
-        ({"labels": {"x" * 101: ""}}, f"{'x' * 56}..."),
-    ],
+    ("body", "value"), [({"kind": "no good"}, "no good"), ({"labels": {"x" * 101: ""}}, f"{'x' * 56}...")]
 )
 async def test_invalid_name_is_refused_in_words(service: Served, body: dict[str, Any], value: str) -> None:
     answer = await service.post("/v1/jobs", {"kind": "echo", **body})
 
     detail = answer.json["errors"][0]["detail"]
     assert detail.replace('"', "") == f"should be 1 to 100 of A-Z a-z 0-9 . _ -, not {value}"
+
+
+@pytest.mark.parametrize("queue", ["ä", "", ".", ".."])
+async def test_name_that_no_path_can_hold_is_no_queue(service: Served, queue: str) -> None:
+    answer = await service.post("/v1/jobs", {"kind": "echo", "queue": queue})
+
+    assert (answer.status, answer.pointers) == (422, ["/queue"])
+    detail = answer.json["errors"][0]["detail"]
+    assert detail == f'should be 1 to 100 of A-Z a-z 0-9 . _ - (but not . or ..), not "{queue}"'
+
+
+@pytest.mark.parametrize("queue", ["...", ".a", "..a", "a.", "-", "a" * 100, f"..{'a' * 98}"])
+async def test_other_names_with_dots_are_queues(service: Served, queue: str) -> None:
+    assert (await service.submit(queue=queue))["queue"] == queue
 
 
 async def test_invalid_key_is_refused_in_words(service: Served) -> None:

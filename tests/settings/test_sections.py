@@ -178,7 +178,7 @@ retry.factor = 0.5
         " header_timeout, idle_timeout, body_timeout, drain_timeout",
         "config.toml:7: queues.mail.rate.per_second = 0: should be greater than 0",
         "config.toml:8: queues.mail.retry.factor = 0.5: should be greater than or equal to 1",
-        'config.toml:9: queues."no good": should be 1 to 100 of A-Z a-z 0-9 . _ -',
+        'config.toml:9: queues."no good": should be 1 to 100 of A-Z a-z 0-9 . _ - (but not . or ..)',
         "config.toml:10: sever: no such setting; did you mean server? known here: server, limits, store, cluster, "
         "auth, jobs, schedules, workers, webhooks, log, kinds, queues",
     ]

@@ -51,7 +51,7 @@ async def test_replayed_job_that_was_deleted_is_missing(store: Store) -> None:
 async def test_record_of_another_body_is_a_mismatch(store: Store) -> None:
     await store.add([make_new_job()], now=NOW, record=RECORD)
 
-    with pytest.raises(IdempotencyMismatch, match="'key' was used for another body"):
+    with pytest.raises(IdempotencyMismatch, match="'key' was used for another request"):
         await store.add([make_new_job()], now=NOW, record=RECORD._replace(digest=b"other"))
 
     assert len(await store.list(ALL)) == 1

@@ -129,7 +129,7 @@ class BatchRoutes:
         if len(batch.jobs) > limit:
             detail = f"{len(batch.jobs)} jobs; at most {limit} in a JSON batch; {AS_LINES}"
             raise Invalid("the batch is not valid", faults=[Fault("/jobs", detail)])
-        refusal: type[Invalid | Forbidden] = Invalid
+        foreign: str | None = None
         faults: list[Fault] = []
         new_jobs = []
         for index, item in enumerate(batch.jobs):
@@ -137,14 +137,16 @@ class BatchRoutes:
                 self._refuse_large(item)
                 new_jobs.append(self._parser.read(item, now, caller))
             except (Invalid, Forbidden) as problem:
-                refusal = Forbidden if isinstance(problem, Forbidden) else refusal
+                if foreign is None and isinstance(problem, Forbidden):
+                    foreign = problem.detail
                 reported = problem.faults if len(faults) < MAX_BATCH_FAULTS else problem.faults[:1]
                 faults += [fault.under(f"/jobs/{index}") for fault in reported]
                 await asyncio.sleep(0)  # a batch can have very many faults
             if index % MAX_LINES == MAX_LINES - 1:
                 await asyncio.sleep(0)
         if faults:
-            raise refusal("no job of the batch was stored", faults=faults)
+            what = "no job of the batch was stored"
+            raise Invalid(what, faults=faults) if foreign is None else Forbidden(f"{what}: {foreign}", faults=faults)
         return new_jobs
 
     def _refuse_large(self, item: Any) -> None:

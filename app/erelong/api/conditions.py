@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from erelong.errors import BadCursor, BadHeader, Fault, Invalid
 from erelong.model.faults import MAX_HINTS, hint
 from erelong.model.submission import IdempotencyRecord
-from erelong.settings.names import NAME, NAME_CHARACTERS
+from erelong.settings.names import PATH_NAMES, is_name
 from erelong.web.problems import MAX_FAULTS, faults_of
 from erelong.web.router import name_in
 
@@ -34,7 +34,6 @@ MAX_PARAMETERS = 400  # of a query
 IDEMPOTENCY_KEY = istr("Idempotency-Key")
 
 _TAG = re.compile(r'\s*(?:W/)?"([0-9]{1,18})"\s*')
-_NAME = re.compile(NAME)
 _IDEMPOTENCY_KEY = re.compile(r"[\x20-\x7e]{1,255}")
 _WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?([0-9]{1,9})\"?\s*(?:$|[,;])", re.IGNORECASE)
 
@@ -45,8 +44,13 @@ def expected_versions(request: web.Request) -> frozenset[int] | None:
 
 
 def known_versions(request: web.Request) -> frozenset[int] | None:
-    """Return the versions of `If-None-Match`, or None without that header."""
+    """Return the versions of `If-None-Match` of a write, or None without that header."""
     return _versions(request, "If-None-Match")
+
+
+def is_known(request: web.Request, version: int) -> bool:
+    """Return whether `If-None-Match` of a read names a version. Tags of other forms match none."""
+    return has_tag(request, f'"{version}"')
 
 
 def has_tag(request: web.Request, tag: str) -> bool:
@@ -92,8 +96,8 @@ def idempotency_record(request: web.Request, body: Any, caller: Caller) -> Idemp
 def new_name(request: web.Request, what: str) -> str:
     """Return the name in the path of something that the request may create, such as a queue."""
     name = name_in(request)
-    if not _NAME.fullmatch(name):
-        fault = Fault("", f"{name!r} is not a valid {what} name; use {NAME_CHARACTERS}")
+    if not is_name(name):
+        fault = Fault("", f"{name!r} is not a valid {what} name; use {PATH_NAMES}")
         raise Invalid(f"the {what} name is not valid", faults=[fault])
     return name
 
@@ -114,8 +118,7 @@ def read_query(request: web.Request, model: type[M], *, context: dict[str, Any] 
         stem, dot, part = name.partition(".")
         form = known.get(stem) if dot else known.get(name)
         if form is None or (form is dict) is not bool(dot):
-            similar = hint(name, (*known,)) if len(faults) < MAX_HINTS else ""
-            faults.append(Fault(f"/{name}", f"no such parameter; known: {_names(known)}{similar}"))
+            faults.append(Fault(f"/{name}", _unknown(name, known, has_hint=len(faults) < MAX_HINTS)))
         elif len(given) > 1 and form is not list:
             faults.append(Fault(f"/{name}", "given more than once"))
         elif form is dict:
@@ -129,6 +132,12 @@ def read_query(request: web.Request, model: type[M], *, context: dict[str, Any] 
     if faults:
         raise Invalid("the query is not valid", faults=faults[:MAX_FAULTS])
     return checked
+
+
+def _unknown(name: str, known: Mapping[str, type], *, has_hint: bool) -> str:
+    if known.get(name) is dict:
+        return f"lacks a name; send {name}.<name>=<value>"
+    return f"no such parameter; known: {_names(known)}{hint(name, (*known,)) if has_hint else ''}"
 
 
 def _names(known: Mapping[str, type]) -> str:
@@ -200,4 +209,6 @@ def read_entries(text: str, filters: Mapping[str, Any]) -> list[int]:
 
 
 def _bound(filters: Mapping[str, Any]) -> str:
+    """Return a digest of filters. The order of the values of one filter does not matter."""
+    filters = {name: sorted({*value}) if isinstance(value, list) else value for name, value in filters.items()}
     return sha256(orjson.dumps(filters, option=orjson.OPT_SORT_KEYS)).hexdigest()[:12]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
-from aiohttp import web
+from aiohttp import hdrs, web
 from pydantic import BaseModel, ValidationError
 
 from erelong.api import conditions
@@ -79,18 +80,18 @@ class JobRoutes:
 
     async def read(self, request: web.Request) -> Reply:
         id = name_in(request)
-        known = conditions.known_versions(request)
         preferred = conditions.preferred_wait(request)
         query = conditions.read_query(request, ReadIn) if request.query_string else _BY_ID
         name = id if query is _BY_ID and not id.startswith(BY_KEY) else _named(request, query.queue)
         requested = query.wait
         seconds = min(preferred or 0.0 if requested is None else requested, self._max_wait)
         if seconds:
-            job = await self._services.jobs.wait(name, seconds, known, client_of(request))
+            is_known = partial(conditions.is_known, request) if hdrs.IF_NONE_MATCH in request.headers else None
+            job = await self._services.jobs.wait(name, seconds, is_known, client_of(request))
         else:
             job = await self._services.jobs.get(name)
         # Two holders of a key may have equal versions, so a key never gives a 304.
-        is_same = known is not None and job.version in known and isinstance(name, str)
+        is_same = isinstance(name, str) and conditions.is_known(request, job.version)
         response = Reply(status=304, headers=_tag(job)) if is_same else self.reply(job)
         if preferred is not None and requested in (None, preferred):
             response.headers["Preference-Applied"] = f"wait={int(seconds)}"

@@ -91,8 +91,7 @@ class ScheduleRoutes:
 
     async def read(self, request: web.Request) -> Reply:
         shown = await self._services.schedules.get(name_in(request), caller_of(request))
-        known = conditions.known_versions(request)
-        if known is not None and shown.schedule.version in known:
+        if conditions.is_known(request, shown.schedule.version):
             return Reply(status=304, headers=_tag(shown))
         return _reply(shown)
 

@@ -33,7 +33,7 @@ from erelong.service.jobs import BY_KEY
 from erelong.service.waits import Until
 from erelong.settings.names import KEY, TEXT
 from erelong.settings.queues import RetryPatch
-from erelong.settings.section import Name
+from erelong.settings.section import Name, PathName
 from erelong.settings.types import DURATION_SCHEMA, Duration, PositiveDuration, read_duration
 
 MAX_LABELS = 16
@@ -170,7 +170,7 @@ class OnFinishIn(TypedDict, total=False):
     states: Annotated[
         list[FinalWord] | None, Field(min_length=1, description="The final states to report; all if not given.")
     ]
-    queue: Annotated[Name | None, Field(description="The queue of the callback; `callbacks` if not given.")]
+    queue: Annotated[PathName | None, Field(description="The queue of the callback; `callbacks` if not given.")]
 
 
 OnFinish = Annotated[OnFinishIn, Field(description="A callback that each end of the job makes.")]
@@ -203,7 +203,7 @@ class JobIn(Timed, total=False):
 
     kind: Required[Annotated[Name, Field(description="The kind that runs the job: a name from `GET /v1/kinds`.")]]
     params: Params | None
-    queue: Annotated[Name | None, Field(description="The queue of the job; `default` if not given.")]
+    queue: Annotated[PathName | None, Field(description="The queue of the job; `default` if not given.")]
     priority: Priority | None
     timeout: Annotated[PositiveDuration | None, Field(description="Seconds that one attempt may take.")]
     retry: RetryPatch | None

@@ -113,6 +113,8 @@ class Jobs:
     async def _get_holder(self, name: Holder, caller: Caller) -> Job:
         queue, key = name
         job = await self._store.holder(queue, key) if caller.may_use(queue) and _KEY.fullmatch(key) else None
+        if job is None and not _KEY.fullmatch(key):
+            raise JobNotFound("no job has this key: a job key is 1 to 255 printable ASCII characters, behind the ~")
         if job is None:
             where = f"GET /v1/jobs?key={quote(key, safe='')}&queue={quote(queue, safe='')}"
             none = f"no live job in queue {queue!r} holds the job key {key!r}"
@@ -139,9 +141,13 @@ class Jobs:
         return await self._store.list(query)
 
     async def wait(
-        self, name: JobName, seconds: float, known: frozenset[int] | None = None, client: Client = NEVER_LEAVES
+        self,
+        name: JobName,
+        seconds: float,
+        is_known: Callable[[int], bool] | None = None,
+        client: Client = NEVER_LEAVES,
     ) -> Job:
-        """Return the job when it is final, when its version is not in `known`, or when the time is up.
+        """Return the job when it is final, when its version is not known, or when the time is up.
 
         A job named by key is followed by its id, even if another job takes the key.
         """
@@ -152,7 +158,7 @@ class Jobs:
             async with asyncio.timeout(seconds):
                 while waiter.has_slot and not self._lifecycle.is_draining and not client.is_gone:
                     job = await self.get(id)
-                    if job.is_final or (known is not None and job.version not in known):
+                    if job.is_final or (is_known is not None and not is_known(job.version)):
                         return job
                     await self._changed(waiter)
         return await self.get(id)

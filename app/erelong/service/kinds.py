@@ -213,9 +213,9 @@ class PullKinds:
 def _refuse_fixed(kind: Kind) -> None:
     match kind.declared:
         case Origin.BUILT_IN:
-            raise KindFixed(f"kind {kind.name!r} is built in; choose another name")
+            raise KindFixed(f"kind {kind.name!r} is built in, so no request declares or deletes it")
         case Origin.CONFIG:
-            remedy = "change it there and restart, or choose another name"
+            remedy = "change it there and restart"
             raise KindFixed(f"kind {kind.name!r} is declared in config.toml, which no request changes; {remedy}")
 
 

@@ -14,6 +14,7 @@ from erelong.model.caller import ANYBODY, Caller
 from erelong.model.job import WORDS, State
 from erelong.model.query import Order, Query
 from erelong.service.overview.readings import Readings
+from erelong.settings.names import how_to_create
 from erelong.telemetry.log import get_logger
 
 if TYPE_CHECKING:
@@ -198,9 +199,10 @@ class Queues:
         return cancelled
 
     def refuse_foreign(self, name: str, caller: Caller) -> None:
-        """Raise `QueueNotFound` for a queue that the caller may not use, as for an unknown one."""
+        """Raise `QueueNotFound` for a queue that the caller may not use, whether or not it exists."""
         if not caller.may_use(name):
-            raise _unknown(name)
+            has = ", ".join(sorted(caller.queues))
+            raise QueueNotFound(f"API key {caller.name!r} may not use queue {name!r}; its queues: {has}")
 
     async def oldest_due_age(self, name: str, now: Instant) -> float | None:
         """Return the seconds since the first due time of a waiting job; None if none is due.
@@ -251,4 +253,5 @@ def _counts_of(names: Collection[str], groups: Mapping[Group, int]) -> dict[str,
 
 
 def _unknown(name: str) -> QueueNotFound:
-    return QueueNotFound(f"no queue {name!r}; submit a job to it, or PUT /v1/queues/{name} to configure it first")
+    remedy = "submit a job to it, or PUT /v1/queues/{} to configure it first"
+    return QueueNotFound(f"no queue {name!r}{how_to_create(name, remedy)}")

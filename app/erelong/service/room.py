@@ -64,7 +64,7 @@ class Room:
             settings = self._engine.lanes.settings(queue)
             drops = settings.overflow == "drop_oldest" and number <= settings.max_backlog
             if not drops and self._backlog.excess(queue, number + earlier.get(queue, 0)) > 0:
-                raise self._full(queue)
+                raise self._full(queue, number)
 
     async def _needed(self, queue: str, new_jobs: Sequence[NewJob]) -> int:
         """Return how many submissions would add a job: one whose key is held does so only if it takes the key over."""
@@ -85,7 +85,7 @@ class Room:
         if self._backlog.excess(queue, number) <= 0:
             return
         if settings.overflow == "reject" or number > settings.max_backlog:
-            raise self._full(queue)
+            raise self._full(queue, number)
         if settings.overflow == "wait":
             await self._wait(queue, number, client)
         else:
@@ -98,7 +98,7 @@ class Room:
             query = Query(queues=frozenset({queue}), order=Order.DUE, limit=limit, is_full=True)
             jobs = await self._store.list(query)
             if not jobs:
-                raise self._full(queue)
+                raise self._full(queue, number)
             now = self._engine.now()
             dropped = [job.drop(now) for job in jobs]
             for before, after, verdict in zip(jobs, dropped, await self._store.save(dropped), strict=True):
@@ -117,9 +117,13 @@ class Room:
                         return
                     await waiter.event.wait()
                     waiter.event.clear()
-        raise self._full(queue)
+        raise self._full(queue, number)
 
-    def _full(self, queue: str) -> BacklogFull:
-        bound = self._engine.lanes.settings(queue).max_backlog
-        detail = f"queue {queue!r} has {self._backlog.waiting(queue)} waiting jobs; at most {bound} (max_backlog)"
+    def _full(self, queue: str, number: int) -> BacklogFull:
+        bound, waiting = self._engine.lanes.settings(queue).max_backlog, self._backlog.waiting(queue)
+        if number > bound:  # also when it is empty
+            detail = f"{number} new jobs for queue {queue!r}, where at most {bound} may wait (max_backlog)"
+            return BacklogFull(f"{detail}; send fewer at once or raise the bound", queue=queue)
+        plural = "" if waiting == 1 else "s"
+        detail = f"queue {queue!r} has {waiting} waiting job{plural}; at most {bound} (max_backlog)"
         return BacklogFull(f"{detail}; try again later or raise the bound", queue=queue)

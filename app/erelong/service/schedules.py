@@ -13,6 +13,7 @@ from erelong.model.caller import ANYBODY, Caller
 from erelong.model.schedules import edits
 from erelong.model.schedules import occurrences as steps
 from erelong.model.schedules.schedule import Damaged, Definition, Overlap, Schedule
+from erelong.settings.names import how_to_create
 from erelong.telemetry.log import get_logger
 
 if TYPE_CHECKING:
@@ -257,7 +258,11 @@ def known(name: str, schedule: Found, caller: Caller) -> Schedule:
     if isinstance(schedule, Damaged) and not caller.queues:
         raise StoreRefused(f"the stored schedule {name!r} is damaged and cannot be read; PUT it again, or DELETE it")
     if not isinstance(schedule, Schedule) or not caller.may_use(schedule.definition.queue):
-        raise ScheduleNotFound(f"no schedule {name!r}; PUT /v1/schedules/{name} creates it")
+        if caller.queues:  # it may exist
+            has = ", ".join(sorted(caller.queues))
+            detail = f"API key {caller.name!r} knows no schedule {name!r}: it sees those of its queues, {has}"
+            raise ScheduleNotFound(f"{detail}; use another key, or another name for a new one")
+        raise ScheduleNotFound(f"no schedule {name!r}{how_to_create(name, 'PUT /v1/schedules/{} creates it')}")
     return schedule
 
 

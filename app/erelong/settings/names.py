@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, get_args, get_origin, get_type_hints
@@ -22,9 +23,16 @@ CAUSE: Final = r"^[0-9a-f]{12}$"
 WORKER: Final = r"^[^\x00-\x1f\x7f]{1,100}$"
 
 NAME_CHARACTERS: Final = "1 to 100 of A-Z a-z 0-9 . _ -"
+PATH_NAMES: Final = f"{NAME_CHARACTERS} (but not . or ..)"
+# Neither . nor .. : URLs cannot hold them. The regular expressions of pydantic cannot look ahead.
+PATH_NAME: Final = (
+    r"^(?:[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}|\.[A-Za-z0-9_-][A-Za-z0-9._-]{0,98}|\.\.[A-Za-z0-9._-]{1,98})$"
+)
 
+_A_NAME: Final = re.compile(PATH_NAME)
 _WORDS: Final = {
     NAME: f"should be {NAME_CHARACTERS}",
+    PATH_NAME: f"should be {PATH_NAMES}",
     KEY: "should be 1 to 255 printable ASCII characters",
     VARIABLE: "should be letters, digits and _, without a leading digit",
     TEXT: "should have no NUL character",
@@ -33,6 +41,17 @@ _WORDS: Final = {
     WORKER: "should be 1 to 100 characters without control characters",
     FUNCTION: 'should name a module and a function in it, such as "my_jobs:remind"',
 }
+
+
+def how_to_create(name: str, remedy: str) -> str:
+    """Return the end of a message that nothing has this name: `remedy`, or which names there can be."""
+    remedy = remedy.format(name) if is_name(name) else f"a name is {PATH_NAMES}"
+    return f"; {remedy}"
+
+
+def is_name(text: str) -> bool:
+    """Return whether a text may name a queue, a schedule or a kind. URLs cannot hold `.` and `..`."""
+    return _A_NAME.fullmatch(text) is not None
 
 
 def names_at(model: Any, path: Sequence[str | int]) -> list[str]:

@@ -8,9 +8,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from erelong.errors import Exit
-from erelong.settings.names import NAME, VARIABLE
+from erelong.settings.names import NAME, PATH_NAME, VARIABLE
 
 Name = Annotated[str, Field(pattern=NAME)]
+PathName = Annotated[str, Field(pattern=PATH_NAME)]
 Count = Annotated[int, Field(ge=1)]
 Variable = Annotated[str, Field(pattern=VARIABLE)]
 

@@ -13,7 +13,7 @@ from erelong.model.caller import Caller, Scope
 from erelong.settings.api_keys import is_fingerprint
 from erelong.settings.kinds import KindSettings, kind_faults
 from erelong.settings.queues import QueueSettings, Rate, Retry, long_waits
-from erelong.settings.section import Count, Name, Section, setting_fault
+from erelong.settings.section import Count, Name, PathName, Section, setting_fault
 from erelong.settings.types import (
     Duration,
     NetworkSetting,
@@ -157,8 +157,8 @@ class Config(Section):
     workers: WorkersSection = WorkersSection()
     webhooks: WebhooksSection = WebhooksSection()
     log: LogSection = LogSection()
-    kinds: dict[Name, KindSettings] = Field({})
-    queues: dict[Name, QueueSettings] = Field({})
+    kinds: dict[PathName, KindSettings] = Field({})
+    queues: dict[PathName, QueueSettings] = Field({})
 
     @model_validator(mode="after")
     def _check_sections(self) -> Self:

@@ -362,7 +362,7 @@ class MemoryStore:
         if expires_at <= now:
             return None
         if digest != record.digest:
-            raise IdempotencyMismatch(f"Idempotency-Key {record.key!r} was used for another body; use a new key")
+            raise IdempotencyMismatch(f"Idempotency-Key {record.key!r} was used for another request; use a new key")
         current = [self._jobs.get(job.seq) for job in jobs]
         return Receipt([AddResult(AddStatus.EXISTS, job) if job else None for job in current], replayed=True)
 

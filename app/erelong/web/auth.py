@@ -167,7 +167,7 @@ def refuse_foreign(caller: Caller, pointer: str, *queues: str) -> None:
             Fault(pointer, f"API key {caller.name!r} may not use queue {queue!r}; its queues: {has}")
             for queue in foreign
         ]
-        raise Forbidden("the API key may not use this queue", faults=faults)
+        raise Forbidden(f"{faults[0].detail}; use one of these, or another key", faults=faults)
 
 
 def in_words(need: Need) -> str:

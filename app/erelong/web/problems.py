@@ -167,4 +167,5 @@ def _expectation(detail: ErrorDetails) -> str:
 
 def _number(detail: ErrorDetails, bound: str, name: str) -> str:
     limit, actual = detail["ctx"][name], detail["ctx"]["actual_length"]
-    return f"should have at {bound} {limit} item{'' if limit == 1 else 's'}, not {actual}"
+    unit = "character" if isinstance(detail["input"], str) else "item"
+    return f"should have at {bound} {limit} {unit}{'' if limit == 1 else 's'}, not {actual}"

@@ -31,7 +31,7 @@ from erelong.model.times.local_time import Fold, Gap
 from erelong.model.times.spread import MAX_SPREAD
 from erelong.model.times.timing import Timing
 from erelong.settings.queues import RetryPatch
-from erelong.settings.section import Name
+from erelong.settings.section import Name, PathName
 from erelong.settings.types import Duration, PositiveDuration
 from erelong.web.problems import faults_of
 
@@ -62,7 +62,7 @@ class ScheduledJobFields(TypedDict, total=False):
     """What a job of a schedule may have; its time and identity come from the schedule."""
 
     params: Params | None
-    queue: Annotated[Name | None, Field(description="The queue of the jobs; `default` if not given.")]
+    queue: Annotated[PathName | None, Field(description="The queue of the jobs; `default` if not given.")]
     priority: Priority | None
     timeout: Annotated[PositiveDuration | None, Field(description="Seconds that one attempt may take.")]
     retry: RetryPatch | None

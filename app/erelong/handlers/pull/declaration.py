@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError
+from jsonschema.exceptions import SchemaError, ValidationError
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
@@ -18,6 +18,7 @@ from erelong.handlers.kinds import Kind, Origin
 from erelong.handlers.param_errors import MAX_FAULTS, invalid
 from erelong.handlers.pull.checker import BoundedParams
 from erelong.handlers.python.signature import InvalidKind
+from erelong.model.faults import REQUIRED
 
 if TYPE_CHECKING:
     from erelong.settings.kinds import KindSettings
@@ -37,8 +38,17 @@ class SchemaParams:
     def check(self, params: bytes) -> None:
         errors = sorted(self._validator.iter_errors(orjson.loads(params)), key=lambda error: list(map(str, error.path)))
         if errors:
-            faults = [Fault.at(error.absolute_path, error.message) for error in errors[:MAX_FAULTS]]
+            faults = [_fault_of(error) for error in errors[:MAX_FAULTS]]
             raise invalid(self._name, faults)
+
+
+def _fault_of(error: ValidationError) -> Fault:
+    names: Any = error.validator_value
+    if error.validator == "required":  # the library names each missing one in an error of the object
+        for name in names:
+            if error.message.startswith(f"{name!r} is "):
+                return Fault.at((*error.absolute_path, name), REQUIRED)
+    return Fault.at(error.absolute_path, error.message)
 
 
 def make_pull_kind(*, name: str, schema: dict[str, Any] | Path | None = None) -> Kind:

@@ -107,7 +107,7 @@ def replay(
     if stored is None or stored.expires_at <= now:
         return None
     if stored.digest != record.digest:
-        raise IdempotencyMismatch(f"Idempotency-Key {record.key!r} was used for another body; use a new key")
+        raise IdempotencyMismatch(f"Idempotency-Key {record.key!r} was used for another request; use a new key")
     found = [(find(seq), token) for seq, token in read_ids(stored.ids)]
     current = [job if job is not None and job.token == token else None for job, token in found]
     return Receipt([AddResult(AddStatus.EXISTS, job) if job else None for job in current], replayed=True)

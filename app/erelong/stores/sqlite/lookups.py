@@ -58,7 +58,7 @@ def find_replay(
         return None
     digest, ids = row
     if digest != record.digest:
-        raise IdempotencyMismatch(f"Idempotency-Key {record.key!r} was used for another body; use a new key")
+        raise IdempotencyMismatch(f"Idempotency-Key {record.key!r} was used for another request; use a new key")
     parsed = [parse_id(id_) or (0, "") for id_ in orjson.loads(ids)]
     jobs = running.read(connection, [seq for seq, _ in parsed])
     current = [job if (job := jobs.get(seq)) and job.token == token else None for seq, token in parsed]
