@@ -12,7 +12,7 @@ from erelong.errors import StorageFull, StoreUnavailable
 from erelong.lanes import lane as lane_module
 from erelong.settings.kinds import KindSettings
 from erelong.settings.queues import QueueSettings
-from erelong.settings.sections import WorkersSection
+from erelong.settings.sections import JobsSection, WorkersSection
 from tests.support.builders import NOW
 from tests.support.served import Serve, Served
 from tests.support.virtual import EPOCH
@@ -263,14 +263,14 @@ async def test_summary_says_that_the_clock_is_frozen(serve: Serve) -> None:
 
 
 async def test_running_job(serve: Serve) -> None:
-    service = await serve()
-    job = await service.submit_into("running", timeout=90)
+    service = await serve(jobs=JobsSection(max_timeout=2e6))
+    job = await service.submit_into("running", timeout=1_234_567)
 
     answer = await explain(service, job["id"])
     await service.post(f"/v1/jobs/{job['id']}/cancel")
     service.node.engine.dispatcher.cancel = lambda seq: None  # type: ignore[method-assign]  # it would end at once
 
-    assert answer["summary"] == "running since 00:00:00Z, attempt 1; timeout 90 s"
+    assert answer["summary"] == "running since 00:00:00Z, attempt 1; timeout 1234567 s"
     assert (answer["blockers"], answer["ahead"], answer["start"]) == ([], 0, NOTHING)
 
 

@@ -65,7 +65,7 @@ def stopped(reason: Reason, job: Job) -> Outcome:
     """Return the outcome of a stopped attempt, whatever its handler returned or raised."""
     match reason:
         case Reason.TIMEOUT:
-            return Outcome(End.TIMEOUT, error=Error("timeout", f"it did not end within {job.timeout:g} s"))
+            return Outcome(End.TIMEOUT, error=Error("timeout", f"it did not end within {job.timeout:.12g} s"))
         case Reason.CANCEL:
             return Outcome(End.CANCELLED, error=Error("cancelled", "cancelled while it ran", retryable=False))
         case Reason.DRAIN:

@@ -99,7 +99,7 @@ class Explain:
         if job.lease_until is not None:
             facts.append(f"leased to a worker until {shown(job.lease_until, now)}")
         else:
-            facts.append(f"timeout {job.timeout:g} s")
+            facts.append(f"timeout {job.timeout:.12g} s")
             if not self._engine.workers.has(job.seq):
                 facts.append("its attempt is over, but its outcome is not saved yet")
         if job.cancel_requested:
