@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 SPACE = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 WORD = re.compile(r"[\w$#]+|\.\.\.")
 STRING = re.compile(r'"(?:[^"\\]|\\.)*"|' + r"'(?:[^'\\]|\\.)*'", re.DOTALL)
 PATTERN = re.compile(r"/(?:\[(?:\\.|[^\]\\])*\]|\\.|[^/\\\[])+/\w*")
+OPENING = frozenset("([{")
+CLOSING = frozenset(")]}")
 VALUES_FOLLOW = frozenset({"return", "typeof", "case", "in", "of", "await", "yield"})
 
 
@@ -45,6 +47,34 @@ def without_modules(found: Iterator[Token]) -> Iterator[Token]:
             yield next(found)._replace(begins_line=token.begins_line)
         else:
             yield token
+
+
+def shortest(found: Iterator[Token]) -> Iterator[Token]:
+    """Yield tokens without the commas and semicolons that a bracket or a line break replaces, and without the line
+    breaks beside brackets.
+    """
+    last, before = next(found), ""
+    for token in found:
+        is_needless = last.text == ";" and token.begins_line and WORD.match(token.text)
+        if not (is_needless or (last.text in (",", ";") and token.text in CLOSING)):
+            yield last._replace(begins_line=last.begins_line and not (before in OPENING or last.text in CLOSING))
+            before = last.text
+        last = token
+    yield last
+
+
+def renamed(found: list[Token], names: Mapping[str, str]) -> Iterator[Token]:
+    """Yield tokens with other names, also in the expressions of templates."""
+    before = ""
+    for token in found:
+        text = token.text
+        if text.startswith("`"):
+            for insert in inserts_of(text):
+                text = text.replace(insert, re.sub(r"(?<![.\w])\w+", lambda word: names.get(word[0], word[0]), insert))
+        elif before != ".":
+            text = names.get(text, text)
+        yield token._replace(text=text)
+        before = token.text
 
 
 def _end_of(text: str, place: int, last: str) -> int:

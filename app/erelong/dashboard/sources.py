@@ -1,16 +1,19 @@
 """Builds the files that browsers load: one script of all modules, and the style sheet, almost without comments.
 
 All modules share one scope, so their top-level names must differ and imports cannot be renamed. Insignificant spaces go
-too, but line breaks after code stay, so that stack traces point to short lines.
+too, and constants in capitals get short names. Line breaks between statements and the names of functions stay, so that
+stack traces are readable.
 """
 
 from __future__ import annotations
 
 import re
+from itertools import product
+from string import ascii_letters
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 STRING: Final = r"""(?:"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')"""
 TEMPLATE: Final = r"`(?:[^`\\$]|\\.|\$(?!\{)|\$\{(?:[^`{}]|`[^`]*`|\{[^{}]*\})*\})*`"
@@ -21,7 +24,12 @@ SIGN: Final = r"[(){}\[\],;:=?<>&|!]"
 IMPORT: Final = re.compile(r'^import \{([^{}]*)\} from "\./([\w.]+)";\n', re.MULTILINE)
 DECLARED: Final = re.compile(r"^(export )?(?:const|let|class|(?:async )?function\*?) (\w+)", re.MULTILINE)
 MODULAR: Final = re.compile(r"^(?:import|export)\b.*|\bimport\(.*", re.MULTILINE)
-CODE: Final = re.compile(rf"({STRING}|{TEMPLATE}|{REGEX})|{SPACE}(\n){SPACE}|(?<={SIGN}) +| +(?={SIGN})", re.DOTALL)
+LITERAL: Final = rf"{STRING}|{TEMPLATE}|{REGEX}"
+CODE: Final = re.compile(
+    rf"({LITERAL})|[;,]?{SPACE}\n{SPACE}(?=[)\]}}])|(?<=[(\[{{]){SPACE}\n{SPACE}|;?{SPACE}(\n){SPACE}(?=\w)|{SPACE}(\n){SPACE}"
+    rf"|(?<={SIGN}) +| +(?={SIGN})",
+    re.DOTALL,
+)
 COMMENT: Final = re.compile(rf"({STRING})|/\*.*?\*/", re.DOTALL)
 SHEET: Final = re.compile(rf"({STRING})|;\s*(?=\}})|\s*([{{}},>;])\s*|(:)\s+|(\s)\s*")
 
@@ -41,7 +49,7 @@ def join_modules(modules: Mapping[str, str], main: str) -> str:
             homes[name] = module
         _check_imports(modules, module)
         texts.append(_statements_of(module, text))
-    return "".join(texts)
+    return _shorten("".join(texts), [name for name in homes if name.isupper()])
 
 
 def in_order(modules: Mapping[str, str], main: str) -> list[str]:
@@ -75,10 +83,29 @@ def _statements_of(module: str, text: str) -> str:
     text = DECLARED.sub(lambda found: found[0].removeprefix("export "), IMPORT.sub("", text))
     if found := MODULAR.search(text):
         raise ValueError(f"{module}: cannot join {found[0]!r}: import names in braces and export declarations only")
-    text = CODE.sub(r"\1\2", text).strip()
+    text = CODE.sub(r"\1\2\3", text).strip()
     if not text.endswith((";", "}")):
         raise ValueError(f"{module} must end with ; or }}, since the next module follows")
     return f"{text}\n"
+
+
+def _shorten(script: str, constants: Sequence[str]) -> str:
+    """Return a script in which constants have short names. Functions keep theirs: stack traces show them."""
+    if not constants:
+        return script
+    some = "|".join(constants)
+    if found := re.search(rf"[{{,](?:{some}):|(?:,|(?<!\$)\{{)(?:{some})\}}|(?<!\$)\{{(?:{some}),", script):
+        raise ValueError(f"constants get other names, so they cannot be keys: write {found[0]!r} in another way")
+    used = {*re.findall(r"\w+", script)}
+    free = (name for size in (1, 2) for letters in product(ascii_letters, repeat=size) if (name := "".join(letters)))
+    names = dict(zip(constants, (name for name in free if name not in used), strict=False))
+    constant = re.compile(rf"(?:(?<![.\w])|(?<=\.\.\.))(?:{some})\b")
+
+    def renamed(found: re.Match[str]) -> str:
+        literal: str = found[1]
+        return literal if literal and literal[0] != "`" else constant.sub(lambda word: names[word[0]], found[0])
+
+    return re.sub(rf"({LITERAL})|{constant.pattern}", renamed, script, flags=re.DOTALL)
 
 
 def strip_style(text: str) -> str:
