@@ -26,8 +26,8 @@ DECLARED: Final = re.compile(r"^(export )?(?:const|let|class|(?:async )?function
 MODULAR: Final = re.compile(r"^(?:import|export)\b.*|\bimport\(.*", re.MULTILINE)
 LITERAL: Final = rf"{STRING}|{TEMPLATE}|{REGEX}"
 CODE: Final = re.compile(
-    rf"({LITERAL})|[;,]?{SPACE}\n{SPACE}(?=[)\]}}])|(?<=[(\[{{]){SPACE}\n{SPACE}|;?{SPACE}(\n){SPACE}(?=\w)|{SPACE}(\n){SPACE}"
-    rf"|(?<={SIGN}) +| +(?={SIGN})",
+    rf"({LITERAL})|[;,]?{SPACE}\n{SPACE}(?=[)\]}}])|(?<=[(\[{{]){SPACE}\n{SPACE}|;?{SPACE}(\n){SPACE}(?=\w)"
+    rf"|{SPACE}(\n){SPACE}|(?<=[\w)\]}}\"'`]) ([-+*%]) (?=[\w(\[\"'`])|(?<={SIGN}) +| +(?={SIGN})",
     re.DOTALL,
 )
 COMMENT: Final = re.compile(rf"({STRING})|/\*.*?\*/", re.DOTALL)
@@ -83,22 +83,22 @@ def _statements_of(module: str, text: str) -> str:
     text = DECLARED.sub(lambda found: found[0].removeprefix("export "), IMPORT.sub("", text))
     if found := MODULAR.search(text):
         raise ValueError(f"{module}: cannot join {found[0]!r}: import names in braces and export declarations only")
-    text = CODE.sub(r"\1\2\3", text).strip()
+    text = CODE.sub(r"\1\2\3\4", text).strip()
     if not text.endswith((";", "}")):
         raise ValueError(f"{module} must end with ; or }}, since the next module follows")
     return f"{text}\n"
 
 
 def _shorten(script: str, constants: Sequence[str]) -> str:
-    """Return a script in which constants have short names. Functions keep theirs: stack traces show them."""
-    if not constants:
-        return script
-    some = "|".join(constants)
+    """Return a script with `let` for `const`, in which these constants have short names. Functions keep theirs: stack
+    traces show them.
+    """
+    some = "|".join(["const", *constants])
     if found := re.search(rf"[{{,](?:{some}):|(?:,|(?<!\$)\{{)(?:{some})\}}|(?<!\$)\{{(?:{some}),", script):
         raise ValueError(f"constants get other names, so they cannot be keys: write {found[0]!r} in another way")
     used = {*re.findall(r"\w+", script)}
     free = (name for size in (1, 2) for letters in product(ascii_letters, repeat=size) if (name := "".join(letters)))
-    names = dict(zip(constants, (name for name in free if name not in used), strict=False))
+    names = {"const": "let", **dict(zip(constants, (name for name in free if name not in used), strict=False))}
     constant = re.compile(rf"(?:(?<![.\w])|(?<=\.\.\.))(?:{some})\b")
 
     def renamed(found: re.Match[str]) -> str:
