@@ -198,6 +198,25 @@ async def test_hidden_secret_is_put_back_only_where_it_was(page: Browser) -> Non
     assert faults == ["•••• stands for no known value: write it out"] * 3
 
 
+async def test_backfill_says_that_jobs_were_there(page: Browser) -> None:
+    operation = {"state": "succeeded", "done": 1, "matches": 10, "skipped": 9, "failed": 0}
+    texts = [
+        await run(page, "dialog.js", f"m.toldOf({json.dumps({'action': action, **operation})})")
+        for action in ("backfill", "retry")
+    ]
+
+    assert texts == ["Made 1 of 10 · 9 had a job already", "Retried 1 of 10 · 9 changed meanwhile"]
+
+
+async def test_number_is_read_with_commas_and_from_nothing_else(page: Browser) -> None:
+    typed = ["1,048,211", " 2.5 ", "", "1,5", "Infinity", "x"]
+    read = "{ try { return m.numberOf(text, '/n') ?? null } catch (fault) { return fault.message + fault.pointer } }"
+
+    assert await run(page, "form.js", f"{json.dumps(typed)}.map(text => {read})") == [
+        1_048_211, 2.5, None, "“1,5” is not a number/n", "“Infinity” is not a number/n", "“x” is not a number/n",
+    ]  # fmt: skip
+
+
 async def test_form_names_the_line_of_wrong_json(page: Browser) -> None:
     script = "{ const field = m.jsonField({}, '/params/x'); field.node.value = '{\\n a: 1}';"
     script += " try { field.read() } catch (fault) { return [fault.message, fault.pointer] } }"

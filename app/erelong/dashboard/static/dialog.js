@@ -26,13 +26,14 @@ export function announce(text, more, kind = "") {
 
 export const complain = (problem) => announce(problemText(problem), null, "bad");
 
-/** Do what the user asked for, and say that it is done or why not. */
-export async function attempt(work, said, more) {
+/** Do what the user asked for, and say that it is done or why not. Return the result, if there is one. */
+export async function attempt(work, said) {
   try {
     const result = await work;
-    announce(said, more?.(result));
+    announce(said);
+    return result;
   } catch (problem) {
-    complain(problem);
+    return complain(problem);
   }
 }
 
@@ -45,27 +46,17 @@ export async function attempt(work, said, more) {
  */
 export function ask({ title, verb, about, entries = [], isBad = false, isWide = false, said, act, begin }) {
   const { nodes, read } = fields(entries);
-  const parts = {
-    heading: h("h2", title), content: h("div.content", about && h("div", about), nodes),
-    fault: h("div.fault", { role: "alert" }), go: submitButton(verb, isBad ? "button.bad" : "button.main"),
-  };
-  const { heading, content, fault, go } = parts;
+  const [heading, content] = [h("h2", title), h("div.content", about && h("div", about), nodes)];
+  const go = submitButton(verb, isBad ? "button.bad" : "button.main");
   let result = null;
-  const onsubmit = async (event) => {
-    event.preventDefault();
-    go.disabled = true;
-    try {
-      result = (await act(read(), parts)) ?? true;
-      dialog.close();
-      if (said) announce(said);
-    } catch (problem) {
-      showProblem(content, fault, problem);
-    }
-    go.disabled = false;
+  const work = async () => {
+    result = (await act(read(), parts)) ?? true;
+    dialog.close();
+    if (said) announce(said);
   };
-  const back = button("Go back", () => dialog.close());
-  const form = h("form", { onsubmit }, heading, content, fault, h("div.actions", go, back));
-  const dialog = h(`dialog.${isWide ? "wide" : ""}`, { "aria-label": title }, form);
+  const form = formOf("form", [heading, content], go, work, button("Go back", () => dialog.close()));
+  const parts = { heading, content, go, run: form.run };
+  const dialog = h(`dialog.${isWide ? "wide" : ""}`, { "aria-label": title }, form.node);
   const closed = popUp(dialog);
   begin?.(parts);
   return closed.then(() => result);
@@ -84,22 +75,43 @@ export function popUp(dialog) {
 }
 
 /**
- * Make a form: its button does `work`, and what is wrong is shown inside.
+ * Make a form: its button `go` does `work`, and what is wrong is shown inside.
  * @param {string} spec its element @param {any[]} more below its fields
+ * @returns {{node: HTMLElement, run: (work: () => any, button?: HTMLElement) => Promise<void>}} `run` does other work
+ *   in the same way; the button is disabled meanwhile
  */
-export function formOf(spec, content, verb, work, ...more) {
+export function formOf(spec, content, go, work, ...more) {
   const fault = h("div.fault", { role: "alert" });
-  const onsubmit = async (event) => {
-    event.preventDefault();
+  const run = async (act, pressed = go) => {
+    const isFocused = document.activeElement === pressed;
+    pressed.disabled = true;
     try {
-      await work();
-      showProblem(form, fault, null);
+      await act();
+      showProblem(node, fault, null);
     } catch (problem) {
-      showProblem(form, fault, problem);
+      showProblem(node, fault, problem);
     }
+    pressed.disabled = false;
+    if (isFocused && document.activeElement === document.body) pressed.focus(); // a disabled button loses the focus
   };
-  const form = h(spec, { onsubmit }, content, fault, verb && h("div.actions", submitButton(verb), more));
-  return form;
+  const onsubmit = (event) => {
+    event.preventDefault();
+    if (!go.disabled) run(work);
+  };
+  const node = h(spec, { onsubmit }, content, fault, go && h("div.actions", go, more));
+  return { node, run };
+}
+
+/** Return a function that sends a POST. If no answer comes, the same POST again does nothing twice. */
+export function sender() {
+  let [sent, key] = [null, null];
+  return async (path, body) => {
+    const text = JSON.stringify(body);
+    if (text !== sent) [sent, key] = [text, `ui-${Date.now()}-${Math.random()}`];
+    const answer = await post(path, body, { headers: { "Idempotency-Key": key } });
+    sent = null;
+    return answer;
+  };
 }
 
 export const submitButton = (verb, spec = "button.main") => h(spec, { type: "submit" }, verb);
@@ -119,6 +131,7 @@ export function showProblem(form, place, problem, isQuiet = false) {
     else left.push(`${pointer}: ${detail}`);
     first ||= found;
   }
+  first?.closest("details")?.setAttribute("open", "");
   const control = (spec) => first?.querySelector(spec);
   if (!isQuiet) (control("input:not([hidden]), textarea") || control("select"))?.focus();
   const id = problem.request_id && h("small", ` ${problem.code} · ${problem.request_id}`);
@@ -126,36 +139,34 @@ export function showProblem(form, place, problem, isQuiet = false) {
 }
 
 /** Ask about an action on all jobs of a filter, start it and show its progress. Return the operation, or null. */
-export async function bulk(name, filter, what, more = {}) {
+export const bulk = (name, filter, what, more) => operate(name, "operations", { action: name, filter, ...more }, what);
+
+/** Count the jobs of an operation, ask, start it and show its progress. Return the operation, or null. */
+export async function operate(name, path, body, what) {
   const [verb] = ACTIONS[name];
   const { nodes: [confirm, reason], read } = fields([CONFIRM, REASON]);
   const spread = choice(SPREADS, "");
+  const send = sender();
   let found = null;
-  const begin = async ({ heading, content, go, fault }) => {
-    go.disabled = true;
-    try {
-      const body = { action: name, filter, ...more };
-      found = await post("operations", body, { query: { dry_run: "true" }, patience: 60 });
+  const begin = async ({ heading, content, go, run }) => {
+    await run(async () => {
+      found = await post(path, body, { query: { dry_run: "true" }, patience: 60 });
       const jobs = `${found.more ? "more than " : ""}${count(found.matches, "job")}`;
       fill(heading, `${verb} ${jobs}?`);
       fill(go, `${verb} ${jobs}`);
       fill(content, h("p", `${what}.`), await consequences(name, found, field("Spread over", spread)),
         name === "cancel" && reason, found.matches >= MANY_JOBS && confirm);
-      go.disabled = found.matches === 0;
-      (content.querySelector("input") || go).focus();
-    } catch (problem) {
-      showProblem(content, fault, problem);
-    }
+    });
+    go.disabled = !found?.matches;
+    (content.querySelector("input") || go).focus();
   };
   const act = () => {
-    const given = read();
-    if (found.matches >= MANY_JOBS && given.confirm?.replaceAll(/\D/g, "") !== String(found.matches)) {
+    const { confirm: typed = "", ...given } = read();
+    if (found.matches >= MANY_JOBS && typed.replaceAll(/\D/g, "") !== String(found.matches)) {
       throw new Error(`Type ${found.matches} to confirm.`);
     }
-    const body = { action: name, filter, at_most: found.more ? null : found.matches, ...more };
-    if (given.reason) body.reason = given.reason;
-    if (spread.value) body.spread = Number(spread.value);
-    return post("operations", body, { headers: { "Idempotency-Key": `ui-${Date.now()}-${Math.random()}` } });
+    const most = body.filter && { at_most: found.more ? null : found.matches };
+    return send(path, { ...body, ...most, ...given, ...(spread.value && { spread: Number(spread.value) }) });
   };
   const isBad = name === "cancel" || name === "delete";
   const operation = await ask({ title: `${verb} jobs?`, verb, isBad, about: "Counting jobs…", begin, act });
@@ -193,7 +204,8 @@ export function toldOf({ action: name, state, done, matches, skipped, failed, er
   const [verb, past] = ACTIONS[name];
   if (state === "refused") return "Nothing was changed: more jobs match than when you confirmed. Try again.";
   if (matches === null) return `${verb}: counting jobs…`;
-  const tail = [skipped && `${number(skipped)} changed meanwhile`, failed && `${number(failed)} refused`];
+  const unchanged = name === "backfill" ? "had a job already" : "changed meanwhile";
+  const tail = [skipped && `${number(skipped)} ${unchanged}`, failed && `${number(failed)} refused`];
   const text = [`${past} ${number(done)} of ${number(matches)}`, ...tail.filter(Boolean)].join(" · ");
   const code = errors?.[0]?.code;
   return { cancelled: `Stopped. ${text}`, failed: `Failed${code ? ` (${code})` : ""}. ${text}` }[state] || text;

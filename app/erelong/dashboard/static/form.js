@@ -64,6 +64,21 @@ export function readJson(text, pointer) {
   }
 }
 
+/**
+ * Return the number that somebody has typed, with or without commas, and undefined for none; raise an Error with a
+ * pointer for other text.
+ */
+export function numberOf(text = "", pointer, { isNeeded = false, what = "a number" } = {}) {
+  const plain = text.trim().replaceAll(/,(?=\d{3})/g, "");
+  if (!plain && !isNeeded) return undefined;
+  if (!plain) throw wrong(`needs ${what}`, pointer);
+  if (!Number.isFinite(Number(plain))) throw wrong(`“${text}” is not ${what}`, pointer);
+  return Number(plain);
+}
+
+/** Return a duration that somebody may have typed, in seconds if it has no unit. */
+export const durationOf = (text) => (/^[\d.]+$/.test(text) ? `${text}s` : text);
+
 /** Return an element that shows any JSON value: folded where it is long, with secrets hidden until asked for. */
 export const json = (value, label) =>
   h("div.json", { tabindex: "0", role: "group", "aria-label": label }, showValue(value));
@@ -90,7 +105,7 @@ export function unmasked(value, original, pointer = "/params") {
 const areInPlace = (items, before) => Array.isArray(before) && items.length === before.length &&
   items.filter((one, index) => pretty(masked(one)) !== pretty(masked(before[index]))).length < 2;
 
-const wrong = (message, pointer) => Object.assign(new Error(message), { pointer });
+export const wrong = (message, pointer) => Object.assign(new Error(message), { pointer });
 
 function controlOf(schema, value, place) {
   const [plain, isNullable] = withoutNull(schema, place.root);
@@ -105,7 +120,7 @@ function controlOf(schema, value, place) {
   if (type === "object" && hasFields(plain) && place.depth < DEPTH) {
     return form(plain, value === UNSET ? {} : value, place.pointer, place.root, place.depth + 1);
   }
-  return type === "object" && more?.type === "string" ? ofPairs(value) : jsonField(value, place.pointer);
+  return type === "object" && more?.type === "string" ? ofPairs(value, place.pointer) : jsonField(value, place.pointer);
 }
 
 function ofEnum(values, standard, value, isNeeded) {
@@ -128,14 +143,8 @@ function ofText(schema, value, isNeeded) {
 
 function ofNumber(schema, value, pointer, isNeeded) {
   const node = input(textOf(value), { inputmode: "decimal", placeholder: hintOf(schema) });
-  const read = () => {
-    const text = node.value.trim();
-    if (!text && !isNeeded) return UNSET;
-    const what = schema.type === "integer" ? "a whole number" : "a number";
-    if (!text || Number.isNaN(Number(text))) throw wrong(`“${text}” is not ${what}`, pointer);
-    return Number(text);
-  };
-  return { node, read };
+  const what = schema.type === "integer" ? "a whole number" : "a number";
+  return { node, read: () => numberOf(node.value, pointer, { isNeeded, what }) ?? UNSET };
 }
 
 /** Make a list of rows that can be added and removed; `make` returns the controls of one, `read` the value of all. */
@@ -147,6 +156,7 @@ function ofRows(value, first, make, read) {
     const remove = () => {
       rows.splice(rows.indexOf(row), 1);
       item.remove();
+      list.dispatchEvent(new Event("input", { bubbles: true }));
     };
     const item = h("div.item", row.nodes, button("×", remove, { "aria-label": "Remove" }));
     rows.push(row);
@@ -164,11 +174,15 @@ const ofItems = (schema, value, place) => ofRows(value, Array.isArray(value) ? v
   return { nodes: node, read };
 }, (rows) => rows.map(({ read }) => read()));
 
-const ofPairs = (value) => ofRows(value, Object.entries(value === UNSET ? {} : value || {}), (pair) => {
+/** Make rows of a name and a text. */
+export const ofPairs = (value, pointer) => ofRows(value, Object.entries(value === UNSET ? {} : value || {}), (pair) => {
   const texts = pair === UNSET ? [] : pair;
   const cell = (name, index) => input(texts[index], { placeholder: name, "aria-label": name });
   return { nodes: ["name", "value"].map(cell) };
-}, (rows) => Object.fromEntries(rows.map(({ nodes }) => nodes.map((node) => node.value)).filter(([name]) => name)));
+}, (rows) => Object.fromEntries(rows.map(({ nodes }) => nodes.map((node) => node.value)).filter(([name, text]) => {
+  if (text && !name) throw wrong(`“${text}” needs a name`, pointer);
+  return name;
+})));
 
 /** Make a field of JSON for what no property names. */
 function extras(value, pointer, parts) {

@@ -5,10 +5,10 @@ import { announce, ask, complain, REASON } from "./dialog.js";
 import {
   action, at, button, facts, fill, go, h, icon, jobLink, labelsOf, link, linkButton, menu, panel, state, when,
 } from "./dom.js";
-import { json, masked, pretty, readJson, unmasked } from "./form.js";
+import { json, masked, numberOf, pretty, readJson, unmasked } from "./form.js";
 import { pauseQueueButton } from "./queues.js";
 import { call, can, every, get, screen, sleep, visible } from "./service.js";
-import { requestsOf, timeControl } from "./submit.js";
+import { draftOf, requestsOf, timeControl } from "./submit.js";
 import { count, duration, isSet, number, shortId, stateWord } from "./text.js";
 
 const SECRETS = "Secrets in params are stored with the job. In headers of webhooks, write {secret:name} instead.";
@@ -112,7 +112,7 @@ class Job {
 
   #buttons(job) {
     const isWaiting = job.state === "scheduled";
-    const { curl, erelong, Python: python } = requestsOf(draftOf(job));
+    const { curl, erelong, Python: python } = requestsOf(masked(draftOf(job)));
     const copies = Object.entries(
       { ID: job.id, "as JSON": pretty(job), "as curl": curl, "as erelong": erelong, "as Python": python });
     const copyButton = ([name, text]) => button(`Copy ${name}`, () => copy(text, name));
@@ -209,8 +209,9 @@ async function sendChange({ id, state: word, version }, body) {
 
 /** Return the fields of a job that can be edited: their values, and how they are written and read. */
 function fieldsOf({ params, labels, priority, timeout, retry: { max_attempts: most } }) {
-  const text = (label, value, about, read = Number) =>
+  const text = (label, value, about, read) =>
     ({ label, value: read(String(value)), text: String(value), about, read });
+  const whole = (pointer) => (typed) => numberOf(typed, pointer, { isNeeded: true, what: "a whole number" });
   const any = (label, value) => {
     const pointer = `/${label.toLowerCase()}`;
     const read = (typed) => unmasked(readJson(typed, pointer), value, pointer);
@@ -218,17 +219,12 @@ function fieldsOf({ params, labels, priority, timeout, retry: { max_attempts: mo
   };
   return {
     params: any("Params", params), labels: any("Labels", labels),
-    priority: text("Priority", priority, "-100 to 100; higher goes first among due jobs."),
+    priority: text("Priority", priority, "-100 to 100; higher goes first among due jobs.", whole("/priority")),
     timeout: text("Timeout", timeout, "Seconds, or 90s, 2m, 1h.", (typed) => Number(typed) || typed),
-    retry: text("Attempts", most, "At most, the first included.", (typed) => ({ max_attempts: Number(typed) })),
+    retry: text("Attempts", most, "At most, the first included.",
+      (typed) => ({ max_attempts: whole("/retry")(typed) })),
   };
 }
-
-/** Return the submit that makes a job like this one. */
-const draftOf = ({ kind, params, queue, labels, priority }) => ({
-  kind, params: masked(params), ...(queue !== "default" && { queue }), ...(priority && { priority }),
-  ...(Object.keys(labels).length && { labels }),
-});
 
 function headline(job) {
   const { attempt, due_at: due, finished_at: end, timeout, error, retry: { max_attempts: most, delay, jitter } } = job;

@@ -1,7 +1,7 @@
 /** Queues: what waits and runs in each, its limits, when its jobs are due, and what can be done to it. */
 
 import { bars, share, spanOf } from "./chart.js";
-import { announce, ask, attempt, formOf, REASON } from "./dialog.js";
+import { announce, ask, attempt, formOf, REASON, submitButton } from "./dialog.js";
 import {
   action, at, button, choice, choices, facts, fields, fill, go, h, input, link, linkButton, menu, optionsOf, panel,
   paused, when,
@@ -255,5 +255,5 @@ function limitsForm({ name, settings }, again) {
     again();
   };
   const reset = resetButton({ name, overridden: true }, again);
-  return formOf("form.form", [nodes, h("p.soft.source")], can("admin") && "Save", save, reset);
+  return formOf("form.form", [nodes, h("p.soft.source")], can("admin") && submitButton("Save"), save, reset).node;
 }

@@ -1,6 +1,6 @@
 /** Schedules: what each makes, when next, how the last went, and the form to make or change one. */
 
-import { announce, ask, complain, formOf, progress, showProblem } from "./dialog.js";
+import { announce, ask, complain, formOf, progress, showProblem, submitButton } from "./dialog.js";
 import { at, button, facts, fields, fill, go, h, jobLink, link, linkButton, panel, paused, when } from "./dom.js";
 import { json, pretty, readJson } from "./form.js";
 import { switchButton } from "./queues.js";
@@ -148,10 +148,11 @@ function showNew({ main }) {
     announce("Created.");
     go("schedules", name);
   };
-  const card = formOf("form.card", form.node, "Create", create, linkButton(at("schedules"), "Go back"));
+  const back = linkButton(at("schedules"), "Go back");
+  const { node } = formOf("form.card", form.node, submitButton("Create"), create, back);
   const next = panel("Next times");
   next.show(form.preview, "");
-  fill(main, h("h1", "New schedule"), h("div.two.submit", card, next.node));
+  fill(main, h("h1", "New schedule"), h("div.two.submit", node, next.node));
 }
 
 /** The fields of a schedule, with its next times as somebody types. */

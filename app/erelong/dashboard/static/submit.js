@@ -1,10 +1,12 @@
 /** The kinds of jobs, and the form that submits one: made from its schema, with the same request for other programs. */
 
-import { announce, showProblem, submitButton } from "./dialog.js";
+import { announce, formOf, sender, submitButton } from "./dialog.js";
 import {
   at, button, choice, choices, facts, field, fields, fill, h, headRow, input, link, linkButton, optionsOf, panel, when,
 } from "./dom.js";
-import { UNSET, form, hasFields, json, jsonField, masked, pretty, unmasked } from "./form.js";
+import {
+  UNSET, durationOf, form, hasFields, json, jsonField, masked, numberOf, ofPairs, pretty, readJson, unmasked, wrong,
+} from "./form.js";
 import { can, debounced, get, me, post, urlOf } from "./service.js";
 import { HOUR, count, duration, fromNow, isSet, number } from "./text.js";
 
@@ -13,11 +15,11 @@ const STOPS = { kill: "is killed", cooperative: "is cancelled", none: "is left r
 const MODES = ["Form", "JSON"];
 const OPTIONS = [
   ["queue", "Queue", "", "", { placeholder: "default" }], ["key", "Key", "", "Names the live job; unique per queue."],
-  ["labels", "Labels", "", "", { placeholder: "tenant=t1, order=7" }], ["priority", "Priority", "", "-100 to 100"],
-  ["timeout", "Timeout", "", "Of one attempt, such as 60s."],
-  ["retry", "Attempts", "", "At most.", { placeholder: "5" }],
+  ["priority", "Priority", "", "-100 to 100"], ["timeout", "Timeout", "", "Of one attempt, such as 60s."],
+  ["retry", "Attempts", "", "At most, the first included."],
   ["expires_after", "Expires after", "", "If it has not begun by then: 10m, 2h."],
 ];
+const OTHERS = ["others", "Other fields", "", "JSON: on_finish, spread, on_conflict, more of retry.", { rows: 3 }];
 
 export function showSubmit({ main, query, title }) {
   title("Submit");
@@ -34,36 +36,41 @@ class Submit {
   #original = {}; // the params with which the form began, secrets included
   #mode = "Form";
   #language = "curl";
+  #copied = {}; // the fields of the job that is copied, secrets included
+  #post = sender();
 
   constructor() {
     this.kind = choice([], "", (name) => this.#begin(this.#kept(name)));
     this.modes = h("div");
     this.params = h("div");
     this.time = timeControl("now");
-    this.options = fields(OPTIONS);
-    this.more = h("details.more", h("summary", "Queue, key, labels, retries, expiry"), this.options.nodes);
-    this.fault = h("div.fault", { role: "alert" });
+    this.options = fields([...OPTIONS, OTHERS]);
+    this.labels = h("div");
+    this.more = h("details.more", h("summary", "Queue, key, labels, retries, expiry"),
+      this.options.nodes.toSpliced(2, 0, this.labels));
     this.result = h("div.result", { "aria-live": "polite" });
     this.same = panel("Same request");
-    const buttons = h("div.actions", submitButton("Submit"), button("Check", () => this.#check()));
-    this.form = h("form.card", { onsubmit: (event) => this.#send(event), oninput: () => this.#echo() },
-      field("Kind", this.kind, { pointer: "/kind" }), this.modes, this.params, this.time.node, this.more, this.fault,
-      buttons, this.result);
-    this.node = h("div.two.submit", this.form, this.same.node);
+    const check = button("Check", () => {
+      this.#echo();
+      this.run(() => this.#check(), check);
+    });
+    const parts = [field("Kind", this.kind, { pointer: "/kind" }), this.modes, this.params, this.time.node, this.more];
+    const { node, run } = formOf("form.card", parts, submitButton("Submit"), () => this.#send(), check);
+    this.run = run;
+    node.oninput = () => this.#echo();
+    node.append(this.result);
+    this.node = h("div.two.submit", node, this.same.node);
+    this.#label({});
   }
 
-  async begin(kind, from) {
-    try {
-      const [{ kinds }, job] = await Promise.all([get("kinds"), from && get(["jobs", from])]);
-      const name = job?.kind || kind || (kinds.find((one) => one.name === "http") || kinds[0]).name;
-      this.#kinds = kinds;
-      fill(this.kind, optionsOf(kinds.map((one) => one.name), name));
-      if (job) this.#take(job);
-      this.#begin(job ? job.params : this.#kept(name));
-    } catch (problem) {
-      showProblem(this.form, this.fault, problem);
-    }
-  }
+  begin = (kind, from) => this.run(async () => {
+    const [{ kinds }, job] = await Promise.all([get("kinds"), from && get(["jobs", from])]);
+    const name = job?.kind || kind || (kinds.find((one) => one.name === "http") || kinds[0]).name;
+    this.#kinds = kinds;
+    fill(this.kind, optionsOf(kinds.map((one) => one.name), name));
+    if (job) this.#take(draftOf(job));
+    this.#begin(job ? job.params : this.#kept(name));
+  });
 
   #kindOf = (name) => this.#kinds.find((kind) => kind.name === name);
 
@@ -85,36 +92,43 @@ class Submit {
     this.#echo();
   }
 
-  #switch(mode) {
-    try {
-      const params = this.#params.read();
-      this.#mode = mode;
-      this.#build(params === UNSET ? {} : params);
-    } catch (problem) {
-      showProblem(this.form, this.fault, problem);
-    }
+  #switch = (mode) => this.run(() => {
+    const params = this.#params.read();
+    this.#mode = mode;
+    this.#build(params === UNSET ? {} : params);
+  });
+
+  #label(labels) {
+    this.pairs = ofPairs(labels, "/labels");
+    this.labels.replaceChildren(field("Labels", this.pairs.node, { pointer: "/labels" }));
   }
 
-  #take({ queue, key, labels, priority, timeout, retry }) {
-    const pairs = Object.entries(labels).map((pair) => pair.join("=")).join(", ");
-    const set = { queue, key: key || "", labels: pairs, priority, timeout: `${timeout}s`, retry: retry.max_attempts };
-    for (const [name, value] of Object.entries(set)) this.options.controls[name].value = value;
+  /** Fill in the fields of a copy. Its key is left out: the job may be live. */
+  #take({ kind, params, key, labels = UNSET, retry: { max_attempts: most, ...retry }, on_finish: callback, ...given }) {
+    this.#copied = { retry, on_finish: callback };
+    const texts = { ...given, retry: most, others: pretty(masked(this.#copied)) };
+    for (const [name, text] of Object.entries(texts)) this.options.controls[name].value = text ?? "";
+    this.#label(labels);
+    this.more.open = true;
   }
 
-  /** Return the body of the request; raise an Error with a pointer. */
+  /** Return the body of the request, where undefined stands for no value; raise an Error with a pointer. */
   #body() {
     const params = this.#params.read();
-    const { priority, retry, labels, ...given } = this.options.read();
-    const pairs = labels?.split(",").map((pair) => pair.trim().split(/\s*=\s*/));
+    const { priority, retry, timeout, expires_after: expiry, others = "{}", ...given } = this.options.read();
+    const more = unmasked(readJson(others, "/others"), this.#copied, "/others");
+    if (more?.constructor !== Object) throw wrong("not a JSON object", "/others");
+    const [labels, most] = [this.pairs.read(), numberOf(retry, "/retry")];
     return {
-      kind: this.kind.value, ...(params !== UNSET && { params: unmasked(params, this.#original) }),
-      ...this.time.read(), ...given,
-      ...(priority && { priority: Number(priority) }), ...(retry && { retry: { max_attempts: Number(retry) } }),
-      ...(labels && { labels: Object.fromEntries(pairs.map(([name, value = ""]) => [name, value])) }),
+      kind: this.kind.value, params: params === UNSET ? undefined : unmasked(params, this.#original),
+      ...this.time.read(), ...given, priority: numberOf(priority, "/priority"), timeout: durationOf(timeout),
+      expires_after: durationOf(expiry), labels: labels === UNSET ? undefined : labels, ...more,
+      retry: isSet(most) ? { ...more.retry, max_attempts: most } : more.retry,
     };
   }
 
   #echo() {
+    this.result.querySelector(".good")?.remove();
     try {
       const body = this.#body();
       const shown = masked(body);
@@ -127,37 +141,23 @@ class Submit {
         h("pre", { tabindex: "0" }, requests[this.#language]),
         pretty(shown) !== pretty(body) && h("p.soft", "Replace •••• by the secret that it hides.")], "");
     } catch (problem) {
-      this.same.fail(problem);
+      this.same.show(h("p.soft", `Incomplete: ${problem.message}`), "");
     }
   }
 
   async #check() {
-    const job = await this.#post({ dry_run: "true" });
-    if (job) fill(this.result, h("p.good", "This job would be accepted. Due ", when(job.due_at), "."));
+    const job = await post("jobs", this.#body(), { query: { dry_run: "true" } });
+    this.result.prepend(h("p.good", "This job would be accepted. Due ", when(job.due_at), "."));
   }
 
-  async #send(event) {
-    event.preventDefault();
-    const job = await this.#post({});
-    if (!job) return;
+  async #send() {
+    const body = this.#body();
+    const job = await this.#post("jobs", body);
+    sessionStorage.setItem(KEPT_PARAMS + body.kind, JSON.stringify(body.params || {}));
     const list = this.result.querySelector("ul") || fill(this.result, h("ul.list")).firstChild;
     list.prepend(h("li", link(at("jobs", job.id), job.id, {}, "a.mono"), when(job.due_at)));
     const text = `Submitted; ${count(list.childElementCount, "job")} from this form.`;
     announce(text, link(at("jobs", job.id), "Show the job"));
-  }
-
-  async #post(query) {
-    try {
-      const body = this.#body();
-      const job = await post("jobs", body, { query });
-      showProblem(this.form, this.fault, null);
-      sessionStorage.setItem(KEPT_PARAMS + body.kind, JSON.stringify(body.params || {}));
-      return job;
-    } catch (problem) {
-      showProblem(this.form, this.fault, problem);
-      this.more.open ||= [...this.more.querySelectorAll(".fault")].some((fault) => fault.textContent);
-      return null;
-    }
   }
 }
 
@@ -169,7 +169,7 @@ export function timeControl(how) {
   const resolved = h("p.about", { "aria-live": "polite" });
   const parts = { now: [], in: [delay], at: [local, zone] };
   const values = {
-    now: () => ({}), in: () => ({ delay: delay.value.trim() }),
+    now: () => ({}), in: () => ({ delay: durationOf(delay.value.trim()) }),
     at: () => ({ local_time: local.value.padEnd(19, ":00"), zone: zone.value.trim() }),
   };
   const read = () => values[pick.value]();
@@ -198,16 +198,29 @@ export function timeControl(how) {
   return { node, read };
 }
 
+/** Return the submit that makes a job like this one; undefined stands for no value. */
+export function draftOf({ kind, params, queue, key, labels, priority, timeout, retry, on_finish: callback, ...job }) {
+  const begin = Math.max(Date.parse(job.execute_at), Date.parse(job.created_at));
+  const expiry = job.expires_at && Math.round((Date.parse(job.expires_at) - begin) / 100) / 10;
+  return {
+    kind, params, queue: queue === "default" ? undefined : queue, key: key ?? undefined,
+    labels: Object.keys(labels).length ? labels : undefined, priority: priority || undefined,
+    timeout: `${timeout}s`, retry, expires_after: isSet(expiry) ? `${expiry}s` : undefined,
+    on_finish: callback && { ...callback, job: undefined },
+  };
+}
+
 /** Return a submit as other programs write it. */
 export function requestsOf(body) {
-  const { kind, params = {}, delay, local_time: local, zone, labels = {}, retry, ...more } = body;
+  const { kind, params = {}, delay, local_time: local, zone, labels = {}, retry = {}, on_finish: hook, ...more } = body;
   const quote = (text) => (/^[\w.:/@%+=-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
   const key = me.anonymous ? "" : ` -H "Authorization: Bearer $ERELONG_KEY"`;
   const param = ([name, value]) => `${name}${typeof value === "string" ? `=${value}` : `:=${JSON.stringify(value)}`}`;
   const words = [
     kind, ...Object.entries(params).map(param), ...(delay ? ["--in", delay] : []),
     ...(local ? ["--at", local, "--zone", zone] : []),
-    ...(retry ? ["--retry", `max_attempts=${retry.max_attempts}`] : []),
+    ...Object.entries(retry).flatMap(([name, value]) => ["--retry", `${name}=${value}`]),
+    ...(hook ? ["--on-finish", hook.url] : []),
     ...Object.entries(more).flatMap(([name, value]) => [`--${name.replace("_", "-")}`, String(value)]),
     ...Object.entries(labels).flatMap(([name, value]) => ["--label", `${name}=${value}`]),
   ];

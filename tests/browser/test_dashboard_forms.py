@@ -1,0 +1,157 @@
+"""Forms of the dashboard: what they refuse, keep, send once and show after somebody else has changed something."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.browser.test_dashboard import click, fill, pick, text_of, visit
+from tests.support.browser import Browser
+from tests.support.demo import Demo
+
+pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(60)]
+
+SAID = "document.getElementById('said').textContent"
+TRUTH = ("cron", "every", "anchor", "zone", "starts_at", "ends_at", "spread", "missed", "catchup", "overlap", "job")
+HELD = """{
+  const original = window.fetch;
+  window.fetch = async (url, options = {}) => {
+    const answer = await original(url, options);
+    if (!window.isLost(String(url), options)) return answer;
+    await window.held;
+    throw new TypeError('lost');
+  };
+}"""
+
+
+@pytest_asyncio.fixture
+async def demo() -> AsyncIterator[Demo]:
+    async with Demo() as demo:
+        yield demo
+
+
+@pytest_asyncio.fixture
+async def empty() -> AsyncIterator[Demo]:
+    async with Demo(is_empty=True) as demo:
+        yield demo
+
+
+def fault_of(pointer: str) -> str:
+    return f"document.querySelector('[data-pointer=\"{pointer}\"] .fault')?.innerText"
+
+
+async def type_into(browser: Browser, pointer: str, value: str) -> None:
+    await fill(browser, f"[data-pointer='{pointer}'] :is(input, textarea)", value)
+
+
+async def hold(browser: Browser, condition: str) -> None:
+    """Let the answers of requests that meet a condition be lost, once the page calls `release`."""
+    await browser.value(f"{HELD}; window.isLost = (url, options) => {condition};")
+    await browser.value("window.held = new Promise(resolve => { window.release = resolve; }); 0")
+
+
+async def test_submit_with_text_for_a_number_is_not_sent(empty: Demo, browser: Browser) -> None:
+    await visit(browser, f"{empty.url}/#/submit?kind=echo")
+    await browser.value("document.querySelector('details.more').open = true")
+    await click(browser, "[data-pointer='/labels'] button", "Add")
+    await fill(browser, "[data-pointer='/labels'] [aria-label='value']", "t1")
+    await click(browser, "main button", "Submit")
+    await browser.until(f"{fault_of('/labels')} === '“t1” needs a name'")
+    await fill(browser, "[data-pointer='/labels'] [aria-label='name']", "tenant")
+    for pointer, typed in (("/priority", "high"), ("/retry", "x"), ("/others", "7")):
+        await type_into(browser, pointer, typed)
+        await browser.value("document.querySelector('details.more').open = false")
+        await click(browser, "main button", "Submit")
+        await browser.until(fault_of(pointer))
+        assert await browser.value("document.querySelector('details.more').open")
+        await type_into(browser, pointer, "")
+
+    assert (await empty.read("jobs"))["jobs"] == []
+    await click(browser, "main button", "Submit")
+    await browser.until("document.querySelector('.result a')")
+    (job,) = (await empty.read("jobs"))["jobs"]
+    assert job["labels"] == {"tenant": "t1"}
+
+
+async def test_edit_of_a_job_with_text_for_a_number_is_not_saved(demo: Demo, browser: Browser) -> None:
+    (job,) = (await demo.read("jobs?key=order-7-reminder"))["jobs"]
+    await visit(browser, f"{demo.url}/#/jobs/{job['id']}")
+    await click(browser, "main button", "Edit")
+    for pointer, typed in (("/priority", "high"), ("/retry", "")):
+        await type_into(browser, pointer, typed)
+        await click(browser, "dialog button", "Save")
+        await browser.until(fault_of(pointer))
+        await type_into(browser, pointer, "5")
+
+    assert (await demo.read(f"jobs/{job['id']}"))["version"] == 1
+
+
+async def test_second_click_and_lost_answer_make_no_second_job(empty: Demo, browser: Browser) -> None:
+    await visit(browser, f"{empty.url}/#/submit?kind=echo")
+    await browser.until("document.querySelector('main pre')")
+    await hold(browser, "options.method === 'POST' && url.endsWith('/jobs')")
+    await browser.value("document.querySelector('main [type=submit]').click()")
+    await browser.value("document.querySelector('main [type=submit]').click()")
+    await browser.value("release()")
+    await browser.until("document.querySelector('.card > .fault').innerText.includes('No response')")
+    await browser.value("window.isLost = () => false; 0")
+    await click(browser, "main button", "Submit")
+    await browser.until("document.querySelector('.result a')")
+
+    assert len((await empty.read("jobs"))["jobs"]) == 1
+    await click(browser, "main button", "Submit")
+    await browser.until("document.querySelectorAll('.result a').length === 2")
+    assert len((await empty.read("jobs"))["jobs"]) == 2
+
+
+async def test_copy_of_a_job_has_all_but_its_key(empty: Demo, browser: Browser) -> None:
+    job: dict[str, Any] = {
+        "kind": "echo",
+        "delay": 3_600,
+        "key": "order-7",
+        "labels": {"note": "a=b, c=d", "tenant": "t1"},
+        "priority": 5,
+        "timeout": 11,
+        "retry": {"max_attempts": 4, "delay": 7, "factor": 1.5},
+        "expires_after": 600,
+        "on_finish": {"url": "https://app.example/", "headers": {"Authorization": "s3cret"}, "states": ["failed"]},
+    }
+    original = await empty.change("POST", "jobs", job)
+    await visit(browser, f"{empty.url}/#/submit?from={original['id']}")
+    await browser.until("document.querySelector('main pre')")
+    typed = "[...document.querySelectorAll('main textarea')].map(one => one.value)"
+    shown = await browser.value(f"main.innerText + {typed}")
+    is_open = await browser.value("document.querySelector('details.more').open")
+    await pick(browser, "[data-pointer^='/delay'] select", "in")
+    await click(browser, "main button", "Submit")
+    await browser.until("document.querySelector('.result a')")
+
+    copied = await empty.read(f"jobs/{await browser.value(text_of('.result a'))}")
+    names = ("kind", "params", "queue", "labels", "priority", "timeout", "retry", "on_finish")
+    assert {name: copied[name] for name in names} == {name: original[name] for name in names}
+    assert copied["expires_at"][:19] == "2026-12-01T12:15:22"
+    assert copied["key"] is None
+    assert is_open
+    assert "s3cret" not in shown
+
+
+async def test_submit_says_nothing_that_is_not_true_of_its_form(empty: Demo, browser: Browser) -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    await empty.change("PUT", "kinds/counted", {"params_schema": schema})
+    await visit(browser, f"{empty.url}/#/submit?kind=counted")
+    await fill(browser, "[data-pointer='/params/n'] input", "")
+    await browser.until("document.querySelector('main').innerText.includes('Incomplete: needs a whole number')")
+    faults = await browser.value(
+        "[...document.querySelectorAll('main .fault')].map(one => one.innerText).filter(Boolean)"
+    )
+    is_old = await browser.value("!!document.querySelector('main .panel.old')")
+    await fill(browser, "[data-pointer='/params/n'] input", "7")
+    await click(browser, "main button", "Check")
+    await browser.until("document.querySelector('.result .good')")
+    await fill(browser, "[data-pointer='/params/n'] input", "8")
+
+    assert (faults, is_old) == ([], False)
+    assert not await browser.value("document.querySelector('.result .good')")
