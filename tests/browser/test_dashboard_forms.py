@@ -53,6 +53,46 @@ async def hold(browser: Browser, condition: str) -> None:
     await browser.value("window.held = new Promise(resolve => { window.release = resolve; }); 0")
 
 
+async def test_edit_of_a_schedule_keeps_what_its_form_does_not_show(empty: Demo, browser: Browser) -> None:
+    definition = {
+        "every": "1h",
+        "anchor": "2026-11-30T00:10:00Z",
+        "starts_at": "2026-12-01T00:00:00Z",
+        "ends_at": "2027-12-01T00:00:00Z",
+        "spread": 60,
+        "missed": "once",
+        "catchup": "5m",
+        "job": {"kind": "echo", "on_finish": {"url": "https://app.example/"}, "retry": {"delay": 7.0}},
+    }
+    before = await empty.change("PUT", "schedules/bounded", definition)
+    await visit(browser, f"{empty.url}/#/schedules/bounded")
+    await click(browser, "main button", "Edit")
+    await pick(browser, "dialog [data-pointer='/overlap'] select", "allow")
+    await click(browser, "dialog button", "Save")
+    await browser.until("!document.querySelector('dialog')")
+
+    after = await empty.read("schedules/bounded")
+    assert after["version"] == 2
+    assert {name: after[name] for name in TRUTH} == {name: before[name] for name in TRUTH} | {"overlap": "allow"}
+
+
+async def test_intervals_spreads_and_seconds_are_read_as_people_write_them(empty: Demo, browser: Browser) -> None:
+    await visit(browser, f"{empty.url}/#/schedules/+")
+    await type_into(browser, "/cron", "5 30 9 * * *")
+    await browser.until("document.querySelectorAll('.preview li').length === 5")
+    preview = await browser.value(text_of(".preview"))
+
+    await type_into(browser, "/name", "rounds")
+    await type_into(browser, "/cron", "1h30m")
+    await type_into(browser, "/spread", "30")
+    await click(browser, "main button", "Create")
+    await browser.until("location.hash === '#/schedules/rounds'")
+
+    made = await empty.read("schedules/rounds")
+    assert "moved" not in preview
+    assert (made["every"], made["spread"], made["cron"]) == (5_400, 30, None)
+
+
 async def test_submit_with_text_for_a_number_is_not_sent(empty: Demo, browser: Browser) -> None:
     await visit(browser, f"{empty.url}/#/submit?kind=echo")
     await browser.value("document.querySelector('details.more').open = true")
@@ -87,6 +127,29 @@ async def test_edit_of_a_job_with_text_for_a_number_is_not_saved(demo: Demo, bro
         await type_into(browser, pointer, "5")
 
     assert (await demo.read(f"jobs/{job['id']}"))["version"] == 1
+
+
+async def test_past_occurrences_are_counted_and_confirmed(empty: Demo, browser: Browser) -> None:
+    await empty.change("PUT", "schedules/often", {"every": "1m", "overlap": "allow", "job": {"kind": "echo"}})
+    await visit(browser, f"{empty.url}/#/schedules/often")
+    await click(browser, "main button", "Make past occurrences…")
+    await fill(browser, "dialog [data-pointer='/from'] input", "2026-11-30T00:00:00")
+    await fill(browser, "dialog [data-pointer='/to'] input", "2026-12-01T00:00:00Z")
+    await click(browser, "dialog button", "Count jobs")
+    await browser.until(f"{fault_of('/from')}?.includes('no offset')")
+    await fill(browser, "dialog [data-pointer='/from'] input", "2026-11-30T00:00:00Z")
+    await click(browser, "dialog button", "Count jobs")
+    await browser.until("document.querySelector('dialog')?.innerText.includes('Make 1,440 jobs?')")
+    await click(browser, "dialog button", "Make 1,440 jobs")
+    await browser.until("document.querySelector('dialog .fault:not(:empty)')")
+    before = (await empty.read("operations"))["operations"]
+
+    await fill(browser, "dialog [data-pointer='/confirm'] input", "1,440")
+    await click(browser, "dialog button", "Make 1,440 jobs")
+    await browser.until(f"{SAID} === 'Made 1,440 of 1,440'")
+
+    assert before == []
+    assert len((await empty.read("operations"))["operations"]) == 1
 
 
 async def test_second_click_and_lost_answer_make_no_second_job(empty: Demo, browser: Browser) -> None:
@@ -155,3 +218,13 @@ async def test_submit_says_nothing_that_is_not_true_of_its_form(empty: Demo, bro
 
     assert (faults, is_old) == ([], False)
     assert not await browser.value("document.querySelector('.result .good')")
+
+
+async def test_schedule_shows_how_its_jobs_ended(empty: Demo, browser: Browser) -> None:
+    job = {"kind": "echo", "params": {"fail": "no such order"}, "retry": {"max_attempts": 1}}
+    await empty.change("PUT", "schedules/failing", {"every": "10m", "job": job})
+    await empty.change("POST", "clock", {"advance": "10m"})
+    await visit(browser, f"{empty.url}/#/schedules/failing")
+
+    await browser.until("document.querySelector('.timeline .state.failed')")
+    assert await browser.value("document.querySelector('.timeline a').hash.startsWith('#/jobs/')")

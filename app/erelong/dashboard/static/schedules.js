@@ -1,8 +1,10 @@
 /** Schedules: what each makes, when next, how the last went, and the form to make or change one. */
 
-import { announce, ask, complain, formOf, progress, showProblem, submitButton } from "./dialog.js";
-import { at, button, facts, fields, fill, go, h, jobLink, link, linkButton, panel, paused, when } from "./dom.js";
-import { json, pretty, readJson } from "./form.js";
+import { announce, ask, complain, formOf, operate, showProblem, submitButton } from "./dialog.js";
+import {
+  at, button, facts, fields, fill, go, h, jobLink, link, linkButton, panel, paused, state, when,
+} from "./dom.js";
+import { durationOf, json, pretty, readJson, wrong } from "./form.js";
 import { switchButton } from "./queues.js";
 import { call, can, debounced, get, post } from "./service.js";
 import { tableScreen } from "./table.js";
@@ -11,7 +13,10 @@ import { HOUR, count, duration, fromNow, isSet, number, timeOf } from "./text.js
 const NEW = "+";
 const ABOUT_PAUSE = "Occurrences that pass while it is paused are left out.";
 const DRAFT = { cron: "0 9 * * MON-FRI", missed: "once", overlap: "skip", job: { kind: "echo", params: {} } };
-const KEPT_FIELDS = ["gap", "fold", "anchor", "starts_at", "ends_at", "catchup"];
+const KEPT_FIELDS = ["starts_at", "ends_at", "catchup"]; // which the form does not show
+const OF_CRON = ["gap", "fold"];
+const OF_INTERVALS = ["anchor"];
+const INTERVAL = /^\d[\w.]*$|^P/i;
 
 export function showSchedules({ main, title }) {
   const first = can("submit") && link(at("schedules", NEW), "Make the first");
@@ -33,24 +38,27 @@ export function showSchedule({ main, args: [name], title }) {
   title(name === NEW ? "New schedule" : name);
   if (name === NEW) return showNew({ main });
   const actions = h("div.actions");
-  const state = h("p.lead");
+  const head = h("p.lead");
   const [next, recent, about] = ["Next", "Recent", "Definition"].map((text) => panel(text));
-  let schedule = null;
+  let [schedule, results] = [null, null];
   const read = next.poll(5, async () => {
     try {
       schedule = await get(["schedules", name]);
+      const ids = schedule.recent.flatMap(({ job }) => job || []);
+      const { ended } = ids.length ? await post("jobs/wait", { jobs: ids }) : { ended: [] };
+      results = new Map(ended.map((job) => [job.id, state(job)]));
     } catch (problem) {
       if (problem.status === 404) recent.node.hidden = about.node.hidden = actions.hidden = true;
       throw problem;
     }
     const reason = schedule.reason && h("span", `“${schedule.reason}”`);
-    fill(state, schedule.paused && [paused(), reason], h("span", specOf(schedule)));
+    fill(head, schedule.paused && [paused(), reason], h("span", specOf(schedule)));
     fill(actions, scheduleActions(schedule, () => read()));
     next.show(nextOf(schedule));
-    recent.show(recentOf(schedule), "");
+    recent.show(recentOf(schedule, results), "");
     about.show(definitionOf(schedule), "");
   });
-  fill(main, h("h1", name), state, actions, h("div.two", next.node, recent.node), about.node);
+  fill(main, h("h1", name), head, actions, h("div.two", next.node, recent.node), about.node);
   return { keys: { e: () => can("submit") && editSchedule(schedule).then(read) }, ready: next.ready };
 }
 
@@ -76,7 +84,8 @@ const specOf = ({ described, cron, every, zone }) =>
 
 const scheduleColumns = (again) => [
   ["Schedule", ({ name }) => link(at("schedules", name), name)],
-  ["When", specOf, "about"],
+  ["When", (one) => specOf(one)[0], "about"],
+  ["Zone", ({ zone }) => zone || "–"],
   ["Makes", ({ job }) => `${job.kind}${job.queue ? ` in ${job.queue}` : ""}`],
   ["Next", (one) => (one.paused ? paused(one.reason) : when(one.next_at))],
   ["Made", ({ name, counts }) => link(at("jobs", { schedule: name }), number(counts.made)), "number"],
@@ -99,12 +108,12 @@ const nextOf = ({ next, paused: isPaused, queued }) => [
   queued && h("p.soft", "Waits for the live job: ", when(queued)),
 ];
 
-const recentOf = ({ recent, live, counts }) => [
+const recentOf = ({ recent, live, counts }, results) => [
   h("p.soft", `${number(counts.made)} made, ${number(counts.skipped)} skipped, ${number(counts.missed)} missed`,
     live.length > 0 && [" · live: ", live.map((id) => jobLink(id))]),
   h("ol.timeline", recent.map(({ outcome, occurrence, reason, job, count: times }) => h("li",
     h(outcome === "made" ? "span.good" : "span.bad", outcome), when(occurrence), reason && h("span.soft", reason),
-    job && jobLink(job), times > 1 && h("span.soft", `× ${number(times)}`)))),
+    job && [jobLink(job), results.get(job)], times > 1 && h("span.soft", `× ${number(times)}`)))),
   !recent.length && h("p.empty", "Nothing yet."),
 ];
 
@@ -124,13 +133,17 @@ function editSchedule(schedule) {
 }
 
 async function backfill(name) {
-  const operation = await ask({
-    title: "Make the jobs of past occurrences", verb: "Make jobs",
+  const path = ["schedules", name, "backfill"];
+  const range = await ask({
+    title: "Make the jobs of past occurrences", verb: "Count jobs",
     about: "They are due at once, the oldest first. Occurrences whose job is stored are skipped.",
-    entries: [["from", "From", "", "", { placeholder: "2026-12-01T00:00Z" }], ["to", "To", fromNow(0)]],
-    act: (given) => post(["schedules", name, "backfill"], given),
+    entries: [["from", "From", "", "", { placeholder: "2026-12-01T00:00:00Z" }], ["to", "To", fromNow(0)]],
+    act: async (given) => {
+      await post(path, given, { query: { dry_run: "true" } });
+      return given;
+    },
   });
-  if (operation) progress(operation);
+  if (range) operate("backfill", path, range, `${name}, ${timeOf(range.from)} to ${timeOf(range.to)}`);
 }
 
 async function remove(name) {
@@ -163,13 +176,13 @@ class Form {
     this.fields = fields([
       ["name", "Name", schedule?.name, "", { disabled: Boolean(schedule), isNeeded: true }],
       ["cron", "Cron or interval", base.cron ?? `${base.every}s`,
-        "Five or six fields, such as 0 9 * * MON-FRI, or an interval such as 10m.", { isNeeded: true }],
+        "Five or six fields, such as 0 9 * * MON-FRI, or an interval such as 1h30m.", { isNeeded: true }],
       ["zone", "Zone", base.zone, "Europe/Berlin, for example. Intervals have none.", { placeholder: "UTC" }],
       ["overlap", "Overlap", base.overlap, "What happens while an earlier job is live.",
         { options: ["skip", "queue_one", "replace", "allow"] }],
       ["missed", "Missed", base.missed, "What happens to occurrences of a downtime.",
         { options: ["once", "skip", "all"] }],
-      ["spread", "Spread", base.spread || "", "Seconds; a fixed share of it delays each job."],
+      ["spread", "Spread", base.spread ? `${base.spread}s` : "", "A fixed share of it delays each job: 30s, 10m."],
       ["job", "Job", pretty(base.job), "As in a submit, without its time.", { rows: 8, isNeeded: true }],
     ]);
     this.fault = h("div.fault", { role: "alert" });
@@ -182,7 +195,7 @@ class Form {
   /** Store the schedule; raise what is wrong with it. */
   async save() {
     const { name } = this.fields.read();
-    if (!name) throw Object.assign(new Error("A schedule needs a name."), { pointer: "/name" });
+    if (!name) throw wrong("A schedule needs a name.", "/name");
     return this.#put(name, {}, this.base ? { "If-Match": `"${this.base.version}"` } : { "If-None-Match": "*" });
   }
 
@@ -190,11 +203,14 @@ class Form {
     (await call("PUT", ["schedules", name], { body: this.#body(), query, headers })).json;
 
   #body() {
-    const { cron = "", zone = "UTC", job = "", name, ...given } = this.fields.read();
-    const shared = { ...given, job: readJson(job, "/job") };
-    if (/^[\d.]+\s*[a-z]*$|^P/i.test(cron)) return { every: cron, ...shared };
-    const kept = KEPT_FIELDS.filter((one) => isSet(this.base?.[one])).map((one) => [one, this.base[one]]);
-    return { ...Object.fromEntries(kept), cron, zone, ...shared };
+    const { cron = "", zone = "UTC", job = "", spread = "", name, ...given } = this.fields.read();
+    const isInterval = INTERVAL.test(cron);
+    const names = [...KEPT_FIELDS, ...(isInterval ? OF_INTERVALS : OF_CRON)].filter((one) => isSet(this.base?.[one]));
+    return {
+      ...Object.fromEntries(names.map((one) => [one, this.base[one]])), ...given,
+      ...(isInterval ? { every: durationOf(cron) } : { cron, zone }), ...(spread && { spread: durationOf(spread) }),
+      job: readJson(job, "/job"),
+    };
   }
 
   async #preview() {
@@ -216,8 +232,8 @@ class Form {
 function noteOf({ cron, zone }, instant) {
   const options = { timeZone: zone, hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
   const clock = (shift) => cron && new Intl.DateTimeFormat("en-GB", options).format(Date.parse(instant) + shift * 1000);
-  const [, minute, hour] = /^(\d+) (\d+) /.exec(cron || "") || [];
-  const daily = hour && [hour, minute].map((part) => part.padStart(2, "0")).join(":");
+  const [minute, hour] = (cron || "").split(/\s+/).slice(-5);
+  const daily = /^\d+ \d+$/.test(`${minute} ${hour}`) && [hour, minute].map((part) => part.padStart(2, "0")).join(":");
   if (daily && clock(0) !== daily) return ` · moved: the clock skips ${daily}`;
   return cron && [-HOUR, HOUR].some((shift) => clock(shift) === clock(0)) ? " · this local time occurs twice" : "";
 }
