@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from tests.browser.test_dashboard import click, fill, pick, text_of, visit
+from tests.browser.test_dashboard import click, fill, pick, text_of, type_key, visit
 from tests.support.browser import Browser
 from tests.support.demo import Demo
 
@@ -91,6 +92,33 @@ async def test_intervals_spreads_and_seconds_are_read_as_people_write_them(empty
     made = await empty.read("schedules/rounds")
     assert "moved" not in preview
     assert (made["every"], made["spread"], made["cron"]) == (5_400, 30, None)
+
+
+@pytest.mark.parametrize(
+    ("field", "typed", "said"),
+    [
+        ("concurrency", "ten", "“ten” is not a number"),
+        ("concurrency", "", "needs a number"),
+        ("rate", "5/s", "“5/s” is not a number"),
+        ("burst", "5", "needs a rate"),
+        ("each", "2", "needs a label"),
+        ("label_concurrency", "tenant", "needs a number"),
+        ("max_backlog", "3,5", "“3,5” is not a number"),
+    ],
+)
+async def test_limit_that_is_no_number_is_not_saved(
+    empty: Demo, browser: Browser, field: str, typed: str, said: str
+) -> None:
+    await empty.change("PUT", "queues/mail", {"concurrency": 7})
+    await visit(browser, f"{empty.url}/#/queues/mail")
+    await browser.until("document.querySelector('[data-pointer=\"/concurrency\"] input')?.value === '7'")
+    await type_into(browser, f"/{field}", typed)
+    await click(browser, "main button", "Save")
+
+    place = "each" if field == "label_concurrency" else field
+    await browser.until(f"{fault_of(f'/{place}')} === {json.dumps(said)}")
+    settings = (await empty.read("queues/mail"))["settings"]
+    assert (settings["concurrency"], settings["rate"], settings["label_concurrency"]) == (7, None, None)
 
 
 async def test_submit_with_text_for_a_number_is_not_sent(empty: Demo, browser: Browser) -> None:
@@ -199,6 +227,99 @@ async def test_copy_of_a_job_has_all_but_its_key(empty: Demo, browser: Browser) 
     assert copied["key"] is None
     assert is_open
     assert "s3cret" not in shown
+
+
+async def test_limits_show_what_the_service_has(empty: Demo, browser: Browser) -> None:
+    concurrency = "document.querySelector('[data-pointer=\"/concurrency\"] input')"
+    await empty.change("PUT", "queues/mail", {"concurrency": 7, "max_backlog": 50})
+    await empty.change("POST", "jobs", {"kind": "echo", "queue": "mail", "delay": 3_600})
+    await visit(browser, f"{empty.url}/#/queues/mail")
+    await browser.until(f"{concurrency}?.value === '7'")
+    await empty.change("PUT", "queues/mail", {"concurrency": 8, "max_backlog": 60})
+    await browser.until(f"{concurrency}.value === '8'")
+
+    await type_into(browser, "/concurrency", "9")
+    await empty.change("PUT", "queues/mail", {"concurrency": 8, "max_backlog": 70})
+    await click(browser, "main button", "Save")
+    await browser.until(f"{SAID}.startsWith('Limits saved')")
+    merged = (await empty.read("queues/mail"))["settings"]
+    await type_into(browser, "/concurrency", "10")
+    await empty.change("PUT", "queues/mail", {"concurrency": 20})
+    await click(browser, "main button", "Save")
+    await browser.until("document.querySelector('main form .fault[role]').innerText.includes('concurrency is 20')")
+    refused = (await empty.read("queues/mail"))["settings"]
+    await click(browser, "main button", "Save")
+    await browser.until("!document.querySelector('main form .fault[role]').innerText")
+    saved = (await empty.read("queues/mail"))["settings"]
+    await click(browser, "main button", "Reset to config")
+    await browser.until(f"{concurrency}.value === '100'")
+
+    assert (merged["concurrency"], merged["max_backlog"]) == (9, 70)
+    assert refused["concurrency"] == 20
+    assert saved["concurrency"] == 10
+    assert (await empty.read("queues/mail"))["overridden"] is False
+
+
+async def test_late_answer_about_due_jobs_is_dropped(demo: Demo, browser: Browser) -> None:
+    await visit(browser, f"{demo.url}/#/queues/webhooks")
+    await browser.until("document.querySelector('.due figcaption')?.innerText.includes('Peak')")
+    await browser.value(
+        """{
+          const original = window.fetch;
+          window.held = new Promise(resolve => { window.release = resolve; });
+          window.fetch = async (url, options) => {
+            const answer = await original(url, options);
+            if (String(url).includes('step=10&')) { window.isHeld = true; await window.held; window.isPast = true; }
+            return answer;
+          };
+        }"""
+    )
+    await click(browser, ".due button", "10 min")
+    await browser.until("window.isHeld")
+    await click(browser, ".due button", "7 d")
+    await browser.value("new Promise(resolve => setTimeout(resolve, 300))")
+    before = await browser.value(text_of(".due figcaption"))
+    await browser.value("release()")
+    await browser.value("new Promise(resolve => setTimeout(resolve, 300))")
+
+    assert await browser.value("window.isPast")
+    assert await browser.value(text_of(".due figcaption")) == before
+
+
+async def test_forecast_of_a_rate_does_not_depend_on_the_span(demo: Demo, browser: Browser) -> None:
+    await demo.change("PUT", "queues/slow", {"rate": {"per_second": 0.5}})
+    jobs = [{"kind": "resize", "queue": "slow", "params": {"path": "a"}} for _ in range(600)]
+    await demo.change("POST", "jobs/batch", {"jobs": jobs})
+    await visit(browser, f"{demo.url}/#/queues/slow")
+    said = set()
+    for span in ("10 min", "1 h", "30 d"):
+        await click(browser, ".due button", span)
+        await browser.until(f"document.querySelector('.due [aria-pressed=true]').innerText === {json.dumps(span)}")
+        await browser.value("new Promise(resolve => setTimeout(resolve, 300))")
+        caption = await browser.value(text_of(".due figcaption"))
+        said.add(caption[caption.index("slow is limited") :])
+
+    assert said == {"slow is limited to 0.5/s and catches up at about 11:25."}
+
+
+async def test_paused_queue_keeps_its_row_and_the_focus(demo: Demo, browser: Browser) -> None:
+    await visit(browser, f"{demo.url}/#/queues")
+    await browser.until("document.querySelectorAll('.rows tbody tr').length > 3")
+    await browser.value(
+        """window.fewest = 99;
+        window.row = [...document.querySelectorAll('.rows tbody tr')].find(one => one.innerText.includes('mail'));
+        window.mail = [...row.querySelectorAll('button')].find(one => one.innerText === 'Resume');
+        new MutationObserver(() => {
+          window.fewest = Math.min(window.fewest, document.querySelectorAll('.rows tbody tr').length);
+        }).observe(document.querySelector('.rows'), { childList: true, subtree: true });
+        mail.focus(); 0"""
+    )
+    await type_key(browser, "Enter")
+    await browser.until(f"{SAID} === 'mail resumed.' && row.innerText.includes('active')")
+    await browser.value("new Promise(resolve => setTimeout(resolve, 300))")
+
+    assert await browser.value("window.fewest") > 3
+    assert await browser.value("document.activeElement === window.mail && mail.innerText") == "Pause"
 
 
 async def test_submit_says_nothing_that_is_not_true_of_its_form(empty: Demo, browser: Browser) -> None:

@@ -6,14 +6,24 @@ import {
   action, at, button, choice, choices, facts, fields, fill, go, h, input, link, linkButton, menu, optionsOf, panel,
   paused, when,
 } from "./dom.js";
+import { numberOf, wrong } from "./form.js";
 import { call, can, get, post } from "./service.js";
 import { tableScreen } from "./table.js";
-import { asOf, count, duration, number, rate, shortId, stepStart, sumOf, timeOf } from "./text.js";
+import { MINUTE, asOf, count, duration, fromNow, number, rate, shortId, stepStart, sumOf, timeOf } from "./text.js";
 
 const SPANS = { "10 min": [10, 60], "1 h": [60, 60], "24 h": [900, 96], "7 d": [7200, 84], "30 d": [43_200, 60] };
 const QUEUE_ORDERS = [["due", "most due"], ["late", "latest"], ["failed", "most failed"], ["name", "by name"]];
 const OVERFLOWS = [["reject", "reject new jobs"], ["drop_oldest", "drop the oldest"], ["wait", "let submits wait"]];
 export const NO_QUEUES = "No queue yet. A queue exists once a job, a setting or a pause names it.";
+const LIMITS = [
+  ["concurrency", "Concurrency", "", "Jobs that run at once."],
+  ["rate", "Rate per second", "", "Starts per second.", { placeholder: "no limit" }],
+  ["burst", "Burst", "", "", { placeholder: "as the rate" }],
+  ["label_concurrency", "Label", "", "Values of this label take turns.", { placeholder: "label" }],
+  ["each", "Jobs per value", "", "", { placeholder: "no limit" }],
+  ["max_backlog", "Backlog", "", "Waiting jobs at most; 0: no limit."],
+  ["overflow", "When full", "", "", { options: OVERFLOWS }],
+];
 const PEEKED = 5;
 const QUEUES_PER_PAGE = 25;
 const MOST_QUEUES = 1_000;
@@ -24,8 +34,15 @@ export function showQueues({ main, title }) {
   let pages = 1;
   let nextAt = 0;
   const search = input("", { type: "search", placeholder: "Find a queue", "aria-label": "Find a queue" });
-  const order = choice(QUEUE_ORDERS, "due", () => restart(1), { "aria-label": "Order" });
-  const more = h("div", action("Show more", () => restart(pages + 1)));
+  const order = choice(QUEUE_ORDERS, "due", () => {
+    screen.table.show([]); // so that no row stays in its place
+    pages = 1;
+    reread();
+  }, { "aria-label": "Order" });
+  const more = h("div", action("Show more", () => {
+    pages += 1;
+    reread();
+  }));
   const read = async (_, table) => {
     const query = search.value ? { order: "name", limit: MOST_QUEUES }
       : { order: order.value, limit: QUEUES_PER_PAGE * pages };
@@ -37,18 +54,17 @@ export function showQueues({ main, title }) {
     more.hidden = !found.next;
     return { rows: inPlace(table.rows, shown), none: found.queues.length ? "No queue name matches." : NO_QUEUES };
   };
-  const restart = (wanted) => {
-    if (wanted === 1) screen.table.show([]);
-    pages = wanted;
+  const reread = (queue) => {
+    if (screen.table.find(queue?.name)) screen.table.update(queue);
     nextAt = 0;
     screen.again();
   };
-  search.oninput = () => restart(pages);
   title("Queues");
   const screen = tableScreen(main, {
     name: "Queues", tools: [search, order, more], read, key: "name", open: ({ name }) => go("queues", name),
-    columns: queueColumns(() => restart(pages)),
+    columns: queueColumns(reread),
   });
+  search.oninput = () => reread();
   return screen;
 }
 
@@ -58,25 +74,24 @@ export function showQueue({ main, args: [name], title }) {
   const actions = h("div.actions");
   const counts = panel("Now");
   const limits = panel("Limits");
-  let queue = null;
+  let [queue, form] = [null, null];
   const due = duePanel({ queue: name, queues: () => (queue ? [queue] : []) });
   const again = () => read();
   const read = counts.poll(5, async () => {
-    const isFirst = queue === null;
     try {
       queue = await get(["queues", name]);
     } catch (problem) {
       if (problem.status === 404) limits.node.hidden = due.node.hidden = next.hidden = true;
       throw problem;
     }
-    const { paused: isPaused, pause, overridden } = queue;
+    const { paused: isPaused, pause } = queue;
     const by = pause?.by && ` by ${pause.by}`;
     fill(head, isPaused && [paused(), when(pause?.at), by, pause?.reason && h("span", `“${pause.reason}”`)]);
     fill(actions, queueActions(queue, again));
     counts.show(countsOf(queue));
-    if (isFirst) limits.show(limitsForm(queue, again), "");
-    const source = overridden ? "◆ Set here: differs from config.toml." : "As in config.toml.";
-    fill(limits.node.querySelector(".source"), source);
+    form ??= limitsForm(name, again);
+    limits.show(form.node, "");
+    form.update(queue);
   });
   const next = peekPanel(name);
   title(name);
@@ -95,14 +110,16 @@ export function duePanel({ queue = "", queues }) {
   const pick = choice([["", "all queues"]], "", (name) => choose({ queue: name }), { "aria-label": "Queue" });
   const part = panel("Due times", { name: "due", tools: [spans, !queue && pick] });
   const read = part.poll(5, async () => {
-    const [step, bins] = SPANS[asked.span];
-    const found = await get("due", { from: stepStart(step), step, bins, queue: asked.queue });
-    const limit = queues().find(({ name }) => name === asked.queue)?.settings.rate?.per_second;
-    const shown = { ...found, from: Date.parse(found.from), limit: limit * found.step };
+    const { span, queue: name } = asked;
+    const [step, bins] = SPANS[span];
+    const found = await get("due", { from: stepStart(step), step, bins, queue: name });
+    if (span !== asked.span || name !== asked.queue) return;
+    const chosen = queues().find((one) => one.name === name) || {};
+    const shown = { ...found, from: Date.parse(found.from), limit: chosen.settings?.rate?.per_second * found.step };
     const sides = [["earlier", found.overdue], ["later", found.later]]
       .map(([word, jobs]) => h("span", `${word} `, h("b", number(jobs))));
     part.show([chart.node, h("p.sides", sides)], asOf(found.as_of));
-    chart.show({ ...shown, caption: captionOf(shown) + catchUpOf(shown, asked.queue, limit) });
+    chart.show({ ...shown, caption: captionOf(shown) + catchUpOf(chosen) });
   });
   const showSpans = () => fill(spans, choices("Span", Object.keys(SPANS), asked.span, (span) => choose({ span })));
   const choose = (change) => {
@@ -143,7 +160,8 @@ const purgeButton = (queue, again) =>
   can("cancel") && queue.counts.scheduled > 0 && button("Cancel all waiting jobs…", () => purge(queue).then(again));
 
 const resetButton = ({ name, overridden }, again) => can("admin") && overridden && button("Reset to config", () =>
-  attempt(call("DELETE", ["queues", name]), "The settings of config.toml apply.").then(again));
+  attempt(call("PUT", ["queues", name], { body: {} }), "The settings of config.toml apply.")
+    .then((answer) => again(answer?.json)));
 
 /** Cancel all waiting jobs of a queue, after a question. */
 async function purge({ name, counts }) {
@@ -200,19 +218,12 @@ function captionOf({ counts, from, step, overdue, later, sampled }) {
   return `${sampled > 1 ? "About " : ""}${number(total)} due in this span. Peak: ${number(peak)} at ${span}.`;
 }
 
-/** Return when a queue with a rate has started all that is due, if more is due at times than its rate permits. */
-function catchUpOf({ counts, from, step, overdue, limit }, name, perSecond) {
-  if (!perSecond || (overdue <= limit && Math.max(...counts) <= limit)) return "";
-  let left = overdue;
-  let end = null;
-  counts.forEach((due, index) => {
-    const before = left + due;
-    left = Math.max(0, before - limit);
-    if (before > limit) end = null;
-    else if (!end && before) end = from + (index * step + before / perSecond) * 1000;
-  });
-  const then = end ? `catches up at about ${timeOf(end, { seconds: false })}` : "does not catch up in this span";
-  return ` ${name} is limited to ${rate(perSecond)} and ${then}.`;
+/** Return when the due jobs of a queue with a rate have started, unless that is soon. */
+function catchUpOf({ name, paused: isPaused, counts, settings: { rate: limit } = {} }) {
+  const seconds = counts?.due / limit?.per_second;
+  if (isPaused || !(seconds > 1)) return "";
+  const end = timeOf(fromNow(seconds), { seconds: seconds < MINUTE });
+  return ` ${name} is limited to ${rate(limit.per_second)} and catches up at about ${end}.`;
 }
 
 /** Show the jobs of a queue that start next. */
@@ -229,31 +240,62 @@ function peekPanel(queue) {
   return part.node;
 }
 
-/** Make the form of the settings of a queue. What somebody has typed stays when new numbers arrive. */
-function limitsForm({ name, settings }, again) {
-  const { concurrency, rate: limit, label_concurrency: labels, max_backlog: backlog, overflow, ...others } = settings;
-  const { timeout, retry, retention } = others;
-  const { nodes, read } = fields([
-    ["concurrency", "Concurrency", concurrency, "Jobs that run at once."],
-    ["rate", "Rate per second", limit?.per_second, "Starts per second.", { placeholder: "no limit" }],
-    ["burst", "Burst", limit?.burst, "", { placeholder: "as the rate" }],
-    ["label_concurrency", "Label", labels?.label, "Values of this label take turns.", { placeholder: "label" }],
-    ["each", "Jobs per value", labels?.limit, "", { placeholder: "no limit" }],
-    ["max_backlog", "Backlog", backlog, "Waiting jobs at most; 0: no limit."],
-    ["overflow", "When full", overflow, "", { options: OVERFLOWS }],
-  ], { disabled: !can("admin") });
-  const amount = (text) => (text ? Number(text.replaceAll(/[,\s]/g, "")) : undefined);
-  const bodyOf = ({ rate: perSecond, burst, label_concurrency: label, each, overflow: full, ...given }) => ({
-    ...Object.fromEntries(Object.entries({ timeout, retry, retention }).filter(([, value]) => value !== null)),
-    concurrency: amount(given.concurrency), max_backlog: amount(given.max_backlog), overflow: full,
-    rate: perSecond && { per_second: amount(perSecond), burst: amount(burst) },
-    label_concurrency: label && { label, limit: amount(each) },
-  });
+/** Make the form of the settings of a queue. What somebody has typed stays when new settings arrive. */
+function limitsForm(name, again) {
+  const { nodes, controls } = fields(LIMITS, { disabled: !can("admin") });
+  const source = h("p.soft");
+  const names = Object.keys(controls);
+  let base = {}; // the settings that were shown
+  const changed = (texts) => names.filter((one) => texts[one] !== base[one]);
+  const typed = () => Object.fromEntries(names.map((one) => [one, controls[one].value.trim()]));
+  const show = (texts) => names.forEach((one) => (controls[one].value = texts[one]));
+  const rebase = ({ settings, overridden }) => {
+    base = textsOf(settings);
+    fill(source, overridden ? "◆ Set here: differs from config.toml." : "As in config.toml.");
+  };
+  const restart = (queue) => {
+    rebase(queue);
+    show(base);
+  };
   const save = async () => {
-    await call("PUT", ["queues", name], { body: bodyOf(read()) });
+    const latest = await get(["queues", name]);
+    const mine = typed();
+    const own = changed(mine);
+    const clashes = changed(textsOf(latest.settings)).filter((one) => own.includes(one));
+    rebase(latest);
+    const wanted = { ...base, ...Object.fromEntries(own.map((one) => [one, mine[one]])) };
+    show(wanted);
+    const texts = clashes.map((one) => `${one} is ${base[one] || "not set"}`);
+    if (clashes.length) throw new Error(`Somebody else has changed it: ${texts.join(", ")}. Save again to replace it.`);
+    const body = bodyOf(wanted, latest.settings);
+    restart((await call("PUT", ["queues", name], { body })).json);
     announce("Limits saved; they apply at once.");
     again();
   };
-  const reset = resetButton({ name, overridden: true }, again);
-  return formOf("form.form", [nodes, h("p.soft.source")], can("admin") && submitButton("Save"), save, reset).node;
+  const reset = resetButton({ name, overridden: true }, (queue) => queue && again(restart(queue)));
+  const { node } = formOf("form.form", [nodes, source], can("admin") && submitButton("Save"), save, reset);
+  return { node, update: (queue) => base.overflow && changed(typed()).length ? null : restart(queue) };
+}
+
+/** Return the settings of a queue as its form shows them. */
+function textsOf({ concurrency, rate: limit, label_concurrency: labels, max_backlog: backlog, overflow }) {
+  const values = {
+    concurrency, rate: limit?.per_second, burst: limit?.burst, label_concurrency: labels?.label, each: labels?.limit,
+    max_backlog: backlog, overflow,
+  };
+  return Object.fromEntries(Object.entries(values).map(([name, value]) => [name, String(value ?? "")]));
+}
+
+/** Return settings as somebody has typed them, with those that the form does not show. */
+function bodyOf(texts, { timeout, retry, retention }) {
+  const { rate: perSecond, burst, label_concurrency: label, each, overflow } = texts;
+  const amount = (name, isNeeded = true) => numberOf(texts[name], `/${name}`, { isNeeded });
+  if (burst && !perSecond) throw wrong("needs a rate", "/burst");
+  if (each && !label) throw wrong("needs a label", "/each");
+  const others = Object.entries({ timeout, retry, retention }).filter(([, value]) => value !== null);
+  return {
+    ...Object.fromEntries(others), concurrency: amount("concurrency"), max_backlog: amount("max_backlog"), overflow,
+    rate: perSecond ? { per_second: amount("rate"), burst: amount("burst", false) } : null,
+    label_concurrency: label ? { label, limit: amount("each") } : null,
+  };
 }
