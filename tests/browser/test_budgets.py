@@ -48,7 +48,7 @@ ROUNDS, PAIRS = 7, 24
 BLANK = "about:blank"
 SECONDS = 20.0
 REQUESTS = """performance.getEntriesByType('resource').filter(({name}) => name.includes('/v1/'))
-  .map(({name, transferSize}) => [name.split('/v1/')[1], transferSize])"""
+  .map(({name, transferSize}) => [name.split('/v1/')[1].replace(/from=[^&]*&/, ''), transferSize])"""
 PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 NUMBERS = """new Promise(resolve => {
   const look = () => document.querySelector('.tiles dd') && document.querySelector('.due .bar')
