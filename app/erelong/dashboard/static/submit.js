@@ -100,7 +100,9 @@ class Submit {
 
   #label(labels) {
     this.pairs = ofPairs(labels, "/labels");
-    this.labels.replaceChildren(field("Labels", this.pairs.node, { pointer: "/labels" }));
+    const node = field("Labels", this.pairs.node, { pointer: "/labels" });
+    this.labels.replaceWith(node);
+    this.labels = node;
   }
 
   /** Fill in the fields of a copy. Its key is left out: the job may be live. */
