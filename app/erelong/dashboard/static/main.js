@@ -1,17 +1,18 @@
 /** The frame of all screens: routes, header, keys, signing in, and what is said when the service is gone. */
 
+// In this order the modules of the script compress best.
+import { showKinds, showSubmit } from "./submit.js";
 import { announce, popUp, submitButton } from "./dialog.js";
 import { OLD, action, at, button, byId, choice, field, fill, go, h, input, link, tick } from "./dom.js";
+import { showSchedule, showSchedules } from "./schedules.js";
 import { showFailed, showOperations } from "./failed.js";
 import { showJob } from "./job.js";
 import { showJobs } from "./jobs.js";
 import { showOverview } from "./overview.js";
 import { showQueue, showQueues } from "./queues.js";
-import { showSchedule, showSchedules } from "./schedules.js";
 import {
   can, enter, follow, leave, live, me, onSignOut, onStats, reasonOf, retryNow, screen, signOut, tryKey,
 } from "./service.js";
-import { showKinds, showSubmit } from "./submit.js";
 import { browserAhead, duration, isUtc, now, number, switchZone, timeOf, zoneName } from "./text.js";
 
 const SCREENS = {
