@@ -142,7 +142,13 @@ async def test_limits_show_what_runs_and_what_may(serve: Serve) -> None:
     rate = {"per_second": 0.1, "burst": 1.0}
     assert shown == [("rate", 0.1, rate), ("label", 1, 1), ("slot", 1, 1), ("workers", 1, 1)]
     ends = [blocker["clears_at"] for blocker in answer["blockers"]]
-    assert ends == ["2026-01-01T00:00:10.000Z", *[answer["at"]] * 3]
+    assert ends == ["2026-01-01T00:00:10.000Z", None, None, None]
+    details = [blocker["detail"] for blocker in answer["blockers"][1:]]
+    assert [detail.split(",")[0] for detail in details] == [
+        "1 job with label tenant 'a' runs in queue 'default'",
+        "1 job of queue 'default' runs",
+        "1 job of all queues runs",
+    ]
     assert answer["start"] == {"earliest": ends[0], "likely": None, "basis": None}
     assert answer["summary"] == (
         "rate of 0.1/s used up; 1 of 1 jobs with tenant a run; 1 of 1 slots in use; 1 of 1 workers busy"

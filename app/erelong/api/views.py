@@ -170,7 +170,7 @@ _BLOCKER = _object(
             "description": "`time`, `retry`: `due_at`. `disk`, `label`, `slot`, `workers`: the limit. "
             "`rate`: the rate.",
         },
-        "clears_at": _TIME_OR_NULL | {"description": "The earliest end; null if that depends on `clears_by`."},
+        "clears_at": _TIME_OR_NULL | {"description": "The earliest end; null if `clears_by` or running jobs decide."},
         "clears_by": {
             "enum": [*Remover, None],
             "description": "Needed first: to resume the queue, a worker, a declaration of the kind, an "

@@ -56,7 +56,7 @@ class Remover(StrEnum):
 class Blocker(NamedTuple):
     """One thing that keeps a job from starting: in a few words, and in a sentence with the remedy.
 
-    `value` and `limit` depend on the type. Without `clears_at`, `clears_by` has to act.
+    `value` and `limit` depend on the type. Without `clears_at`, `clears_by` has to act, or a running job has to end.
     """
 
     type: Hold
@@ -114,11 +114,9 @@ def estimate(blockers: Sequence[Blocker], ahead: Ahead, flow: Flow, now: Instant
     """
     is_full = any(blocker.type in FULL for blocker in blockers)
     basis, per_second = _pace(flow, is_full=is_full)
-    ends = [blocker.clears_at for blocker in blockers]
-    known = [end for end in ends if end is not None]
-    if len(known) < len(ends):
+    if any(blocker.clears_by is not None for blocker in blockers):
         return UNKNOWN_START._replace(per_second=per_second)
-    earliest = max([now, *known])
+    earliest = max([now, *(blocker.clears_at for blocker in blockers if blocker.clears_at is not None)])
     if per_second is None:
         is_next = not (ahead.number or ahead.is_more or is_full)
         return Start(earliest, earliest if is_next else None)

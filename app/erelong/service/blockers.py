@@ -169,14 +169,16 @@ class Blockers:
         name, limit = ("", 0) if limited is None else (limited.label, limited.limit)
         running = lane.running_by[value]
         phrase = f"{running} of {limit} jobs with {name} {value or repr(value)} run"
-        detail = f"{running} jobs with label {name} {value!r} run in queue {job.queue!r}, and its limit is {limit}"
-        return Blocker(Hold.LABEL, phrase, detail, running, limit, now)
+        jobs, run = _words(running)
+        detail = f"{running} {jobs} with label {name} {value!r} {run} in queue {job.queue!r}, and its limit is {limit}"
+        return Blocker(Hold.LABEL, phrase, detail, running, limit)
 
     def _slot(self, job: Job, now: Instant) -> Blocker:
         lane = self._lane(job)
         running, limit = lane.running, lane.settings.concurrency
-        detail = f"{running} jobs of queue {job.queue!r} run, and its concurrency is {limit}"
-        return Blocker(Hold.SLOT, f"{running} of {limit} slots in use", detail, running, limit, now)
+        jobs, run = _words(running)
+        detail = f"{running} {jobs} of queue {job.queue!r} {run}, and its concurrency is {limit}"
+        return Blocker(Hold.SLOT, f"{running} of {limit} slots in use", detail, running, limit)
 
     def _workers(self, job: Job, now: Instant) -> Blocker:
         limit = self._engine.config.workers.concurrency
@@ -184,8 +186,9 @@ class Blockers:
         if self._engine.lifecycle.is_draining:
             detail = "the service is stopping and starts no jobs; they start after its restart"
             return Blocker(Hold.WORKERS, _STOPPING, detail, running, limit, clears_by=Remover.RESTART)
-        detail = f"{running} jobs of all queues run, and [workers] concurrency is {limit}"
-        return Blocker(Hold.WORKERS, f"{running} of {limit} workers busy", detail, running, limit, now)
+        jobs, run = _words(running)
+        detail = f"{running} {jobs} of all queues {run}, and [workers] concurrency is {limit}"
+        return Blocker(Hold.WORKERS, f"{running} of {limit} workers busy", detail, running, limit)
 
     def _lane(self, job: Job) -> Lane:
         lane = self._lanes.find(job.queue)
@@ -194,6 +197,11 @@ class Blockers:
 
 
 _STOPPING = "the service is stopping"
+
+
+def _words(running: int) -> tuple[str, str]:
+    """Return the noun and the verb for a number of jobs that run."""
+    return ("job", "runs") if running == 1 else ("jobs", "run")
 
 
 def shown(instant: Instant, now: Instant) -> str:
