@@ -59,6 +59,19 @@ async def test_costly_reading_is_kept_for_a_multiple_of_its_cost_and_a_minute_at
     assert (early, late) == (1, 2)
 
 
+async def test_slow_reading_is_kept_for_no_longer_than_its_owner_permits() -> None:
+    kept = Readings[int](tick=asyncio.get_running_loop().time, life=1.0, longest=2.0)
+    counted = Counted(seconds=5.0)
+    await kept.get("a", counted.make)
+
+    await asyncio.sleep(1.9)
+    early = await kept.get("a", counted.make)
+    await asyncio.sleep(0.2)
+    late = await kept.get("a", counted.make)
+
+    assert (early, late) == (1, 2)
+
+
 async def test_failed_reading_is_tried_again_by_the_next_client() -> None:
     kept, counted = make_readings(), Counted(seconds=0.0)
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from erelong.clock.instants import format_instant
+from erelong.model.job import Job
+from erelong.model.query import Query
 from erelong.settings.queues import QueueSettings, Retention
 from erelong.settings.sections import WorkersSection
 from tests.support.keyed import Keys, serve_keyed
@@ -100,6 +103,30 @@ async def test_all_clients_get_the_same_bytes_for_a_second(service: Served) -> N
     assert one.body == other.body
     assert (same.status, same.body, same.headers["ETag"]) == (304, b"", one.headers["ETag"])
     assert (new.status, new.headers["ETag"] == one.headers["ETag"]) == (200, False)
+
+
+async def test_clock_goes_on_while_the_numbers_are_kept(service: Served) -> None:
+    first = await service.get("/v1/stats")
+    await asyncio.sleep(0.4)
+    second = await service.get("/v1/stats")
+
+    assert first.headers["ETag"] == second.headers["ETag"]
+    assert (first.json["now"], second.json["now"]) == (format_instant(EPOCH), format_instant(EPOCH + 400_000))
+
+
+async def test_slow_reading_is_kept_for_two_seconds(service: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = service.node.services.jobs.list
+
+    async def list_slowly(query: Query) -> Sequence[Job]:
+        await asyncio.sleep(0.5)
+        return await listed(query)
+
+    monkeypatch.setattr(service.node.services.jobs, "list", list_slowly)
+    await stats(service)
+    await service.submit(delay=60)
+    await asyncio.sleep(2)
+
+    assert (await stats(service))["jobs"]["scheduled"] == 1
 
 
 async def test_series_of_an_hour_has_whole_points_of_ten_seconds(service: Served) -> None:

@@ -13,6 +13,7 @@ import orjson
 from erelong.api import conditions
 from erelong.api.shapes.overview_queries import DueIn, ErrorsIn, StatsIn
 from erelong.api.shapes.overview_views import cause_view, causes_view, due_view, me_view, stats_view
+from erelong.clock.instants import format_instant
 from erelong.model.query import Query
 from erelong.service.overview.causes import FAILED
 from erelong.web.auth import caller_of
@@ -38,9 +39,9 @@ NO_KIND = frozenset({""})
 
 
 class Rendered(NamedTuple):
-    """A reading as all clients get it."""
+    """A reading as all clients get it, after `now`."""
 
-    body: bytes
+    rest: bytes
     tag: str
 
 
@@ -66,14 +67,15 @@ class OverviewRoutes:
     async def stats(self, request: web.Request) -> Reply:
         query = conditions.read_query(request, StatsIn)
         stats = await self._statistics.read(query.span, frozenset(query.queue), caller_of(request))
+        now = format_instant(self._now()).encode()
         known = self._rendered[query.view]
         rendered = known.get(stats)
         if rendered is None:
-            rendered = known[stats] = _render(stats, is_brief=query.view == "brief")
+            rendered = known[stats] = _render(stats, now, is_brief=query.view == "brief")
         headers = {"Content-Type": JSON, "ETag": rendered.tag}
         if conditions.has_tag(request, rendered.tag):
             return Reply(status=304, headers=headers)
-        return Reply(body=rendered.body, headers=headers)
+        return Reply(body=b'{"now":"%b",%b' % (now, rendered.rest), headers=headers)
 
     async def due(self, request: web.Request) -> Reply:
         context = {"now": self._now(), "max_horizon": self._max_horizon}
@@ -112,6 +114,6 @@ async def _render_causes(causes: Causes) -> bytes:
     return orjson.dumps(causes_view(causes, shown))
 
 
-def _render(stats: Stats, *, is_brief: bool) -> Rendered:
-    body = orjson.dumps(stats_view(stats, is_brief=is_brief))
-    return Rendered(body, f'"{blake2b(body, digest_size=9).hexdigest()}"')
+def _render(stats: Stats, now: bytes, *, is_brief: bool) -> Rendered:
+    rest = orjson.dumps(stats_view(stats, is_brief=is_brief)).removeprefix(b"{")
+    return Rendered(rest, f'"{blake2b(now + rest, digest_size=9).hexdigest()}"')

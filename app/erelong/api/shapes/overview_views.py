@@ -42,10 +42,9 @@ def me_view(caller: Caller, rate: Rate | None) -> dict[str, Any]:
 
 
 def stats_view(stats: Stats, *, is_brief: bool) -> dict[str, Any]:
-    """Return the statistics; those of some queues have neither host nor checks."""
+    """Return the statistics without `now`; those of some queues have neither host nor checks."""
     checks = stats.checks
     shared: dict[str, Any] = {
-        "now": format_instant(stats.now),
         "started_at": format_instant(stats.started_at),
         "version": VERSION,
         "ready": stats.is_ready,

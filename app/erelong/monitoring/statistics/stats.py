@@ -28,13 +28,14 @@ if TYPE_CHECKING:
 
 LIFE = 1.0
 """Seconds for which all clients get the same reading."""
+LONGEST = 2.0
+"""Seconds for which they get one that was slow, as any is on a busy machine: people watch the numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Stats:
     """The state of the service, or of some of its queues: then without host, checks and series."""
 
-    now: Instant
     started_at: Instant
     is_ready: bool
     checks: Mapping[str, str] | None
@@ -58,7 +59,7 @@ class Statistics:
         self._services = services
         self._health = health
         self._sampling = sampling
-        self._readings: Readings[Stats] = Readings(tick=services.engine.tick, life=LIFE)
+        self._readings: Readings[Stats] = Readings(tick=services.engine.tick, life=LIFE, longest=LONGEST)
 
     async def read(self, span: str, queues: frozenset[str], caller: Caller) -> Stats:
         """Return the statistics of these queues (none: of all that the caller may use), with a span of series."""
@@ -80,7 +81,6 @@ class Statistics:
         first, following = await self._next_due(queues, now)
         workers = engine.config.workers.concurrency
         return Stats(
-            now=now,
             started_at=engine.started_at,
             is_ready=all(state.startswith("ok") for state in checks.values()),
             checks=checks if queues is None else None,

@@ -34,10 +34,11 @@ class Reading(Generic[T]):
 class Readings(Generic[T]):
     """Readings by key. Clients that ask for the same one at the same time wait for one another."""
 
-    def __init__(self, *, tick: Tick, life: float) -> None:
-        """Keep a reading for `life` seconds, or longer if it was costly."""
+    def __init__(self, *, tick: Tick, life: float, longest: float = LONGEST) -> None:
+        """Keep a reading for `life` seconds, or for up to `longest` if it was costly."""
         self._tick = tick
         self._life = life
+        self._longest = longest
         self._kept: dict[Hashable, Reading[T]] = {}
 
     async def get(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> T:
@@ -51,7 +52,7 @@ class Readings(Generic[T]):
             if reading.value is None or began_at >= reading.until:
                 reading.value = await make()
                 ended_at = self._tick()
-                rest = min(SHARE * (ended_at - began_at), LONGEST)
+                rest = min(SHARE * (ended_at - began_at), self._longest)
                 reading.until = max(began_at + self._life, ended_at + rest)
             return reading.value
 
