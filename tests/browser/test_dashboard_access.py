@@ -45,6 +45,16 @@ SMALL = """[...document.querySelectorAll('button, select, input, .button')].filt
   return box.width && (box.height + margin < 24 || box.width + margin < 24);
 }).map(one => one.outerHTML.slice(0, 80))"""
 
+LOW = """[...document.querySelectorAll(':is(.tiles, .list, .rows) a')].filter(one => {
+  const box = one.getBoundingClientRect();
+  return box.width && (box.height < 24 || box.width < 24);
+}).map(one => one.innerText)"""
+CUT = """[...document.querySelectorAll('.rows tr > *')].filter(one => {
+  const box = one.getBoundingClientRect();
+  const isWide = one.scrollWidth > one.clientWidth && getComputedStyle(one).overflowX === 'visible';
+  return box.width && (isWide || box.right > innerWidth);
+}).map(one => one.innerText)"""
+
 
 @pytest_asyncio.fixture
 async def demo() -> AsyncIterator[Demo]:
@@ -61,6 +71,30 @@ async def test_every_control_has_a_name(demo: Demo, browser: Browser) -> None:
 
         assert shown
         assert [node["role"]["value"] for node in shown if not node.get("name", {}).get("value")] == [], name
+
+
+async def test_links_of_a_phone_have_size_and_the_status_its_word(demo: Demo, browser: Browser) -> None:
+    await dress(browser, 360, 740, "light")
+    for name in ("overview", "queues", "schedules"):
+        await visit(browser, f"{demo.url}/{SCREENS[name]}")
+        await browser.until("document.querySelector('main .name, .rows th a')")
+
+        assert await browser.value(LOW) == [], name
+    assert "live" in await browser.value(text_of(".status"))
+    assert "Pause updates" in await browser.value("document.querySelector('.status').ariaLabel")
+
+
+async def test_names_and_actions_of_rows_have_room(demo: Demo, browser: Browser) -> None:
+    long = "q" * 64
+    await demo.change("POST", "jobs", {"kind": "echo", "queue": long, "delay": 60})
+    await demo.change("PUT", f"schedules/{long}", {"every": "1h", "job": {"kind": "echo"}})
+    for width in (768, 1280):
+        await dress(browser, width, 900, "light")
+        for name in ("queues", "schedules", "failed"):
+            await visit(browser, f"{demo.url}/{SCREENS[name]}")
+            await browser.until("document.querySelector('.rows .actions :is(button, summary)')")
+
+            assert await browser.value(CUT) == [], (name, width)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

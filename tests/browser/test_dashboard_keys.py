@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -24,7 +25,7 @@ CARD = "document.querySelector('dialog.signin[open]')"
 
 @pytest.fixture(scope="module")
 def keys() -> Keys:
-    keys = Keys().add("root").add("viewer", Scope.READ).add("worker", Scope.WORK)
+    keys = Keys().add("root").add("viewer", Scope.READ).add("worker", Scope.WORK).add("sender", Scope.SUBMIT)
     return keys.add("mailer", Scope.READ, Scope.SUBMIT, queues=["mail"])
 
 
@@ -90,11 +91,27 @@ async def test_key_of_one_queue_sees_that_alone(demo: Demo, keys: Keys, browser:
     assert "no queue" in await browser.value(text_of(".panel > .fault:not(:empty)"))
 
 
-async def test_key_without_read_says_what_is_missing(demo: Demo, keys: Keys, browser: Browser) -> None:
-    await sign_in(browser, demo, keys.texts["worker"])
-    await browser.until("document.querySelector('#banner').innerText")
+@pytest.mark.parametrize("name", ["worker", "sender"])
+async def test_key_without_read_says_what_is_missing(demo: Demo, keys: Keys, browser: Browser, name: str) -> None:
+    await sign_in(browser, demo, keys.texts[name])
+    await browser.until("document.querySelector('main').innerText.includes('needs a key with the scope read')")
+    await asyncio.sleep(1.2)
 
-    assert "needs the scope read" in await browser.value(text_of("#banner"))
+    assert await browser.value(
+        "document.querySelector('#banner').innerText + document.querySelector('main').innerText"
+    ) == ("This key may not read\n\nThe dashboard needs a key with the scope read.")
+    assert "no response" not in await browser.value(text_of("#top"))
+
+
+async def test_key_that_may_read_takes_the_place_of_one_that_may_not(demo: Demo, keys: Keys, browser: Browser) -> None:
+    await sign_in(browser, demo, keys.texts["worker"])
+    await click(browser, "#top button", "worker")
+    await click(browser, "dialog button", "Sign out")
+    await browser.until(CARD)
+    await fill(browser, "#key", keys.texts["viewer"])
+    await click(browser, "dialog button", "Sign in")
+
+    await browser.until("document.querySelector('.tiles dd')?.textContent.includes('7,')")
 
 
 async def test_new_tab_gets_the_key_and_sign_out_ends_both(demo: Demo, keys: Keys, browser: Browser) -> None:
@@ -104,6 +121,8 @@ async def test_new_tab_gets_the_key_and_sign_out_ends_both(demo: Demo, keys: Key
         await other.until("document.querySelector('.rows tbody th a')")
 
         await other.value("document.querySelector('#top [title=\"Sign out\"]').click()")
+        await other.until("document.querySelector('dialog[open]')?.innerText.includes('Sign out of all tabs?')")
+        await click(other, "dialog button", "Sign out")
         await other.until(CARD)
         await browser.until(CARD)
 

@@ -127,6 +127,26 @@ async def test_steps_begin_with_the_day_of_the_zone(page: Browser, zone: str, st
     assert in_utc == {43_200: "2026-12-01T00:00:00.000Z", 7_200: "2026-12-01T10:00:00.000Z"}.get(step, start)
 
 
+async def test_slow_answer_does_not_set_the_clock_again(page: Browser) -> None:
+    instant = "new Date(Date.now() + {}).toISOString()"
+    slow_first = await run(
+        page, "text.js?new", f"(m.setClock({instant.format(5_000)}, 3_000, false), m.browserAhead())"
+    )
+    slow = await run(page, "text.js?new", f"(m.setClock({instant.format(0)}, 30_000, false), m.browserAhead())")
+    quick = await run(page, "text.js?new", f"(m.setClock({instant.format(0)}, 10, false), m.browserAhead())")
+
+    assert slow_first == slow == pytest.approx(-6.5, abs=0.3)
+    assert quick == pytest.approx(0, abs=0.3)
+
+
+async def test_lateness_at_the_end_of_the_histogram_is_a_bound(page: Browser) -> None:
+    assert await run(page, "text.js", "[m.lateness(300), m.lateness(60), m.lateness(null)]") == [
+        "> 5 min",
+        "1 min",
+        "–",
+    ]
+
+
 async def test_preview_of_params_shows_no_secret(page: Browser) -> None:
     shown = await run(page, "text.js", f"{json.dumps([*PREVIEWS])}.map(m.withoutSecrets)")
 
@@ -238,7 +258,7 @@ async def test_chart_of_bars_says_its_numbers(page: Browser) -> None:
     await page.until("document.querySelector('.readout').innerText === '11:01–11:02: 3 due'")
     await type_key(page, "End", "Enter")
     await page.until("window.opened")
-    await page.value("[...document.querySelectorAll('.below button')].pop().click()")
+    await page.value("document.querySelector('.chart summary').click()")
 
     assert await page.value("window.opened[1] - window.opened[0]") == 60_000
     assert await page.value("document.querySelector('.numbers').innerText.split(/\\s+/).join(' ')") == (
@@ -249,7 +269,7 @@ async def test_chart_of_bars_says_its_numbers(page: Browser) -> None:
 
 
 async def test_chart_of_lines_says_its_latest_numbers_and_leaves_gaps(page: Browser) -> None:
-    data = "{from: 0, step: 10, marks: [[20000, 'start']], lines: [['p50', [1, null, 3]], ['p99', [2, 4, null]]]}"
+    data = "{from: 0, step: 10, marks: [[29000, 'start']], lines: [['p50', [1, null, 3]], ['p99', [2, 4, null]]]}"
     make = "{ const chart = m.lines({label: 'Late', format: String});"
     make += f" document.querySelector('main').replaceChildren(chart.node); chart.show({data}); }}"
     await run(page, "chart.js", make)
@@ -258,3 +278,23 @@ async def test_chart_of_lines_says_its_latest_numbers_and_leaves_gaps(page: Brow
     assert await page.value("document.querySelector('.plot').getAttribute('aria-label')") == "Late: p50 3, p99 4"
     assert await page.value("document.querySelector('.line0').getAttribute('d').match(/[ML]/g).join('')") == "MM"
     assert await page.value("document.querySelector('.line1').getAttribute('d').match(/[ML]/g).join('')") == "ML"
+    assert await page.value("""(() => {
+      const right = (spec) => document.querySelector(spec).getBoundingClientRect().right;
+      return right('.mark + .tick') <= right('.plot');
+    })()""")
+
+
+async def test_panel_stays_grey_until_a_read_succeeds(page: Browser) -> None:
+    await run(
+        page,
+        "dom.js",
+        """{ window.part = m.panel('Some'); document.querySelector('main').replaceChildren(part.node);
+           part.show('read'); part.node.dataset.until = Date.now() + 60_000; part.fail(new Error('gone'));
+           window.tick = m.tick; }""",
+    )
+    await page.value("window.tick()")
+    failed = await page.value("part.node.classList.contains('old')")
+    await page.value("part.show('again'); window.tick()")
+
+    assert failed
+    assert await page.value("part.node.classList.contains('old')") is False

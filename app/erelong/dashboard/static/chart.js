@@ -1,6 +1,6 @@
 /** Charts: bars over time, lines, and small bars in rows. They say their numbers in words too. */
 
-import { action, fill, h, headRow, svg } from "./dom.js";
+import { fill, h, headRow, svg } from "./dom.js";
 import { DAY, HOUR, dateOf, number, timeOf } from "./text.js";
 
 const TOP = 16;
@@ -21,8 +21,8 @@ export function bars({ label, unit, open }) {
   const plot = h("div.plot.opens", attributes);
   const readout = h("p.readout", { "aria-live": "polite" });
   const caption = h("figcaption");
-  const table = h("div.numbers", { hidden: true });
-  const node = h("figure.chart", plot, h("div.below", caption, readout, tableSwitch(table)), table);
+  const table = h("div.numbers");
+  const node = h("figure.chart", plot, h("div.below", caption, readout), h("details", h("summary", "Table"), table));
   const render = () => data && plot.clientWidth && drawBars(plot, data, chosen);
   const choose = (index) => {
     chosen = Math.max(-1, Math.min(data.counts.length - 1, index));
@@ -99,14 +99,6 @@ const upTo = (part, full) => {
   return { y: full - height, height };
 };
 
-function tableSwitch(table) {
-  const control = action("Show table", () => {
-    table.hidden = !table.hidden;
-    fill(control, table.hidden ? "Show table" : "Hide table");
-  });
-  return control;
-}
-
 /** Return the time of a bar in words; with its day where the chart has many. */
 export function spanOf({ from, step }, index) {
   const seconds = step < 60;
@@ -156,7 +148,8 @@ function drawLines(plot, { from, step, lines: shown, marks }, format, isLog) {
   const mark = ([instant, text]) => {
     const x = ((instant - from) / (span * 1000)) * width;
     return x >= 0 && [
-      svg("line.mark", { x1: x, x2: x, y1: TOP, y2: TOP + full }), svg("text.tick", { x: x + 3, y: TOP + 11 }, text)];
+      svg("line.mark", { x1: x, x2: x, y1: TOP, y2: TOP + full }),
+      svg("text.tick", { x: Math.min(x + 3, width - 6 * text.length), y: TOP + 11 }, text)];
   };
   draw(plot, LOW, format(highest), from, span, marks.map(mark),
     shown.map(([, line], index) => svg(`path.line.line${index}`, { d: path(line) })));

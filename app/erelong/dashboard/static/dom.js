@@ -20,9 +20,11 @@ const ICONS = {
   paused: "M5.5 3.5v9M10.5 3.5v9",
   warning: "M8 2.4l6.2 11.2h-12.4zM8 6.4v3.4M8 11.6v.2",
 };
-const WAITING = {
+/** What keeps jobs from starting, in words. */
+export const WAITING = {
   time: "not due yet", retry: "waits for retry", pause: "queue paused", worker: "no worker polls",
-  rate: "rate limit", label: "label limit", slot: "queue full",
+  rate: "rate limit", label: "label limit", slot: "queue full", disk: "store fails", workers: "all workers busy",
+  ahead: "others first",
 };
 let ids = 0;
 
@@ -167,13 +169,11 @@ export function state(job) {
   const { state: word, cancel_requested: stops, error } = job;
   const reason = job.waiting_for === "time" && job.attempt ? "retry" : job.waiting_for;
   const shown = word === "scheduled" && reason === "pause" ? "paused" : word;
-  const texts = {
-    scheduled: () => (reason ? WAITING[reason] || reason : "about to start"),
-    running: () => [stops ? "stopping, running " : "running ", when(job.started_at, "since")],
-    succeeded: () => word,
-  };
-  const text = texts[word] || (() => (error && error.type !== word ? `${word}: ${error.type}` : word));
-  return h(`span.state.${shown}`, icon(shown), text());
+  const isTold = word === "succeeded" || !error || error.type === word;
+  const text = word === "scheduled" ? WAITING[reason] || reason || "about to start"
+    : word === "running" ? [stops ? "stopping, running " : "running ", when(job.started_at, "since")]
+      : isTold ? word : `${word}: ${error.type}`;
+  return h(`span.state.${shown}`, icon(shown), text);
 }
 
 export const paused = (reason) => h("span.state.paused", { title: reason }, icon("paused"), "paused");
@@ -187,12 +187,13 @@ export function panel(title, { tools, name, level = "h2" } = {}) {
   const node = h(`section.panel.${name || ""}`, header, fault, body);
   const { promise: ready, resolve } = Promise.withResolvers(); // when it shows something
   const fail = (problem) => {
-    node.classList.add("old");
+    node.dataset.until = 0;
     fill(fault, reasonOf(problem));
     body.querySelector(".loading")?.remove();
   };
   const show = (content, note = asOf()) => {
     node.classList.remove("old");
+    delete node.dataset.until;
     fill(fault);
     fill(stamp, note);
     fill(body, content);

@@ -2,7 +2,7 @@
 
 // In this order the modules of the script compress best.
 import { showKinds, showSubmit } from "./submit.js";
-import { announce, popUp, submitButton } from "./dialog.js";
+import { announce, ask, formOf, popUp, submitButton } from "./dialog.js";
 import { OLD, action, at, button, byId, choice, field, fill, go, h, input, link, tick } from "./dom.js";
 import { showSchedule, showSchedules } from "./schedules.js";
 import { showFailed, showOperations } from "./failed.js";
@@ -23,10 +23,10 @@ const SINGLE = { queues: showQueue, jobs: showJob, schedules: showSchedule };
 const LINKS = { o: "", q: "queues", j: "jobs", f: "failed", s: "schedules", k: "kinds" };
 const SHORTCUTS = [
   ["?", "Show these keys"], ["/", "Search"],
-  ["g then o q j f s k", "Go to overview, queues, jobs, failed, schedules, kinds"], ["n", "Submit a job"],
+  ["g then o q j f s k", "Go to overview, queues, jobs, …"], ["n", "Submit a job"],
   ["j, k", "Next and previous row"], ["Enter", "Open the row"], ["x", "Select the row"],
   ["a", "Select all on the page"], ["r", "Retry"], ["c", "Cancel"], ["u", "Run now"], ["e", "Edit"],
-  [".", "Pause updates"], ["t", "Local time or UTC"], ["Esc", "Close"],
+  [".", "Pause updates"], ["t", "Local time or UTC"],
 ];
 const SLACK = 2; // seconds
 const PAGE = new AbortController(); // never ends
@@ -36,13 +36,16 @@ const top = byId("top");
 const banner = byId("banner");
 const shown = { address: null, keys: {}, ready: null, title: "" };
 let isGoing = false;
-let isSigningIn = false;
 
 /** Show the screen of the address. */
 function route() {
   const [path, query = ""] = location.hash.slice(1).split("?");
-  const [name = "", ...args] = path.split("/").filter(Boolean).map(decodeURIComponent);
-  const show = (args.length ? SINGLE : SCREENS)[name] || showNothing;
+  let parts = path.split("/").filter(Boolean);
+  try {
+    parts = parts.map(decodeURIComponent);
+  } catch {} // they stay as they are
+  const [name = "", ...args] = parts;
+  const show = can("read") ? (args.length ? SINGLE : SCREENS)[name] || showNothing : showNoRight;
   const place = h(`div.screen.${name || "overview"}`);
   leave();
   main.replaceChildren(place);
@@ -60,10 +63,14 @@ function route() {
   heading.focus({ preventScroll: true });
 }
 
-function showNothing({ main: place, title }) {
-  title("No such screen");
-  fill(place, h("h1", "No such screen"), h("p", link("#/", "Go to the overview")));
-}
+/** Return a screen that says one thing. */
+const saying = (text, more) => ({ main: place, title }) => {
+  title(text);
+  fill(place, h("h1", text), h("p", more));
+};
+
+const showNothing = saying("No such screen", link("#/", "Go to the overview"));
+const showNoRight = saying("This key may not read", "The dashboard needs a key with the scope read.");
 
 /** Name the screen in the title of the page. */
 function showTitle(text) {
@@ -76,9 +83,10 @@ function showFrame() {
   const failures = live.stats?.jobs.failed;
   fill(top.querySelector(".badge"), failures > 0 && number(failures));
   const clock = `${timeOf(now(), { day: "never" })} ${zoneName()}`;
-  fill(top.lastElementChild, can("submit") && link("#/submit", "+ Submit", {}, "a.button.main"),
-    live.stats && action(clock, switchTimes, { title: "Local time or UTC (t)" }), statusButton(),
-    me.name && action(me.name, signOut, { title: "Sign out" }), action("?", help, { "aria-label": "Keys and help" }));
+  fill(top.lastElementChild, can("read") && [can("submit") && link("#/submit", "+ Submit", {}, "a.button.main"),
+    live.stats && action(clock, switchTimes, { title: "Local time or UTC (t)" }), statusButton()],
+    me.name && action(me.name, askToLeave, { title: "Sign out" }),
+    action("?", help, { "aria-label": "Keys and help" }));
   fill(banner, bannerLines().map(([name, ...parts]) => h(`p.${name}`, parts)));
 }
 
@@ -89,8 +97,9 @@ function statusButton() {
   const [name, sign, word] = live.isPaused ? ["soft", "‖", "paused"]
     : isStale ? ["bad", "○", live.at ? `stale since ${lastAnswer()}` : "no response"]
       : live.lost ? ["soft", "◐", "catching up"] : ["good", "●", "live"];
-  const parts = [h("span", { "aria-hidden": "true" }, sign), h("span.word", word)];
-  return button(parts, pause, { title: "Pause updates (.)", "aria-label": word }, `button.link.status.${name}`);
+  const parts = [h("span", { "aria-hidden": "true" }, sign), word];
+  const title = `${live.isPaused ? "Continue" : "Pause"} updates (.)`;
+  return button(parts, pause, { title, "aria-label": `${word}: ${title}` }, `button.link.status.${name}`);
 }
 
 /** Say that the service is gone, shuts down, is full or has restarted, or that the clock of the browser is wrong. */
@@ -112,9 +121,11 @@ function bannerLines() {
     /full|space/.test(store) && ["bad", "Disk full: new jobs are rejected. Everything else works."],
     restartedAt && ["soft", `The service restarted at ${timeOf(restartedAt)}. Charts start there. `, dismiss],
     Math.abs(ahead) > SLACK && ["soft", clock],
-    live.lost > 3 && ["soft", "Live updates are off. Numbers are read every 5 s."],
+    live.lost > 3 && ["soft", "Live updates are off."],
   ].filter(Boolean);
 }
+
+const askToLeave = () => ask({ title: "Sign out of all tabs?", verb: "Sign out", act: signOut });
 
 function switchTimes() {
   switchZone();
@@ -187,36 +198,29 @@ function closeMenus(target = null) {
 
 /** Ask for a key until one is right, over the screen that is shown. */
 async function signIn() {
-  if (isSigningIn) return;
-  isSigningIn = true;
+  if (byId("key")) return;
   const key = input("", { type: "password", id: "key", autocomplete: "current-password", required: true });
-  const fault = h("p.fault", { role: "alert" });
-  const onsubmit = async (event) => {
-    event.preventDefault();
-    try {
-      if (await tryKey(key.value.trim())) return dialog.close();
-      fill(fault, "This is not a key of the service. Check that it is complete: it begins with erl_.");
-    } catch (problem) {
-      fill(fault, problem.message);
-    }
-    return key.select();
+  const work = async () => {
+    key.select();
+    if (await tryKey(key.value.trim())) return dialog.close();
+    throw new Error("This is not a key of the service. Check that it is complete: it begins with erl_.");
   };
-  const dialog = h("dialog.signin", { "aria-label": "Sign in" }, h("form", { onsubmit }, h("h2", "Sign in"),
-    h("p", "This service requires an API key."), h("label", { for: "key" }, "API key"), key, fault,
-    h("div.actions", submitButton("Sign in")),
-    h("p.soft", "Create one: ", h("code", "erelong new-key --name me --scopes read,submit,cancel,admin")),
-    h("p.soft", "The key is kept in this tab and forgotten when you close it.")));
+  const content = [h("h2", "Sign in"), h("p", "This service requires an API key. Create one: "),
+    h("code", "erelong new-key --name me --scopes read,submit,cancel,admin"),
+    h("p.soft", "The key is kept in this tab and forgotten when you close it."),
+    h("label", { for: "key" }, "API key"), key];
+  const dialog = h("dialog.signin", { "aria-label": "Sign in" }, formOf("form", content, "Sign in", work));
   dialog.oncancel = (event) => event.preventDefault();
   await popUp(dialog);
-  isSigningIn = false;
   retryNow();
   if (live.stats) route();
+  else if (shown.address !== null) location.reload(); // the key before could not read
 }
 
 /** Show why the service refuses this page altogether. */
-function showRefusal({ title, message, code, request_id: id }) {
+function showRefusal({ title, message }) {
   const again = button("Try again", () => location.reload(), {}, "button.main");
-  fill(main, h("div.card", h("h1", title), h("p", message), id && h("p.soft", `${code} · ${id}`), h("div", again)));
+  fill(main, h("div.card", h("h1", title), h("p", message), h("div", again)));
 }
 
 async function begin() {
@@ -236,12 +240,9 @@ async function begin() {
     tick();
     showFrame();
   }, 1000);
-  const isFirst = new AbortController();
   onStats(() => {
     showFrame();
-    if (isFirst.signal.aborted) return;
-    isFirst.abort();
-    route(); // screens show times, by the clock of the service
+    if (shown.address === null) route(); // only then: screens show times, by the clock of the service
   }, PAGE);
   follow();
 }

@@ -3,9 +3,9 @@
 import { lines, share, spark } from "./chart.js";
 import { at, fill, h, icon, link, panel, paused } from "./dom.js";
 import { NO_QUEUES, duePanel, pauseQueueButton } from "./queues.js";
-import { every, get, live, onStats, screen, stream } from "./service.js";
+import { every, get, live, onStats, stream } from "./service.js";
 import {
-  HOUR, MINUTE, asOf, bytes, count, duration, now, number, rate, roughly, short, sumOf, timeOf,
+  HOUR, MINUTE, asOf, bytes, count, duration, lateness, now, number, rate, roughly, short, sumOf, timeOf,
 } from "./text.js";
 
 const TILES = [
@@ -15,13 +15,12 @@ const TILES = [
     [short(jobs.running), h("small", ` of ${number(workers.of)}`)], { state: "running" }],
   ["failed", ({ jobs }) => h(jobs.failed ? "span.bad" : "span", short(jobs.failed)), { state: "failed" }],
   ["done", ({ rates }) => rate(rates.succeeded), { state: "succeeded" }],
-  ["late p99", ({ late }) => duration(late.p99)],
+  ["late p99", ({ late }) => lateness(late.p99)],
 ];
 const CHARTS = [
-  ["Done · failed · retried, 1 h", "Jobs per second in the last hour", rate,
-    { done: "succeeded", failed: "failed", retried: "retried" }],
-  ["Lateness, 1 h", "Lateness in the last hour", duration, { p50: "late_p50", p99: "late_p99" }],
-  ["Due · running, 1 h", "Due and running jobs in the last hour", short, { due: "due", running: "running" }],
+  ["Done · failed · retried, 1 h", rate, { done: "succeeded", failed: "failed", retried: "retried" }],
+  ["Lateness, 1 h", lateness, { p50: "late_p50", p99: "late_p99" }],
+  ["Due · running, 1 h", short, { due: "due", running: "running" }],
 ];
 
 export function showOverview({ main, title }) {
@@ -54,8 +53,13 @@ export function showOverview({ main, title }) {
     known.causes = found.causes;
     failures.show(causeList(found.causes), basedOn(found));
   });
-  const soon = throttle(5, readFailures);
-  stream({ type: ["job.failed", "job.expired"] }, soon, soon);
+  let isOld = false;
+  const age = () => (isOld = true);
+  stream({ type: ["job.failed", "job.expired"] }, age, age);
+  every(5, async () => {
+    if (isOld) readFailures();
+    isOld = false;
+  });
 }
 
 /** Return what a grouping of errors is based on, in words. */
@@ -65,20 +69,10 @@ export const basedOn = ({ scanned, of }) =>
 /** Return the type and the message of a group of errors. */
 export const causeText = ({ type, message }) => [h("span.type", type), " ", message];
 
-/** Return a function that does its work some seconds later, once for all calls until then, if its screen lasts. */
-function throttle(seconds, work) {
-  const { signal } = screen;
-  let timer = 0;
-  return () => (timer ||= setTimeout(() => {
-    timer = 0;
-    if (!signal.aborted && !live.isPaused) work();
-  }, seconds * 1000));
-}
-
 function hourPanels(known) {
-  const charts = CHARTS.map(([title, label, format, names]) => {
-    const part = panel(title);
-    return { ...part, chart: lines({ label, format, isLog: format === duration }), names: Object.entries(names) };
+  const charts = CHARTS.map(([label, format, names]) => {
+    const part = panel(label);
+    return { ...part, chart: lines({ label, format, isLog: format === lateness }), names: Object.entries(names) };
   });
   every(MINUTE, async () => {
     known.hour = await get("stats", { span: "1h" });
@@ -110,7 +104,7 @@ const causeList = (causes) => (causes.length ? h("ul.list.causes", causes.slice(
 /** Return what needs a person, the worst first. */
 function issuesOf(stats, { queues, kinds, causes, hour }) {
   const issues = [
-    ...Object.entries(stats.checks || {}).filter(([, check]) => !check.startsWith("ok")),
+    ...Object.entries(stats.checks || {}).filter(([, check]) => !/^ok|^draining/.test(check)), // a banner says that
     ...queues.flatMap(queueIssues), ...kinds.flatMap(workerIssues),
     ...failureIssues(hour?.series, causes), ...hostIssues(stats, hour),
   ];
@@ -129,15 +123,13 @@ function queueIssues(queue) {
   const { concurrency, rate: limit, max_backlog: most, overflow } = settings;
   const issues = [];
   const set = link(at("queues", name), "Set");
-  const jobs = link(at("jobs", { state: "due", queue: name }), "Show");
-  if (queue.paused && due) {
-    const reason = pause?.reason ? ` (${pause.reason})` : "";
-    const text = `paused with ${count(due, "due job")}; the oldest is ${roughly(age)} overdue${reason}`;
-    issues.push([name, text, pauseQueueButton(queue), jobs]);
-  } else if (age > MINUTE && (running >= concurrency || due > limit?.per_second)) {
-    const isFull = running >= concurrency;
-    const why = isFull ? `all ${number(concurrency)} slots are in use` : `its rate is ${rate(limit.per_second)}`;
-    issues.push([name, `${count(due, "due job")}, the oldest ${roughly(age)} overdue: ${why}`, set, jobs]);
+  if (isSuspect(queue) && (queue.paused || age > MINUTE)) {
+    const why = queue.paused ? ["paused", pause?.reason && ` (${pause.reason})`]
+      : running >= concurrency ? `all ${number(concurrency)} slots are in use`
+        : `its rate is ${rate(limit.per_second)}`;
+    const text = [`${count(due, "due job")}, the oldest ${roughly(age)} overdue: `, why];
+    const jobs = link(at("jobs", { state: "due", queue: name }), "Show");
+    issues.push([name, text, queue.paused ? pauseQueueButton(queue) : set, jobs]);
   }
   if (most && scheduled >= 0.8 * most) {
     const rest = `when it is full: ${overflow.replaceAll("_", " ")}`;
@@ -164,19 +156,15 @@ function failureIssues(series, [worst]) {
 }
 
 function hostIssues({ abandoned }, hour) {
-  const issues = [];
-  const add = (isWrong, name, text) => isWrong && issues.push([name, text()]);
-  add(abandoned, "abandoned", () =>
-    `${count(abandoned, "attempt")} ended, but the code still runs: its handler ignores timeouts and cancels`);
-  if (!hour) return issues;
-  const { disk_free: free = null, store_bytes: used } = hour.host || {};
+  const { disk_free: free = null, store_bytes: used } = hour?.host || {};
   const recent = (event, seconds) =>
-    hour.notes.filter((note) => note.event === event && now() - Date.parse(note.at) < seconds * 1000);
+    (hour?.notes || []).filter((one) => one.event === event && now() - Date.parse(one.at) < seconds * 1000);
   const starts = recent("started", HOUR);
   const step = recent("clock_stepped", 10 * MINUTE).at(-1);
-  add(free !== null && free < 2 * used, "disk", () => `${bytes(free)} free, and the store takes ${bytes(used)}`);
-  add(starts.length >= 3, "restarts", () =>
-    `${starts.length} starts in the last hour: the log says why the service ended`);
-  add(step, "clock", () => `stepped by ${step.detail} at ${timeOf(step.at)}`);
-  return issues;
+  return [
+    abandoned > 0 && ["abandoned", `${count(abandoned, "attempt")} ended, but the code still runs`],
+    free !== null && free < 2 * used && ["disk", `${bytes(free)} free, and the store takes ${bytes(used)}`],
+    starts.length >= 3 && ["restarts", `${starts.length} starts in the last hour: the log says why the service ended`],
+    step && ["clock", `stepped by ${step.detail} at ${timeOf(step.at)}`],
+  ].filter(Boolean);
 }

@@ -4,8 +4,6 @@ import { setClock } from "./text.js";
 
 const BASE = new URL("v1/", location.href.split("#")[0]);
 const KEY = "erelong.key";
-const PAUSES = [1, 2, 4, 8, 16, 30];
-const TRIES = 3;
 const TYPING_PAUSE = 300; // milliseconds
 const QUIET = 40_000; // milliseconds after which a stream is dead: the service sends something every 15 s
 const channel = new BroadcastChannel(`erelong ${location.pathname}`);
@@ -112,13 +110,13 @@ export async function follow() {
   for (let failures = 0; ;) {
     await visible();
     try {
-      await readStats();
+      if (can("read")) await readStats();
       failures = 0;
     } catch (problem) {
       live.problem = problem;
       failures += 1;
     }
-    const pause = failures ? pauseOf(failures) : live.lost > TRIES ? 5 : 1;
+    const pause = failures ? pauseOf(failures) : live.lost > 3 ? 5 : 1;
     live.retryAt = Date.now() + pause * 1000;
     events.dispatchEvent(new Event("stats"));
     const woken = new AbortController();
@@ -172,15 +170,8 @@ export async function stream(query, heard, missed, { signal } = screen) {
 }
 
 /** Wait some seconds, or until a signal is aborted. */
-export const sleep = (seconds, signal) => new Promise((resolve) => {
-  const end = () => {
-    clearTimeout(timer);
-    signal.removeEventListener("abort", end);
-    resolve();
-  };
-  const timer = setTimeout(end, seconds * 1000);
-  signal.addEventListener("abort", end);
-});
+export const sleep = (seconds, signal) =>
+  new Promise((resolve) => (AbortSignal.any([signal, AbortSignal.timeout(seconds * 1000)]).onabort = resolve));
 
 /** Return a function that does `work` once its calls have paused. */
 export function debounced(work) {
@@ -202,7 +193,7 @@ function askOtherTabs() {
   const end = AbortSignal.timeout(200);
   channel.postMessage({ ask: true });
   return new Promise((resolve) => {
-    end.addEventListener("abort", () => resolve(null));
+    end.onabort = () => resolve();
     channel.addEventListener("message", ({ data }) => data.key && resolve(data.key), { signal: end });
   });
 }
@@ -218,8 +209,7 @@ async function send(url, { headers, ...options }) {
     return await fetch(url, { cache: "no-store", headers: { ...key, ...headers }, ...options });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    const detail = error.name === "TimeoutError" ? "It did not answer in time." : "There is no connection.";
-    throw new Problem(0, { title: "No response from the service", detail });
+    throw new Problem(0, { title: "No response from the service" });
   }
 }
 
@@ -228,10 +218,10 @@ async function readStats() {
   const { json, answer } = await call("GET", "stats", { query: { view: "brief" }, patience: 10 });
   setClock(json.now, performance.now() - began, answer.headers.get("X-Erelong-Clock") === "virtual");
   if (live.stats && live.stats.started_at !== json.started_at) live.restartedAt = json.started_at;
-  Object.assign(live, { stats: json, at: Date.now(), problem: null });
+  Object.assign(live, { stats: (live.isPaused && live.stats) || json, at: Date.now(), problem: null });
 }
 
-const pauseOf = (failures) => PAUSES[Math.min(failures, PAUSES.length) - 1];
+const pauseOf = (failures) => Math.min(30, 2 ** (failures - 1));
 
 async function* eventsOf(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();

@@ -16,17 +16,17 @@ const FORMATS = {
   date: { day: "numeric", month: "short", year: "numeric" },
   zone: { hour: "2-digit", timeZoneName: "short" },
 };
-const clock = { ahead: 0, frozen: null, zone: localStorage.getItem("erelong.zone") || "local" };
+const clock = { ahead: null, frozen: null, zone: localStorage.getItem("erelong.zone") || "local" };
 const plain = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 const formats = new Map();
 
-/** Follow the clock of the service. @param {number} took milliseconds of the request that returned the instant */
+/** Follow the clock of the service. @param {number} took milliseconds of the request: a slow one says little */
 export function setClock(instant, took, isVirtual) {
   const at = Date.parse(instant);
   const ahead = at + took / 2 - Date.now();
   clock.frozen = isVirtual ? at : null;
-  if (Math.abs(ahead - clock.ahead) > 250) clock.ahead = ahead;
+  if (clock.ahead === null || (took < 1000 && Math.abs(ahead - clock.ahead) > 250)) clock.ahead = ahead;
 }
 
 export const now = () => clock.frozen ?? Date.now() + clock.ahead;
@@ -85,6 +85,9 @@ export function duration(seconds) {
   });
   return parts.filter(Boolean).join(" ");
 }
+
+/** Return a lateness of the service, whose histogram ends at five minutes. */
+export const lateness = (seconds) => (seconds === 300 ? "> 5 min" : duration(seconds));
 
 /** Return a duration without its smaller unit where that says little. */
 export const roughly = (seconds) => duration(seconds < 600 ? Math.round(seconds) : Math.round(seconds / 60) * 60);
