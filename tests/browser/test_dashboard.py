@@ -180,7 +180,7 @@ async def test_queue_shows_what_starts_next_and_what_starts_last(demo: Demo, bro
 
     assert first.startswith("urgent")
     assert "idle" in await browser.value(text_of(".rows tbody tr"))
-    assert await browser.value("document.querySelector('.order select').value") == "last"
+    assert await browser.value("document.querySelector('.toolbar label select').value") == "last"
 
 
 async def test_secret_that_is_left_hidden_in_an_edit_or_a_copy_stays(demo: Demo, browser: Browser) -> None:

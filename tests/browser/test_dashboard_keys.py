@@ -114,6 +114,13 @@ async def test_key_that_may_read_takes_the_place_of_one_that_may_not(demo: Demo,
     await browser.until("document.querySelector('.tiles dd')?.textContent.includes('7,')")
 
 
+async def test_key_that_may_only_read_selects_no_rows(demo: Demo, keys: Keys, browser: Browser) -> None:
+    await sign_in(browser, demo, keys.texts["viewer"], "#/jobs")
+    await browser.until("document.querySelector('.rows tbody th a')")
+
+    assert await browser.value("document.querySelectorAll('.rows input').length") == 0
+
+
 async def test_new_tab_gets_the_key_and_sign_out_ends_both(demo: Demo, keys: Keys, browser: Browser) -> None:
     await sign_in(browser, demo, keys.texts["root"])
     async with browser.tab() as other:

@@ -32,6 +32,10 @@ SEARCHES = {
     "order-7": "key=order-7",
     "attempt:>1": "attempt_min=2",
     'label.note:"two words"': "label.note=two+words",
+    "due:<1h": "due_before=1h",
+    "due:<-1h": "due_after=-1h",
+    "created:<1d ended:>10m": "created_after=-1d&finished_before=-10m",
+    "due:>2026-12-01T12:00:00.000Z": "due_after=2026-12-01T12%3A00%3A00.000Z",
 }
 PREVIEWS = {
     '{"headers":{"Authorization":"Bearer s3cret"},"url":"x"}': '{"headers":{"Authorization":••••},"url":"x"}',
@@ -157,8 +161,8 @@ async def test_search_becomes_the_parameters_of_the_list(page: Browser) -> None:
     texts = json.dumps([*SEARCHES])
     found = await run(page, "filter.js", f"{texts}.map(text => m.read(text).params.toString())")
     again = await run(page, "filter.js", f"{texts}.map(text => m.read(m.write(m.read(text).params)).params.toString())")
-    due = await run(page, "filter.js", "m.read('due:<1h').params.get('due_before')")
-    wrong = await run(page, "filter.js", "m.read('quue:x due:soon').faults")
+    due = await run(page, "filter.js", "m.instants(m.read('due:<1h').params).get('due_before')")
+    wrong = await run(page, "filter.js", "m.read('quue:x due:soon attempt:x').faults")
     id = await run(page, "filter.js", "m.read('0000000002cadeb473dcc18e00').id")
 
     assert found == again == [*SEARCHES.values()]
@@ -166,6 +170,7 @@ async def test_search_becomes_the_parameters_of_the_list(page: Browser) -> None:
     assert [fault.split(";")[0].split(" takes")[0].split(" only")[0] for fault in wrong] == [
         "There is no filter quue:",
         "due:",
+        "attempt:",
     ]
     assert id == "0000000002cadeb473dcc18e00"
 

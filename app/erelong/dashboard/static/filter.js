@@ -23,12 +23,21 @@ export function write(params) {
   const words = [];
   for (const [name, value] of params) {
     const [, time, side] = /^(due|created|finished)_(after|before)$/.exec(name) || [];
-    if (time) words.push(`${time === "finished" ? "ended" : time}:${side === "after" ? ">" : "<"}${value}`);
+    if (time) {
+      const sign = (side === "before") === value.startsWith("-") ? ">" : "<";
+      words.push(`${time.replace("finish", "end")}:${sign}${time === "due" ? value : value.replace(/^-/, "")}`);
+    }
     else if (name === "attempt_min") words.push(`attempt:>${value - 1}`);
     else if (isName(name)) words.push(`${name}:${/\s/.test(value) ? `"${value}"` : value}`);
   }
   return words.join(" ");
 }
+
+/** Return parameters of the list with instants in place of durations from now, such as `due_before=1h`. */
+export const instants = (params) => new URLSearchParams([...params].map(([name, value]) => {
+  const distance = /_(after|before)$/.test(name) ? seconds(value.replace("-", "")) : null;
+  return [name, distance === null ? value : fromNow(value.startsWith("-") ? -distance : distance)];
+}));
 
 /** Return the filter of an operation on the jobs of a list. */
 export function operationFilter(params) {
@@ -59,8 +68,10 @@ function readPair(name, value, found) {
     if (/^[0-9a-f]{26}$/.test(value)) found.id = value;
     else found.params.append("key", value);
   } else if (TIME_FIELDS[name]) readTime(name, value, found);
-  else if (name === "attempt" && /^>?\d+$/.test(value)) {
-    found.params.set("attempt_min", value.startsWith(">") ? Number(value.slice(1)) + 1 : value);
+  else if (name === "attempt") {
+    const [, sign, least] = /^(>?)(\d+)$/.exec(value) || [];
+    if (least) found.params.set("attempt_min", Number(least) + sign.length);
+    else found.faults.push("attempt: takes a number.");
   } else if (REPEATABLE.includes(name)) value.split(",").forEach((one) => found.params.append(name, one));
   else if (isName(name)) found.params.set(name, value);
   else {
@@ -72,12 +83,12 @@ function readPair(name, value, found) {
 /** Read `due:<1h`, due within an hour, `ended:<1h`, ended within the last hour, or either with an instant. */
 function readTime(name, value, found) {
   const [, sign, text = ""] = /^([<>])(.+)$/.exec(value) || [];
-  const distance = seconds(text.replace("-", ""));
-  const isAhead = name === "due" && !text.startsWith("-");
-  const at = Date.parse(distance === null ? text : fromNow(isAhead ? distance : -distance));
-  if (Number.isNaN(at)) {
-    return found.faults.push(`${name}: takes < or > and a duration or a time: ${name}:<1h, ${name}:>2026-12-01T12:00.`);
+  const distance = text.replace(/^-|\s/g, "");
+  const isInstant = seconds(distance) === null;
+  const isAgo = !isInstant && (name !== "due" || text.startsWith("-"));
+  if (isInstant && !Date.parse(text)) {
+    return found.faults.push(`${name}: takes < or > and a duration or a time, such as ${name}:<1h.`);
   }
-  const isBefore = (sign === "<") === (isAhead || distance === null);
-  return found.params.set(`${TIME_FIELDS[name]}_${isBefore ? "before" : "after"}`, new Date(at).toISOString());
+  const at = isInstant ? new Date(text).toISOString() : isAgo ? `-${distance}` : distance;
+  return found.params.set(`${TIME_FIELDS[name]}_${(sign === "<") === isAgo ? "after" : "before"}`, at);
 }

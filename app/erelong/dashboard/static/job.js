@@ -3,26 +3,21 @@
 import { shares } from "./chart.js";
 import { announce, ask, complain, REASON } from "./dialog.js";
 import {
-  action, at, button, facts, fill, go, h, icon, jobLink, labelsOf, link, linkButton, menu, panel, state, when,
+  WAITING, action, at, button, facts, fill, go, h, icon, jobLink, labelsOf, link, linkButton, menu, panel, state, when,
 } from "./dom.js";
 import { json, masked, numberOf, pretty, readJson, unmasked } from "./form.js";
 import { pauseQueueButton } from "./queues.js";
-import { call, can, every, get, screen, sleep, visible } from "./service.js";
+import { call, can, every, get, live, screen, sleep, visible } from "./service.js";
 import { draftOf, requestsOf, timeControl } from "./submit.js";
 import { count, duration, isSet, number, shortId, stateWord } from "./text.js";
 
-const SECRETS = "Secrets in params are stored with the job. In headers of webhooks, write {secret:name} instead.";
+const SECRETS = "Secrets in params are stored with the job. Webhooks can use {secret:name} instead.";
 const CHANGED = "This job was changed by someone else. Check it, then try again.";
-const BLOCKERS = {
-  time: "Not due yet", retry: "Waits for its retry", pause: "Queue paused", worker: "No worker polls",
-  disk: "Store fails", rate: "Rate limit", label: "Label limit", slot: "Queue full", workers: "All workers busy",
-  ahead: "Others first",
-};
 const TIMED = ["time", "retry"];
 const KEPT_ATTEMPTS = 20;
 const PATIENCE = 25; // seconds
-const LIVE = ["scheduled", "running"];
-const OVER = ["failed", "cancelled", "expired"];
+export const LIVE = ["scheduled", "running"];
+export const OVER = ["failed", "cancelled", "expired"];
 
 export function showJob({ main, args: [id], title }) {
   const shown = new Job(id, title);
@@ -67,8 +62,9 @@ class Job {
       try {
         const options = { ...known, signal, patience: 2 * PATIENCE };
         const { status, json: job, etag } = await call("GET", ["jobs", this.id], options);
-        if (status !== 304) this.#show(job, etag);
-        if (!isLive) await sleep(3, signal);
+        const isHeld = this.#job && live.isPaused;
+        if (status !== 304 && !isHeld) this.#show(job, etag);
+        if (!isLive || isHeld) await sleep(3, signal);
       } catch (problem) {
         if (signal.aborted) return;
         if (problem.status === 404) this.#lose(problem);
@@ -104,7 +100,8 @@ class Job {
     if (this.#job?.state !== "scheduled") return;
     const { summary, blockers, start } = await get(["jobs", this.id, "explain"]);
     const list = blockers.map((one) =>
-      h("li", h("b", BLOCKERS[one.type] || one.type), h("span", detailOf(one)), h("span", remedy(one, this.#job))));
+      h("li", h("b", WAITING[one.type] || one.type), h("span", detailOf(one)),
+        h("span", one.type === "pause" && pauseQueueButton({ name: this.#job.queue, paused: true }))));
     const basis = start.basis && ` (by ${start.basis === "rate" ? "the rate" : "recent starts"})`;
     const likely = start.likely && h("p.soft", "Likely start ", when(start.likely), basis);
     this.why.show([blockers.length ? h("ol.blockers", list) : h("p", summary), likely]);
@@ -166,12 +163,15 @@ class Job {
 function reschedule(job) {
   const time = timeControl("in");
   const about = [h("span.soft", "Due ", when(job.due_at)), time.node];
-  return ask({ title: "Reschedule", verb: "Reschedule", about, act: () => sendChange(job, time.read()) });
+  const act = () => sendChange(job, time.read());
+  return ask({ title: "Reschedule", verb: "Reschedule", about, said: "Rescheduled.", act });
 }
 
 /** Edit a waiting job, or one that is over: that is retried with the changes. Return the job, or null. */
 export async function editJob(job) {
-  const time = OVER.includes(job.state) && timeControl("now");
+  const isOver = OVER.includes(job.state);
+  if (!isOver && job.state !== "scheduled") return complain({ code: "wrong_state", job });
+  const time = isOver && timeControl("now");
   const all = fieldsOf(job);
   const names = Object.keys(all).filter((name) => !time || !["priority", "labels"].includes(name));
   let base = job;
@@ -196,8 +196,8 @@ export async function editJob(job) {
     }
   };
   const entries = names.map((name) => [name, all[name].label, all[name].text, all[name].about, all[name].more]);
-  const [title, verb] = time ? ["Edit and retry", "Retry"] : ["Edit job", "Save"];
-  return ask({ title, verb, isWide: true, about: time && time.node, entries, act });
+  const [title, verb, said] = isOver ? ["Edit and retry", "Retry", "Scheduled again."] : ["Edit job", "Save", "Saved."];
+  return ask({ title, verb, said, isWide: true, about: time && time.node, entries, act });
 }
 
 /** Change a waiting job, or retry one that is over, if nobody else has changed it meanwhile. */
@@ -231,13 +231,10 @@ function headline(job) {
   const isWaiting = job.state === "scheduled";
   const pause = isWaiting && attempt > 0 && `; retry delay ${duration(delay)} ± ${Math.round(jitter * 100)} %`;
   const policy = h("span.soft", ` (attempt ${attempt + (isWaiting ? 1 : 0)} of ${most}`, pause, ")");
-  const texts = {
-    scheduled: () => [attempt ? "Next attempt " : "Due ", when(due)],
-    running: () => h("span.soft", `timeout ${duration(timeout)}`),
-  };
-  const text = texts[job.state] || (() => when(end));
+  const text = isWaiting ? [attempt ? "Next attempt " : "Due ", when(due)]
+    : job.state === "running" ? h("span.soft", `timeout ${duration(timeout)}`) : when(end);
   const isFailed = error && OVER.includes(job.state);
-  return [h("p.lead", state(job), h("span", text(), policy)),
+  return [h("p.lead", state(job), h("span", text, policy)),
     isFailed && h("p.error", h("b", error.type), " ", error.message)];
 }
 
@@ -246,9 +243,6 @@ function detailOf({ type, detail, value, clears_at: end }) {
   if (TIMED.includes(type)) return when(end);
   return [detail.split("; POST ")[0], type === "pause" && [" since ", when(value, "absolute")]];
 }
-
-const remedy = ({ type, clears_at: end }, { queue }) =>
-  (type === "pause" ? pauseQueueButton({ name: queue, paused: true }) : end && !TIMED.includes(type) && when(end));
 
 const between = (start, end) => (Date.parse(end) - Date.parse(start)) / 1000;
 

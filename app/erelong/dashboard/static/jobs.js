@@ -1,27 +1,29 @@
 /** The list of jobs: search, states, live rows, selection, and actions on many. */
 
-import { ask, bulk, submitButton } from "./dialog.js";
+import { ask, bulk, complain, submitButton } from "./dialog.js";
 import {
-  action, button, choice, fill, go, h, input, jobLink, labelsOf, link, optionsOf, state, when,
+  action, at, button, choice, fill, go, h, input, jobLink, labelsOf, link, optionsOf, state, when,
 } from "./dom.js";
-import { operationFilter, read, timeField, write } from "./filter.js";
-import { editJob } from "./job.js";
+import { instants, operationFilter, read, timeField, write } from "./filter.js";
+import { LIVE, OVER, editJob } from "./job.js";
 import { can, every, get, live, onStats, post, reasonOf, stream, urlOf } from "./service.js";
 import { Table } from "./table.js";
-import { asOf, count, fromNow, now, number, withoutSecrets } from "./text.js";
+import { asOf, count, fromNow, now, number, stateWord, withoutSecrets } from "./text.js";
 
-const TABS = [
-  ["scheduled", "Waiting"], ["due", "Due"], ["running", "Running"], ["succeeded", "Succeeded"], ["failed", "Failed"],
-  ["cancelled", "Cancelled"], ["expired", "Expired"], ["", "All"],
-];
-const FINAL = ["succeeded", "failed", "cancelled", "expired"];
+const TABS = ["scheduled", "due", "running", "succeeded", "failed", "cancelled", "expired", ""];
+const FINAL = ["succeeded", ...OVER];
+const ACTS = {
+  run: ["Run now", ["scheduled"]], patch: ["Reschedule", ["scheduled"]], retry: ["Retry", OVER],
+  cancel: ["Cancel", LIVE], delete: ["Delete", ["scheduled", ...FINAL]],
+}; // their words, and the states of the jobs that they are for
 const JOB_ORDERS = {
   created: "newest first", due_at: "due first", finished_at: "latest end first", started_at: "longest running first",
   next: "starts first", last: "starts last",
 };
-const STREAMED = ["queue", "kind", "key", "schedule"];
+const STREAMED = /^(queue|kind|key|schedule|label)/;
+const UNCHECKED = /(^|&)(error|cause|attempt|created|finished)/; // filters that rows of events are not held against
 const JOBS_PER_PAGE = 100;
-const EXAMPLE = "id or key, or queue:mail kind:http label.tenant:t1 error:timeout due:<1h";
+const EXAMPLE = "id or key, or queue:mail kind:http due:<1h";
 const VIEWS = "erelong.views";
 const COLUMNS = [
   ["Job", (job) => jobLink(job.id, { title: job.id }), "id"],
@@ -43,6 +45,8 @@ export function showJobs({ main, query, title }) {
 
 class Jobs {
   #news = new Set(); // ids of matching jobs that have no row
+  #due = 0; // jobs that have become due since the list was read
+  #readAt = "";
   #next = null; // a cursor
   #held = new Map(); // the last events of rows that stay as they are for a while
   #isBehind = false; // events may be missing
@@ -57,19 +61,19 @@ class Jobs {
   constructor(query) {
     const params = listParams(query);
     const states = params.getAll("state");
-    const word = query.get("state") || "";
-    Object.assign(this, { query, params, states, word });
-    this.isFinal = states.length > 0 && states.every((one) => FINAL.includes(one));
+    const words = query.getAll("state");
+    const word = words.join(" or ");
+    Object.assign(this, { query, params, states, words, word });
     this.ready = this.#first.promise;
-    this.name = TABS.find(([one]) => one === word)?.[1] || word;
-    this.isFiltered = [...query.keys()].some((name) => name !== "order" && name !== "state");
+    this.name = stateWord(word || "all");
+    this.isFiltered = /(^|&)(?!order=|state=)./.test(query);
     const table = new Table({
       caption: "Jobs", columns: COLUMNS, key: "id", open: ({ id }) => go("jobs", id),
-      selected: () => this.#showSelection(),
+      selected: (can("submit") || can("cancel")) && (() => this.#showSelection()),
     });
     const bar = h("div.toolbar", this.#search(), this.#orders(), this.#stamp);
-    const heading = h("h1.hidden", "Jobs");
-    this.nodes = [heading, this.#tabs, bar, this.#fault, this.#selection, this.#newer, table.node, this.#foot];
+    this.nodes = [
+      h("h1.hidden", "Jobs"), this.#tabs, bar, this.#fault, this.#selection, this.#newer, table.node, this.#foot];
     this.table = table;
     this.keys = {
       ...table.keys, r: () => this.#onRows("retry"), c: () => this.#onRows("cancel"), u: () => this.#onRows("run"),
@@ -81,18 +85,26 @@ class Jobs {
     this.#showTabs();
     onStats((stats) => this.#showTabs(stats));
     this.#load();
-    const asked = [...this.params].filter(([name]) => STREAMED.includes(name) || name.startsWith("label."));
+    const asked = [...this.params].filter(([name]) => STREAMED.test(name));
     stream(new URLSearchParams(asked), (event) => this.#hear(event), () => (this.#isBehind = true));
     every(1, () => this.#catchUp());
+    if (this.word === "due") every(5, () => this.#countDue());
   }
 
-  /** Show the first page, or add the one after the cursor. */
-  async #load(cursor = "") {
+  /** Show the first page, or as many as have so many jobs; or add the page after the cursor. */
+  async #load(cursor = "", least = 0) {
     fill(this.#stamp, "Loading…");
     try {
-      const found = await this.#page(cursor);
-      const jobs = [...(cursor ? this.table.rows : []), ...found.jobs];
-      this.#next = found.next;
+      const jobs = cursor ? this.table.rows : [];
+      if (!cursor) [this.params, this.#readAt] = [listParams(this.query), fromNow(0)];
+      let found = null;
+      do {
+        found = await this.#page(cursor);
+        jobs.push(...found.jobs);
+        cursor = found.next;
+      } while (cursor && found.jobs.length && jobs.length < least);
+      this.#next = cursor;
+      this.#due = 0;
       this.#news.clear();
       this.#showNews();
       this.table.show(jobs, this.#none(found));
@@ -116,18 +128,25 @@ class Jobs {
     if (this.#isBehind) {
       this.#isBehind = false;
       const { jobs } = await this.#page("");
-      const listed = new Set(jobs.map(({ id }) => id));
-      const others = this.table.rows.map(({ id }) => id).filter((id) => !listed.has(id)).slice(0, 1_000);
-      const { ended, missing } = others.length ? await post("jobs/wait", { jobs: others }) : { ended: [], missing: [] };
+      const known = this.table.rows.map(({ id }) => id).slice(0, 1_000);
+      const { ended, missing } = known.length ? await post("jobs/wait", { jobs: known }) : { ended: [], missing: [] };
       for (const job of [...jobs, ...ended]) this.#place(job);
       for (const id of missing) this.#place({ id }, true);
     }
     this.#showNews();
   }
 
-  #page(cursor) {
-    const pairs = [["limit", JOBS_PER_PAGE], ["view", "line"], ["count", "true"], ["cursor", cursor]];
-    return get("jobs", new URLSearchParams([...this.params, ...pairs.filter(([, value]) => value)]));
+  /** Count the jobs that have become due: no event says so. */
+  async #countDue() {
+    const query = new URLSearchParams(this.query);
+    query.delete("order");
+    this.#due = (await this.#page("", [...listParams(query), ["due_after", this.#readAt]], 1)).count.n;
+    this.#showNews();
+  }
+
+  #page(cursor, params = this.params, limit = JOBS_PER_PAGE) {
+    const pairs = [["limit", limit], ["view", "line"], ["count", "true"], ["cursor", cursor]];
+    return get("jobs", new URLSearchParams([...params, ...pairs.filter(([, value]) => value)]));
   }
 
   /** Change the row of an event; new jobs wait behind a button. */
@@ -145,7 +164,7 @@ class Jobs {
   #place(job, isDeleted = false) {
     const known = this.table.find(job.id);
     const isGone = isDeleted || !this.#matches(job);
-    if (!known) this.#news[isGone ? "delete" : "add"](job.id);
+    if (!known) this.#news[isGone || this.word === "due" ? "delete" : "add"](job.id);
     else if (isDeleted || known.version <= job.version) this.table.update({ ...known, ...job }, isGone);
   }
 
@@ -156,14 +175,17 @@ class Jobs {
   }
 
   #showNews() {
-    const isShown = this.#news.size > 0 && !live.isPaused;
-    fill(this.#newer, isShown && action(`Show ${number(this.#news.size)} new`, () => this.#load()));
+    const news = this.#news.size + this.#due;
+    const isShown = news > 0 && !live.isPaused && !UNCHECKED.test(this.params);
+    const show = () => this.#load("", this.table.rows.length + news);
+    fill(this.#newer, isShown && action(`Show ${number(news)} new`, show));
   }
 
   #showTabs(stats) {
     const numberOf = (word) => stats && word && !this.isFiltered && h("small", ` ${number(stats.jobs[word])}`);
-    fill(this.#tabs, TABS.map(([word, text]) => link(this.#at({ state: word, order: "" }), [text, numberOf(word)],
-      { "aria-current": word === this.word && "page" })));
+    fill(this.#tabs, TABS.map((word) => link(this.#at({ state: word, order: "" }),
+      [stateWord(word || "all"), numberOf(word)],
+      { "aria-current": (word ? this.words.includes(word) : !this.word) && "page" })));
   }
 
   /** Return the address of this list with other parameters. */
@@ -177,12 +199,11 @@ class Jobs {
     const clear = link("#/jobs", "Clear filters");
     const more = () => action("Search more", () => this.#load(next));
     if (next) return [`No matching jobs. Searched the newest ${number(scanned)}. `, more(), " ", clear];
-    const about = this.query.has("key") && "A word alone is a whole id or a whole key. ";
+    const about = this.query.has("key") && "A word alone is an id or a key. ";
     if (this.isFiltered) return ["No matching jobs. ", about, clear];
-    if (this.word) return `No ${this.name.toLowerCase()} jobs.`;
-    const body = `{"kind": "echo", "params": {"hello": "world"}, "delay": "1h"}`;
+    if (this.word) return `No ${this.name} jobs.`;
     return ["No jobs yet. ", can("submit") && [link("#/submit", "Submit one here"), ", or run: "],
-      h("code", `curl ${urlOf("jobs")} -H 'Content-Type: application/json' -d '${body}'`)];
+      h("code", `curl ${urlOf("jobs")} -H 'Content-Type: application/json' -d '{"kind": "echo"}'`)];
   }
 
   #search() {
@@ -191,24 +212,33 @@ class Jobs {
     const text = input(write(without), { type: "search", placeholder: EXAMPLE, "aria-label": "Search jobs" });
     const onsubmit = (event) => {
       event.preventDefault();
-      const { id, params, faults } = read(text.value);
-      if (faults.length) return fill(this.#fault, [...new Set(faults)].join(" "));
-      if (id) return go("jobs", id);
-      if (this.word && !params.has("state")) params.set("state", this.word);
-      location.hash = `#/jobs?${params}`;
+      const address = this.#typed(text.value);
+      if (address === location.hash) this.#load();
+      else if (address) location.hash = address;
     };
     return h("form.search", { role: "search", onsubmit }, text, submitButton("Search", "button"),
       this.#views(text));
   }
 
+  /** Return the address of a search in the states of this list, or say what is wrong with it. */
+  #typed(text) {
+    const { id, params, faults } = read(text);
+    fill(this.#fault, [...new Set(faults)].join(" "));
+    if (!params.has("state")) this.words.forEach((one) => params.append("state", one));
+    return faults.length ? null : id ? at("jobs", id) : `#/jobs?${params}`;
+  }
+
   /** Searches that were saved in this browser. */
   #views(text) {
-    const saved = JSON.parse(localStorage.getItem(VIEWS) || "{}");
+    let saved = JSON.parse(localStorage.getItem(VIEWS) || "{}");
     const options = () =>
       [["", "Saved searches"], ...Object.keys(saved), ["+", "Save this search"], ["-", "Forget all"]];
     const node = choice(options(), "", (name) => {
-      if (name === "+" && text.value.trim()) saved[text.value.trim()] = `#/jobs?${this.query}`;
-      else if (name === "-") Object.keys(saved).forEach((one) => delete saved[one]);
+      const what = name === "+" && text.value.trim();
+      const address = what && this.#typed(what);
+      if (address) saved[what] = address;
+      else if (what === "") fill(this.#fault, "Type the search to save.");
+      else if (name === "-") saved = {};
       else if (saved[name]) location.hash = saved[name];
       localStorage.setItem(VIEWS, JSON.stringify(saved));
       fill(node, optionsOf(options(), ""));
@@ -217,43 +247,43 @@ class Jobs {
   }
 
   #orders() {
-    const [only] = this.states.length === 1 ? this.states : [];
     const others = this.word === "due" ? this.query.getAll("queue").length === 1 && ["due_at", "next", "last"]
-      : { scheduled: ["created", "due_at"], running: ["created", "started_at"] }[only]
-        || (this.isFinal && ["created", "finished_at"]);
+      : { scheduled: ["created", "due_at"], running: ["created", "started_at"] }[this.word]
+        || (this.words.every((one) => FINAL.includes(one)) && this.word && ["created", "finished_at"]);
     if (!others) return null;
     const options = others.map((name) => [name, JOB_ORDERS[name]]);
     const order = this.query.get("order") || others[0];
     const pick = choice(options, order, (name) => (location.hash = this.#at({ order: name })));
-    return h("label.order", "order ", pick);
+    return h("label", "order ", pick);
   }
 
   #showSelection() {
     const { chosen } = this.table;
     const due = this.word === "due" && { due_before: fromNow(0) };
     const matching = () => ({ ...operationFilter(this.params), ...due, created_before: fromNow(0.001) });
+    const all = this.#buttons("button.link", matching, "All jobs that match the search");
     fill(this.#selection, chosen.size > 0 && [
       h("b", `${number(chosen.size)} selected`),
       this.#buttons("button", () => ({ jobs: [...chosen] }), count(chosen.size, "selected job")),
       action("Clear", () => this.table.clear()),
-      this.#next && h("span.soft", "or all that match: ",
-        this.#buttons("button.link", matching, "All jobs that match the search")),
+      this.#next && all.length > 0 && h("span.soft", "or all that match: ", all),
     ]);
   }
 
   #buttons(spec, filter, what) {
-    const isOpen = !this.isFinal;
-    const isOver = this.isFinal || !this.states.length;
-    const all = { run: "Run now", patch: "Reschedule", retry: "Retry", cancel: "Cancel", delete: "Delete" };
-    const may = { run: isOpen, patch: isOpen, retry: isOver, cancel: isOpen, delete: true };
-    const names = Object.keys(all).filter((name) => may[name] && can(scopeOf(name)));
-    return names.map((name) => button(all[name], () => this.#act(name, filter(), what), {}, spec));
+    const isFor = ([name, [, states]]) =>
+      can(scopeOf(name)) && (!this.states.length || this.states.some((one) => states.includes(one)));
+    return Object.entries(ACTS).filter(isFor)
+      .map(([name, [text]]) => button(text, () => this.#act(name, filter(), what), {}, spec));
   }
 
   #onRows(name) {
     const { chosen, current } = this.table;
-    const jobs = chosen.size ? [...chosen] : current ? [current.id] : [];
-    if (jobs.length && can(scopeOf(name))) this.#act(name, { jobs }, count(jobs.length, "selected job"));
+    const asked = chosen.size ? [...chosen] : current ? [current.id] : [];
+    if (!asked.length || !can(scopeOf(name))) return;
+    const jobs = asked.filter((id) => ACTS[name][1].includes(this.table.find(id).state));
+    if (jobs.length) this.#act(name, { jobs }, count(jobs.length, "selected job"));
+    else complain({ code: "wrong_state", job: this.table.find(asked[0]) });
   }
 
   async #act(name, filter, what) {
@@ -266,14 +296,14 @@ const scopeOf = (name) => (name === "cancel" || name === "delete" ? "cancel" : "
 
 /** Ask for the time of many jobs; return what an operation takes, or null. */
 const askForTime = () => ask({
-  title: "Reschedule jobs", verb: "Count jobs", about: "Moves each job by a time, or all to one time.",
+  title: "Reschedule jobs", verb: "Count jobs",
   entries: [["time", "Time", "+1h", "+1h: later. -30m: earlier. 2h: from now. Or an instant: 2026-12-01T09:00+01:00."]],
   act: ({ time }) => (/^[+-]/.test(time) ? { shift: time.replace("+", "") } : { set: timeField(time) }),
 });
 
 /** Return the parameters of the list for the query of the screen. */
 function listParams(query) {
-  const params = new URLSearchParams(query);
+  const params = instants(query);
   if (params.get("state") !== "due") return params;
   const order = params.get("order") || "due_at";
   params.set("state", "scheduled");
