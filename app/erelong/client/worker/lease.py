@@ -7,12 +7,14 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from erelong.attempt import Cancelled
+from erelong.attempt import Cancelled, GiveUp, RetryAfter
 from erelong.client.calls import leases as calls
 from erelong.client.errors import ErelongError, LeaseLost, NotFound
+from erelong.client.times import read_instant
 from erelong.client.tracing import attempt_span
 from erelong.client.worker import log
 from erelong.client.worker.attempt import read_attempt
+from erelong.client.worker.reports import type_of
 from erelong.client.worker.threads import ThreadPerCall
 
 if TYPE_CHECKING:
@@ -79,8 +81,7 @@ class Lease:
         try:
             positional, named = self._kind.arguments(self._params, self.attempt)
         except Exception as error:  # noqa: BLE001 - params that do not fit now, for whatever reason, will not fit later
-            await self._reports.failed(self._token, error, is_final=True)
-            return "failed"
+            return await self._fail(error, is_final=True)
         try:
             call = self._call = self._start(partial(self._kind.function, *positional, **named))
         except RuntimeError as error:  # out of threads: another worker may have some
@@ -114,17 +115,26 @@ class Lease:
             error: BaseException | None = Cancelled(self.attempt.stop_reason or "the function cancelled itself")
         else:
             error = call.exception()
-        if error is None:
-            await self._reports.finished(self._token, call.result())
-            return "succeeded"
-        await self._reports.failed(self._token, error)
+        if error is not None:
+            return await self._fail(error, has_traceback=not isinstance(error, GiveUp | RetryAfter | Cancelled))
+        refusal = await self._reports.finished(self._token, call.result())
+        return "succeeded" if refusal is None else await self._fail(refusal, is_final=True)
+
+    async def _fail(
+        self, error: BaseException, *, type: str | None = None, is_final: bool = False, has_traceback: bool = False
+    ) -> str:
+        """Report and log a failure, with the traceback of a function that has a bug."""
+        job = await self._reports.failed(self._token, error, type=type, is_final=is_final)
+        about = {"kind": self.attempt.kind, "job": self.attempt.id, "attempt": self.attempt.number}
+        cause = error if has_traceback else None
+        log.warning("attempt_failed", cause, **about, **_retry_of(job), error=type or _name_of(error), message=error)
         return "failed"
 
     async def _time_out(self, call: asyncio.Future[Any]) -> str:
         reason = f"exceeded {self.attempt.timeout:g} s"
         self.stop(reason)
         if not self._is_lost:
-            await self._reports.failed(self._token, TimeoutError(reason), type="timeout")
+            await self._fail(TimeoutError(reason), type="timeout")
         await asyncio.wait([call], timeout=GRACE)
         if call.done():
             _read(call)
@@ -157,6 +167,20 @@ class Lease:
         log.warning("lease_lost", kind=self.attempt.kind, job=self.attempt.id, detail=reason)
         self._is_lost = True
         self.stop(f"the lease is lost: {reason}")
+
+
+def _name_of(error: BaseException) -> str:
+    """Return the type of an error: that of the service, or of Python if the service knows it as an exception only."""
+    word = type_of(error)
+    return type(error).__name__ if word == "exception" else word
+
+
+def _retry_of(job: Mapping[str, Any]) -> dict[str, float]:
+    """Return the seconds until the next attempt at a job whose attempt has just failed."""
+    if job.get("state") != "scheduled" or not job.get("attempts"):
+        return {}
+    delay = read_instant(job["due_at"]) - read_instant(job["attempts"][-1]["finished_at"])
+    return {"retry_in": delay.total_seconds()}
 
 
 def _read(call: asyncio.Future[Any]) -> None:

@@ -14,8 +14,8 @@ def info(event: str, **fields: Any) -> None:
     _write(logging.INFO, event, fields)
 
 
-def warning(event: str, **fields: Any) -> None:
-    _write(logging.WARNING, event, fields)
+def warning(event: str, cause: BaseException | None = None, **fields: Any) -> None:
+    _write(logging.WARNING, event, fields, cause)
 
 
 def error(event: str, cause: BaseException | None = None, **fields: Any) -> None:
@@ -29,7 +29,7 @@ def _write(level: int, event: str, fields: dict[str, Any], cause: BaseException 
 
 
 def _short(value: Any) -> str:
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
+    return f"{value:.3f}" if isinstance(value, float) else str(value).replace("\n", "\\n")
 
 
 class JsonFormatter(logging.Formatter):

@@ -12,6 +12,8 @@ from erelong.client.errors import ErelongError, Invalid, LeaseLost, NotFound
 from erelong.client.worker import log
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from erelong.client.aio.client import AsyncClient
     from erelong.client.requests import Request
 
@@ -27,35 +29,35 @@ class Reports:
         self._patience = patience
         self._unknown: set[str] = set()  # fields that this service does not know
 
-    async def finished(self, token: str, result: Any) -> None:
+    async def finished(self, token: str, result: Any) -> Exception | None:
+        """Report a result. Return the error that fails the attempt instead, if the service cannot take the result."""
         try:
-            request = calls.finish(token, result)
-        except (TypeError, ValueError) as error:
-            await self.failed(token, error, is_final=True)
-            return
-        try:
-            await self._send(request)
+            await self._send(calls.finish(token, result))
+        except (TypeError, ValueError, RecursionError) as error:  # it has no JSON form
+            return error.with_traceback(None)
         except Invalid as problem:  # such as a result that is too large
-            await self.failed(token, problem, is_final=True)
+            return problem.with_traceback(None)
+        return None
 
     async def failed(
         self, token: str, error: BaseException, *, type: str | None = None, is_final: bool = False
-    ) -> None:
+    ) -> Mapping[str, Any]:
+        """Report a failure, and return the job as it is then; nothing if the service did not take the report."""
         body: dict[str, Any] = {
-            "error": {"type": type or _type_of(error), "message": str(error)[:MAX_MESSAGE]},
+            "error": {"type": type or type_of(error), "message": str(error)[:MAX_MESSAGE]},
             "retryable": not (is_final or isinstance(error, GiveUp)),
             "output": _output_of(error),
         }
         if isinstance(error, RetryAfter):
             body["delay"] = error.delay
         try:
-            await self._send(calls.fail(token, self.known(body)))
+            return await self._send(calls.fail(token, self.known(body)))
         except Invalid as problem:
             if not self.learn(problem):
                 # the failure itself is not valid, such as its delay
                 log.warning("report_refused", detail=problem)
                 body = {"error": {"type": "exception", "message": f"{problem}"[:MAX_MESSAGE]}, "retryable": False}
-            await self._send(calls.fail(token, self.known(body)))
+            return await self._send(calls.fail(token, self.known(body)))
 
     async def released(self, token: str) -> None:
         await self._send(calls.release(token))
@@ -70,18 +72,19 @@ class Reports:
         self._unknown |= named
         return bool(named)
 
-    async def _send(self, request: Request) -> None:
+    async def _send(self, request: Request) -> Mapping[str, Any]:
         try:
-            await asyncio.shield(self._client.send(request, timeout=self._patience))
+            return await asyncio.shield(self._client.send(request, timeout=self._patience)) or {}
         except (LeaseLost, NotFound) as problem:
             log.warning("lease_lost", detail=problem)
         except Invalid:
             raise
         except ErelongError as error:
             log.warning("outcome_lost", detail=error)
+        return {}
 
 
-def _type_of(error: BaseException) -> str:
+def type_of(error: BaseException) -> str:
     if isinstance(error, GiveUp):
         return "give_up"
     if isinstance(error, Cancelled | asyncio.CancelledError):
