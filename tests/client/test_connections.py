@@ -145,7 +145,7 @@ async def test_client_that_is_closed_reads_no_events() -> None:
     client = AsyncClient("http://127.0.0.1:9")
     await client.close()
 
-    with pytest.raises(NoAnswer, match="the client is closed"):
+    with pytest.raises(RuntimeError, match="the client is closed"):
         await anext(client.events())
 
 

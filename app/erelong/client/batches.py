@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,6 +45,20 @@ class Ticket(Record):
             raise self.problem
         id: str = self.raw["id"]
         return id
+
+
+class Unsent:
+    """Warns when it is dropped before `begin`: a generator of a submit over which nobody has iterated sends nothing."""
+
+    has_begun = False
+
+    def begin(self) -> None:
+        self.has_begun = True
+
+    def __del__(self) -> None:
+        if not self.has_begun:
+            remedy = "iterate over it, for example with list(…)"
+            warnings.warn(f"submit_many has submitted nothing: {remedy}", RuntimeWarning, stacklevel=2)
 
 
 def batches_of(drafts: Iterable[Draft[Any]], size: int) -> Iterator[list[Line]]:

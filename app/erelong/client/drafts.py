@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Generic, TypeAlias, TypedDict, TypeVar, Unpack, cast
 
-from erelong.client.times import Duration, Instant, write_duration, write_instant, write_local_time
+from erelong.client.times import Duration, Instant, Zone, write_duration, write_instant, write_local_time, write_zone
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -36,7 +36,7 @@ class Options(TypedDict, total=False):
     at: Instant
     delay: Duration
     local_time: datetime | str
-    zone: str
+    zone: Zone
     spread: Duration
     queue: str
     priority: int
@@ -56,7 +56,7 @@ class Changes(TypedDict, total=False):
     at: Instant
     delay: Duration
     local_time: datetime | str | None
-    zone: str | None
+    zone: Zone | None
     spread: Duration | None
     priority: int
     timeout: Duration
@@ -81,6 +81,7 @@ class Selection(TypedDict, total=False):
     key: str
     cause: str
     label: Mapping[str, str]
+    labels: Mapping[str, str]
     due_after: Instant
     due_before: Instant
     created_after: Instant
@@ -99,6 +100,7 @@ class Filters(TypedDict, total=False):
     key: str
     cause: str
     label: Mapping[str, str]
+    labels: Mapping[str, str]
     schedule: str
     occurrence: Instant
     attempt_min: int
@@ -120,7 +122,7 @@ class Timing(TypedDict, total=False):
     cron: str
     every: Duration
     anchor: Instant
-    zone: str
+    zone: Zone
     gap: str
     fold: str
     starts_at: Instant
@@ -148,6 +150,8 @@ def _write(name: str, value: Any) -> Any:
         return write_local_time(value)
     if name == "retry":
         return write_fields(value)
+    if name == "zone":
+        return write_zone(value)
     return write_duration(value) if name in DURATIONS else value
 
 
@@ -195,3 +199,27 @@ class Draft(Generic[R_co]):
     def body(self) -> dict[str, Any]:
         """Return the body of its submit."""
         return {"kind": self.kind, "params": self.params, **write_fields(self.options)}
+
+
+def draft_of(what: Any, params: Mapping[str, Any] | None = None, **options: Unpack[Options]) -> Draft[Any]:
+    """Return what was given to a submit as a draft. Raise TypeError that says what to write instead."""
+    if isinstance(what, str):
+        return Draft(what, params, **options)
+    if isinstance(what, Draft) and params is None:
+        return what.with_options(**options) if options else what
+    if isinstance(what, Draft):
+        raise TypeError(f"the draft of {what.kind} has params already: give them when you make it")
+    if hasattr(what, "erelong_function"):
+        name = getattr(what.function, "__name__", what.name)
+        raise TypeError(f"{name} is a kind: write {name}.job(…) with its arguments, which makes a draft")
+    if callable(what):
+        raise TypeError(not_a_kind(what))
+    raise TypeError(f'{what!r} is not a draft: write Draft("echo", {{"text": "hi"}}), with its kind and params')
+
+
+def not_a_kind(function: Any) -> str:
+    """Return what to write if a plain function was given in place of a kind."""
+    name = getattr(function, "__name__", "")
+    if not name.isidentifier():  # such as a lambda
+        return f"{name or repr(function)} is not a kind: define a function, decorate it with @kind, and give its draft"
+    return f'{name} is not a kind: decorate it with @kind("{name}"), and let a service or worker run it'

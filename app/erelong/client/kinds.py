@@ -125,7 +125,11 @@ def _is_attempt(parameter: inspect.Parameter) -> bool:
 class KindDecorator:
     """Makes a kind of a function."""
 
+    written = "kind"
+
     def __init__(self, name: str, options: Options) -> None:
+        if not isinstance(name, str):  # the decorator was written without parentheses
+            raise TypeError(f'the kind has no name: write @{self.written}("{getattr(name, "__name__", "name")}")')
         self.name = name
         self.options = options
 

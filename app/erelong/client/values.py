@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from enum import Enum
@@ -12,7 +13,29 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 def dump(value: Any) -> bytes:
     """Return compact JSON. Raise TypeError for what has no JSON form, ValueError for NaN and Infinity."""
-    return json.dumps(value, separators=(",", ":"), allow_nan=False, default=_plain).encode()
+    try:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False, default=_plain).encode()
+    except ValueError:
+        if (place := _place_of_nan(value)) is None:
+            raise
+        raise ValueError(f"{place.lstrip('.') or 'the value'} is not finite: JSON has no NaN and no Infinity") from None
+
+
+def _place_of_nan(value: Any) -> str | None:
+    """Return the path to the first number that is not finite; None if there is none, or a cycle."""
+    if isinstance(value, float):
+        return None if math.isfinite(value) else ""
+    try:
+        if isinstance(value, Mapping):
+            inner = ((f".{name}", part) for name, part in value.items())
+        elif isinstance(value, list | tuple):
+            inner = ((f"[{number}]", part) for number, part in enumerate(value))
+        else:
+            return None if value is None or isinstance(value, str | int) else _place_of_nan(_plain(value))
+        found = ((step, _place_of_nan(part)) for step, part in inner)
+        return next((step + rest for step, rest in found if rest is not None), None)
+    except (RecursionError, TypeError):
+        return None
 
 
 def plain(value: Any) -> Any:

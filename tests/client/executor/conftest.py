@@ -105,13 +105,15 @@ def second_gate() -> Iterator[Gate]:
 @pytest.fixture(params=["threads", "jobs"])
 def make_pool(request: pytest.FixtureRequest) -> Iterator[Callable[[int], Pool]]:
     """Makes pools that run some calls at a time."""
+    client = request.getfixturevalue("client") if request.param == "jobs" else None  # closed after the pools
     with ExitStack() as stack:
 
         def make_threads(size: int) -> Pool:
             return _threads(size, stack)
 
         def make_jobs(size: int) -> Pool:
-            return _jobs(size, request.getfixturevalue("client"), stack)
+            assert client is not None
+            return _jobs(size, client, stack)
 
         yield make_threads if request.param == "threads" else make_jobs
         for gate in _gates.values():

@@ -80,6 +80,7 @@ async def test_busy_service_gets_the_outcome_later(client: AsyncClient, run: Run
         assert await job.result() == "done"
         assert proxy.statuses == []
         assert (await client.get(job)).attempt == 1
+        worker.stop()
 
 
 async def test_service_that_refuses_leases_is_asked_after_growing_pauses(
@@ -98,6 +99,7 @@ async def test_service_that_refuses_leases_is_asked_after_growing_pauses(
         await (await client.submit(work.job())).result()
 
         assert asyncio.get_running_loop().time() - began > 30
+        worker.stop()
 
 
 async def test_key_without_the_scope_ends_the_worker(service: Served) -> None:

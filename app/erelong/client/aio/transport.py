@@ -32,6 +32,7 @@ class Transport:
         self._headers = headers
         self._max_connections = max_connections
         self._session: aiohttp.ClientSession | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
 
     async def send(self, request: Request, timeout: float) -> Answer:
@@ -75,14 +76,18 @@ class Transport:
 
     def _request(self, request: Request) -> aiohttp.client._RequestContextManager:
         if self._is_closed:
-            raise Cut("the client is closed", is_sent=False, is_lasting=True)
+            raise RuntimeError("the client is closed: make another one")
+        loop = asyncio.get_running_loop()
         if self._session is None:
+            self._loop = loop
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=self._max_connections),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(),
             )
             self._session._retry_connection = False  # it would repeat requests without telling
+        if self._loop is not loop:
+            raise RuntimeError("the client belongs to another event loop: make one inside each asyncio.run(…)")
         return self._session.request(
             request.method,
             URL(self._url + request.path, encoded=True),

@@ -60,10 +60,10 @@ def explain(id: str, *, queue: str | None = None) -> Request:
 
 
 def page(filters: Mapping[str, Any], cursor: str | None = None) -> Request:
-    """Return the request for one page of a listing. `label={"tenant": "t1"}` selects by labels."""
+    """Return the request for one page of a listing. `labels={"tenant": "t1"}`, or `label`, selects by labels."""
     query: dict[str, Any] = {}
     for name, value in filters.items():
-        if name == "label":
+        if name in ("label", "labels"):
             query |= {f"label.{label}": text for label, text in (value or {}).items()}
         else:
             query[name] = write_instant(value, name) if name in _INSTANTS and value is not None else value

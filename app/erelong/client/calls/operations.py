@@ -30,8 +30,8 @@ def write_filter(filters: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in filters.items():
         if value is None:
             continue
-        if name == "label":
-            fields["labels"] = dict(value)
+        if name in ("label", "labels"):
+            fields["labels"] = {**fields.get("labels", {}), **value}
         elif name in _LISTS:
             fields[name] = [value] if isinstance(value, str) else list(value)
         else:

@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from erelong.client.calls.jobs import NEW_KEY, with_key
-from erelong.client.drafts import write_fields
+from erelong.client.drafts import draft_of, write_fields
 from erelong.client.requests import Request, get, segment, send
-from erelong.client.times import Instant, write_duration, write_instant
+from erelong.client.times import Instant, write_duration, write_instant, write_zone
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +20,7 @@ _DURATIONS: Final = frozenset({"every", "spread", "catchup"})
 
 
 def put(name: str, job: Draft[Any], timing: Mapping[str, Any]) -> Request:
-    return send("PUT", _path(name), {**_write(timing), "job": job.body()})
+    return send("PUT", _path(name), {**_write(timing), "job": draft_of(job).body()})
 
 
 def edit(name: str, changes: Mapping[str, Any], version: int | None) -> Request:
@@ -70,6 +70,8 @@ def _write(timing: Mapping[str, Any]) -> dict[str, Any]:
             value = write_instant(value, name)
         elif name in _DURATIONS and value is not None:
             value = write_duration(value)
+        elif name == "zone" and value is not None:
+            value = write_zone(value)
         elif name == "job":
             value = write_fields(value)
         fields[name] = value

@@ -10,7 +10,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from erelong.client.drafts import Draft
+from erelong.client.drafts import Draft, not_a_kind
 from erelong.client.errors import ErelongError
 from erelong.client.executor.future import JobFuture, cancel_all
 from erelong.client.kinds import Kind
@@ -118,8 +118,7 @@ def make_draft(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Draft[
     if isinstance(fn, str) and not args:
         return Draft(fn, kwargs)
     if callable(fn):
-        name = getattr(fn, "__name__", fn)
-        raise TypeError(f'{name} is not a kind: decorate it with @kind("{name}"), and let a service or worker run it')
+        raise TypeError(not_a_kind(fn))
     raise TypeError(f"{fn!r} with {args or kwargs} is not a call: give a kind and arguments, or its name and params")
 
 

@@ -8,12 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
 
 from erelong.client import doubts
-from erelong.client.batches import Ticket, batches_of, tickets_of, without_bad
+from erelong.client.batches import Ticket, Unsent, batches_of, tickets_of, without_bad
 from erelong.client.calls import jobs as calls
 from erelong.client.calls import kinds as kind_calls
 from erelong.client.calls import queues as queue_calls
 from erelong.client.calls.jobs import NEW_KEY, WAIT
-from erelong.client.drafts import Changes, Draft, Filters, Options, merged, write_fields
+from erelong.client.drafts import Changes, Draft, Filters, Options, draft_of, merged, write_fields
 from erelong.client.errors import Changed, NoAnswer, NotFound, Refused
 from erelong.client.outages import Outage
 from erelong.client.profile import find_profile
@@ -28,6 +28,7 @@ from erelong.client.sync.queues import Queue
 from erelong.client.sync.schedules import Schedules
 from erelong.client.sync.sender import Sender
 from erelong.client.sync.transport import Transport
+from erelong.client.times import Duration, seconds_of, shown
 from erelong.client.tracing import with_trace
 from erelong.client.watch import Watch
 
@@ -58,14 +59,14 @@ class Client:
         *,
         key: str | None = None,
         profile: str | None = None,
-        timeout: float = 30.0,
+        timeout: Duration = 30.0,
         retries: bool = True,
         headers: Mapping[str, str] | None = None,
         transport: Sender | None = None,
     ) -> None:
         found = find_profile(url, key, profile)
         self.url = found.url
-        self.timeout = timeout
+        self.timeout = seconds_of(timeout)
         self._is_retrying = retries
         self._transport = transport or Transport(url=found.url, headers={**found.headers(), **(headers or {})})
         self._outage = Outage()
@@ -166,13 +167,12 @@ class Client:
         `client.submit("http", {"url": "https://app.example/remind"}, delay="2h")`, or a draft of a kind:
         `client.submit(remind.job(user=7), at=…)`.
         """
-        draft: Draft[Any] = Draft(what, params, **options) if isinstance(what, str) else what.with_options(**options)
-        draft = draft.with_defaults(self._defaults)
+        draft = draft_of(what, params, **options).with_defaults(self._defaults)
         return Job(self.send(calls.submit(draft, idempotency_key)), self, draft.returns)
 
-    def get(self, job: Which, *, wait: float = 0.0, queue: str | None = None) -> Job[Any]:
-        """Return a job. With `wait`, return it when it has ended, or after so many seconds."""
-        return Job(self.send(calls.read(_id(job), wait=wait, queue=queue)), self)
+    def get(self, job: Which, *, wait: Duration = 0.0, queue: str | None = None) -> Job[Any]:
+        """Return a job. With `wait`, return it when it has ended, or after this time."""
+        return Job(self.send(calls.read(_id(job), wait=seconds_of(wait), queue=queue)), self)
 
     def explain(self, job: Which, *, queue: str | None = None) -> Mapping[str, Any]:
         """Return what keeps a job from starting, and when it is likely to."""
@@ -234,10 +234,14 @@ class Client:
     def submit_many(self, drafts: Iterable[Draft[Any]], *, batch: int = BATCH) -> Iterator[Ticket]:
         """Submit drafts in batches, and yield a ticket for each as soon as its batch is on disk.
 
-        Each batch has an idempotency key of its own. A draft that the service refuses becomes a ticket with its
-        `problem`; the others of its batch are stored.
+        Nothing is sent before you iterate. Each batch has an idempotency key of its own. A draft that the service
+        refuses becomes a ticket with its `problem`; the others of its batch are stored.
         """
-        for lines in batches_of((draft.with_defaults(self._defaults) for draft in drafts), batch):
+        return self._submit_many(drafts, batch, Unsent())
+
+    def _submit_many(self, drafts: Iterable[Draft[Any]], batch: int, unsent: Unsent) -> Iterator[Ticket]:
+        unsent.begin()
+        for lines in batches_of((draft_of(draft).with_defaults(self._defaults) for draft in drafts), batch):
             tickets: list[Ticket] = []
             while lines:
                 try:
@@ -262,10 +266,10 @@ class Client:
             if cursor is None:
                 return
 
-    def wait(self, jobs: Iterable[Which], *, until: str = "all", timeout: float | None = None) -> Waited:
-        """Wait until all jobs have ended, the `first` has, or the `first_failure`; or for `timeout` seconds."""
-        watch, done, missing = Watch(_id(job) for job in jobs), [], []
-        deadline = None if timeout is None else self.tick() + timeout
+    def wait(self, jobs: Iterable[Which] | Which, *, until: str = "all", timeout: Duration | None = None) -> Waited:
+        """Wait until all jobs have ended, the `first` has, or the `first_failure`; or for `timeout`."""
+        watch, done, missing = Watch(_id(job) for job in _each(jobs)), [], []
+        deadline = None if timeout is None else self.tick() + seconds_of(timeout)
         while watch.pending:
             left = WAIT if deadline is None else deadline - self.tick()
             ended, gone = watch.take(self.send(watch.next_request(until, left)))
@@ -278,19 +282,19 @@ class Client:
         return Waited(done, [*watch.pending], missing)
 
     @overload
-    def as_completed(self, jobs: Iterable[Job[R]], *, timeout: float | None = ...) -> Iterator[Job[R]]: ...
+    def as_completed(self, jobs: Iterable[Job[R]], *, timeout: Duration | None = ...) -> Iterator[Job[R]]: ...
 
     @overload
-    def as_completed(self, jobs: Iterable[Which], *, timeout: float | None = ...) -> Iterator[Job[Any]]: ...
+    def as_completed(self, jobs: Iterable[Which] | Which, *, timeout: Duration | None = ...) -> Iterator[Job[Any]]: ...
 
-    def as_completed(self, jobs: Iterable[Which], *, timeout: float | None = None) -> Iterator[Job[Any]]:
-        """Yield each job when it has ended; raise TimeoutError if some have not after `timeout` seconds.
+    def as_completed(self, jobs: Iterable[Which] | Which, *, timeout: Duration | None = None) -> Iterator[Job[Any]]:
+        """Yield each job when it has ended; raise TimeoutError if some have not after `timeout`.
 
         Jobs that do not exist are a NotFound, raised after the others have ended.
         """
-        given = {_id(job): job for job in jobs}
+        given = {_id(job): job for job in _each(jobs)}
         watch, missing = Watch(given), []
-        deadline = None if timeout is None else self.tick() + timeout
+        deadline = None if timeout is None else self.tick() + seconds_of(timeout)
         while watch.pending:
             left = WAIT if deadline is None else deadline - self.tick()
             ended, gone = watch.take(self.send(watch.next_request("first", left)))
@@ -299,7 +303,7 @@ class Client:
                 job = given[raw["id"]]
                 yield Job(raw, self, job.returns if isinstance(job, Job) else Any)
             if left <= 0 and watch.pending:
-                raise TimeoutError(f"{len(watch.pending)} of {len(given)} jobs have not ended within {timeout} s")
+                raise TimeoutError(f"{len(watch.pending)} of {len(given)} jobs have not ended within {shown(timeout)}")
         if missing:
             raise NotFound(404, {"code": "job_not_found", "detail": f"no jobs {', '.join(missing[:5])}"})
 
@@ -363,8 +367,16 @@ class Client:
         return me
 
 
+def _each(jobs: Iterable[Which] | Which) -> Iterable[Which]:
+    return [jobs] if isinstance(jobs, str | JobRecord | Ticket) else jobs
+
+
 def _id(job: Which) -> str:
-    return job if isinstance(job, str) else job.id
+    if isinstance(job, str):
+        return job
+    if not isinstance(job, JobRecord | Ticket):
+        raise TypeError(f"{job!r} is not a job, a ticket or an id")
+    return job.id
 
 
 def _version(job: Which, if_unchanged: bool) -> int | None:

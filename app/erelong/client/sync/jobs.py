@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from erelong.client.calls.jobs import WAIT
 from erelong.client.records import JobRecord
 from erelong.client.results import result_of
+from erelong.client.times import seconds_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from erelong.client.sync.client import Client
+    from erelong.client.times import Duration
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -26,19 +28,19 @@ class Job(JobRecord, Generic[R_co]):
         self._client = client
         self.returns = returns
 
-    def wait(self, timeout: float | None = None) -> Job[R_co]:
-        """Return the job when it has ended; raise TimeoutError if it has not after `timeout` seconds."""
+    def wait(self, timeout: Duration | None = None) -> Job[R_co]:
+        """Return the job when it has ended; raise TimeoutError if it has not after `timeout`."""
         job = self
-        deadline = None if timeout is None else self._client.tick() + timeout
+        deadline = None if timeout is None else self._client.tick() + seconds_of(timeout)
         while not job.is_final or "result" not in job.raw:
             left = WAIT if deadline is None else deadline - self._client.tick()
             found = self._client.get(self, wait=max(min(left, WAIT), 0.0))
             job = Job(found.raw, self._client, self.returns)
             if left <= 0 and not job.is_final:
-                raise TimeoutError(f"job {self.id} is still {job.state} after {timeout} s")
+                raise TimeoutError(f"job {self.id} is still {job.state} after {shown(timeout)}")
         return job
 
-    def result(self, timeout: float | None = None) -> R_co:
+    def result(self, timeout: Duration | None = None) -> R_co:
         """Return the result of the job when it has ended; raise JobFailed, JobCancelled, JobExpired or TimeoutError."""
         result: R_co = result_of(self.wait(timeout), self.returns)
         return result

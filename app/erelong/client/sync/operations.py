@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from erelong.client.calls import operations as calls
 from erelong.client.calls.jobs import WAIT
 from erelong.client.records import OperationRecord
+from erelong.client.times import seconds_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -25,16 +26,16 @@ class Operation(OperationRecord):
         super().__init__(raw)
         self._client = client
 
-    def wait(self, timeout: float | None = None) -> Operation:
-        """Return the operation when it is over; raise TimeoutError if it is not after `timeout` seconds."""
+    def wait(self, timeout: Duration | None = None) -> Operation:
+        """Return the operation when it is over; raise TimeoutError if it is not after `timeout`."""
         operation = self
-        deadline = None if timeout is None else self._client.tick() + timeout
+        deadline = None if timeout is None else self._client.tick() + seconds_of(timeout)
         while not operation.is_over:
             left = WAIT if deadline is None else deadline - self._client.tick()
             request = calls.read(self.id, wait=max(min(left, WAIT), 0.0))
             operation = Operation(self._client.send(request), self._client)
             if left <= 0 and not operation.is_over:
-                raise TimeoutError(f"operation {self.id} is still {operation.state} after {timeout} s")
+                raise TimeoutError(f"operation {self.id} is still {operation.state} after {shown(timeout)}")
         return operation
 
     def get(self) -> Operation:

@@ -111,6 +111,8 @@ class Transport:
     def _take(self, deadline: float) -> http.client.HTTPConnection:
         if os.getpid() != self._pid:  # sockets of the parent must not be shared with it
             self._pid, self._idle, self._lock = os.getpid(), [], threading.Lock()
+        if self._is_closed:
+            raise RuntimeError("the client is closed: make another one")
         while True:
             with self._lock:
                 connection = self._idle.pop() if self._idle else None

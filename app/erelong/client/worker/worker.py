@@ -221,6 +221,8 @@ class Worker:
 class _Registering(KindDecorator):
     """Makes a kind of a function, and adds it to a worker."""
 
+    written = "worker.kind"
+
     def __init__(self, name: str, options: Options, kinds: dict[str, Kind[..., Any, Any]]) -> None:
         super().__init__(name, options)
         self._kinds = kinds
