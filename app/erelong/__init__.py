@@ -40,6 +40,44 @@ if TYPE_CHECKING:
     from erelong.client.sync.jobs import Job
     from erelong.client.worker.worker import Worker
 
+    __all__ = [
+        "AsyncClient",
+        "AsyncJob",
+        "Attempt",
+        "Busy",
+        "Cancelled",
+        "Changed",
+        "Client",
+        "Conflict",
+        "Draft",
+        "ErelongError",
+        "Event",
+        "Executor",
+        "Forbidden",
+        "GiveUp",
+        "Invalid",
+        "Job",
+        "JobCancelled",
+        "JobError",
+        "JobExpired",
+        "JobFailed",
+        "KeyTaken",
+        "Kind",
+        "LeaseLost",
+        "NoAnswer",
+        "NotFound",
+        "Refused",
+        "ResultTruncated",
+        "RetryAfter",
+        "Ticket",
+        "Unauthenticated",
+        "Unsupported",
+        "Worker",
+        "WrongState",
+        "__version__",
+        "kind",
+    ]
+
 __version__ = VERSION
 
 _MODULES = {
@@ -58,50 +96,23 @@ _MODULES = {
     **dict.fromkeys(("NoAnswer", "NotFound", "Refused", "ResultTruncated", "Unauthenticated", "Unsupported"), "errors"),
     "WrongState": "errors",
 }
-
-__all__ = [
-    "AsyncClient",
-    "AsyncJob",
-    "Attempt",
-    "Busy",
-    "Cancelled",
-    "Changed",
-    "Client",
-    "Conflict",
-    "Draft",
-    "ErelongError",
-    "Event",
-    "Executor",
-    "Forbidden",
-    "GiveUp",
-    "Invalid",
-    "Job",
-    "JobCancelled",
-    "JobError",
-    "JobExpired",
-    "JobFailed",
-    "KeyTaken",
-    "Kind",
-    "LeaseLost",
-    "NoAnswer",
-    "NotFound",
-    "Refused",
-    "ResultTruncated",
-    "RetryAfter",
-    "Ticket",
-    "Unauthenticated",
-    "Unsupported",
-    "Worker",
-    "WrongState",
-    "__version__",
-    "kind",
-]
+_NEED_AIOHTTP = frozenset({"AsyncClient", "Worker"})
 
 
 def __getattr__(name: str) -> Any:
     """Import a name of the client when it is used: functions that run as jobs need none of it."""
+    if name == "__all__":  # asked for by `from erelong import *`
+        return _names()
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
     return getattr(import_module(f"erelong.client.{_MODULES[name]}"), name)
+
+
+def _names() -> list[str]:
+    """Return the names that can be imported here."""
+    from importlib.util import find_spec
+
+    missing = frozenset() if find_spec("aiohttp") else _NEED_AIOHTTP
+    return sorted({*_MODULES, "Attempt", "Cancelled", "GiveUp", "RetryAfter", "__version__"} - missing)

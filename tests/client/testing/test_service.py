@@ -31,6 +31,19 @@ def test_next_test_begins_without_jobs(erelong_service):
     erelong_service.client.submit("echo", delay="1h")
 """
 
+CONFIG = """
+import pytest
+
+@pytest.fixture(scope="session")
+def erelong_config():
+    return "[kinds.mine]\\npull = true\\n"
+"""
+
+KINDS = """
+def test_kind_is_declared(erelong_service):
+    assert "mine" in [kind.name for kind in erelong_service.client.kinds()]
+"""
+
 
 @pytest.fixture(autouse=True)
 def _from_source(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,12 +75,25 @@ def test_bad_settings_are_reported(tmp_path: Path) -> None:
 def test_fixtures_work_as_a_plugin(tmp_path: Path) -> None:
     (tmp_path / "test_reminder.py").write_text(TESTS)
 
+    assert "2 passed" in run_tests(tmp_path)
+
+
+@pytest.mark.parametrize("place", ["conftest.py", "test_kinds.py"])
+def test_settings_of_a_conftest_apply_wherever_the_plugin_is_loaded(tmp_path: Path, place: str) -> None:
+    (tmp_path / "conftest.py").write_text(CONFIG)
+    (tmp_path / "test_kinds.py").write_text(KINDS)
+    with (tmp_path / place).open("a") as file:
+        file.write('pytest_plugins = ["erelong.testing"]\n')
+
+    assert "1 passed" in run_tests(tmp_path)
+
+
+def run_tests(folder: Path) -> str:
     ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
-        cwd=tmp_path,
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)],
+        cwd=folder,
         env=os.environ | {"PYTHONPATH": str(SOURCE)},
         capture_output=True,
         text=True,
     )
-
-    assert "2 passed" in ended.stdout, ended.stdout
+    return ended.stdout
