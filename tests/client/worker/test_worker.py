@@ -378,7 +378,7 @@ async def test_worker_that_works_once_ends_if_its_kinds_are_not_declared(client:
     @worker.kind("nobody-declared-this")
     async def work() -> None: ...
 
-    with pytest.raises(Invalid, match="is not a pull kind"):
+    with pytest.raises(Invalid, match="not pull kinds of this service: nobody-declared-this; declare them with --reg"):
         await asyncio.wait_for(worker.serve(client), 5)
 
 

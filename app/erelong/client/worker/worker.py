@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from erelong.client.aio.client import AsyncClient
 from erelong.client.calls import leases as calls
 from erelong.client.drafts import Options
-from erelong.client.errors import Conflict, ErelongError, Forbidden, Invalid, Unauthenticated
+from erelong.client.errors import Conflict, ErelongError, Forbidden, Invalid, Refused, Unauthenticated, refused_by
 from erelong.client.kinds import Kind, KindDecorator
 from erelong.client.worker import log
 from erelong.client.worker.lease import Lease
@@ -162,7 +162,7 @@ class Worker:
             leases: list[Any] = self._poll.result()["leases"]
         except Invalid as problem:
             if not reports.learn(problem):
-                raise
+                raise _explained(problem, [*self.kinds]) from None
             return await self._ask(client, reports, free)
         finally:
             if self._poll is not None:
@@ -216,6 +216,19 @@ class Worker:
         for task in rest:
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
+
+
+def _explained(problem: Invalid, kinds: Sequence[str]) -> Refused:
+    """Return a refusal that names the kinds which the service does not know, and how to declare them."""
+    text = " ".join(str(error.get("detail", "")) for error in problem.errors)
+    unknown = [kind for kind in kinds if f"{kind!r} is not a pull kind" in text]
+    if not unknown:
+        return problem
+    remedy = (
+        "declare them with --register (worker.run(register=True)), or add the lines of erelong schema to config.toml"
+    )
+    detail = f"not pull kinds of this service: {', '.join(unknown)}; {remedy}"
+    return refused_by(problem.status, {**problem.problem, "detail": detail, "errors": []})
 
 
 class _Registering(KindDecorator):
