@@ -101,7 +101,18 @@ def test_variable_with_a_missing_underscore_is_a_warning(
 
 def test_valid_settings_are_reported_as_valid(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["check-config"]) == 0
-    assert capsys.readouterr().out == "the settings are valid; kinds: echo, http\n"
+    assert capsys.readouterr().out.startswith("the settings are valid; kinds: echo, http; ")
+
+
+def test_source_of_valid_settings_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(["check-config"])
+    defaults = capsys.readouterr().out
+    (tmp_path / "config.toml").touch()
+    run(["check-config"])
+    found = capsys.readouterr().out
+
+    assert defaults.endswith(f"; there is no config.toml in {tmp_path}: the defaults apply\n")
+    assert found.endswith(f"; read from {tmp_path}/config.toml\n")
 
 
 def test_every_problem_of_invalid_settings_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -199,7 +210,7 @@ def test_open_listener_with_a_key_is_valid(tmp_path: Path, capsys: pytest.Captur
     (tmp_path / "config.toml").write_text(f'[server]\nhost = "0.0.0.0"\n{entry}')
 
     assert run(["check-config"]) == 0
-    assert capsys.readouterr().out == "the settings are valid; kinds: echo, http\n"
+    assert capsys.readouterr().out.startswith("the settings are valid; kinds: echo, http; ")
 
 
 # health

@@ -23,6 +23,12 @@ def load_settings(options: argparse.Namespace) -> Config:
     return settings.model_copy(update={"server": server})
 
 
+def settings_file(options: argparse.Namespace) -> Path | None:
+    """Return the file that `load_settings` reads, if there is one."""
+    file = options.config or DEFAULT_FILE
+    return file.resolve() if file.exists() else None
+
+
 def folders(options: argparse.Namespace) -> list[Path]:
     """Return the folders to search for modules of declared kinds: beside the settings, then the working directory."""
     return [(options.config or DEFAULT_FILE).resolve().parent, Path.cwd()]

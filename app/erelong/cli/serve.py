@@ -5,11 +5,12 @@ from __future__ import annotations
 import http.client
 import os
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from erelong.cli.options import folders, load_settings
+from erelong.cli.options import folders, load_settings, settings_file
 from erelong.errors import Exit
-from erelong.settings.load import find_near_misses
+from erelong.settings.load import DEFAULT_FILE, find_near_misses
 from erelong.telemetry import log
 
 if TYPE_CHECKING:
@@ -47,7 +48,9 @@ def check_config(options: argparse.Namespace) -> int:
     settings = _settings(options)
     refuse_open_listener(settings)
     kinds = make_kinds(settings, folders=folders(options))
-    print(f"the settings are valid; kinds: {', '.join(kinds)}")
+    source = settings_file(options)
+    read = f"read from {source}" if source else f"there is no {DEFAULT_FILE} in {Path.cwd()}: the defaults apply"
+    print(f"the settings are valid; kinds: {', '.join(kinds)}; {read}")
     return 0
 
 

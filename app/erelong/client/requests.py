@@ -57,6 +57,17 @@ class Cut(Exception):
         self.is_lasting = is_lasting
 
 
+def tls_cut(url: str, error: Any) -> Cut:
+    """Return the end of a connection that could not be secured; `error` is of the module ssl.
+
+    Another try helps only if the other side has hung up.
+    """
+    reason = str(getattr(error, "reason", None) or error).replace("_", " ").lower()
+    is_plain = reason in ("wrong version number", "record layer failure", "http request")
+    remedy = f"it seems to be a plain port: write {url.replace('https://', 'http://', 1)}" if is_plain else reason
+    return Cut(f"no TLS connection to {url}: {remedy}", is_sent=False, is_lasting="eof" not in reason)
+
+
 def get(path: str, query: Mapping[str, Any] | None = None, *, wait: float = 0.0) -> Request:
     return Request(method="GET", path=with_query(path, query or {}), wait=wait)
 

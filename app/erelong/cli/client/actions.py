@@ -9,7 +9,7 @@ from erelong.cli.client.operations import follow
 from erelong.cli.client.submit import time_of
 from erelong.cli.console.options import add_change, add_filters, add_ids, filters_of, ids_of, nested, params_of, setting
 from erelong.cli.console.output import counted, printable
-from erelong.cli.console.running import REFUSED, Usage, client_of, output_of, report
+from erelong.cli.console.running import CONFLICT, REFUSED, Usage, client_of, output_of, report
 from erelong.client.calls import jobs as calls
 from erelong.client.errors import ErelongError
 from erelong.client.requests import Repeat
@@ -98,7 +98,7 @@ def _change_each(client: Session, options: argparse.Namespace, changes: Any, que
         try:
             found = client.send(_request(options, id, changes, queue))
         except ErelongError as error:
-            code = report(error, id)
+            code = report(error, id, options.typed)
         else:
             output.rows([found or {"id": id, "state": "deleted"}], COLUMNS)
     return code
@@ -133,6 +133,9 @@ def _change_many(client: Session, options: argparse.Namespace, filters: Any, cha
     _describe(found)
     if options.check or not found["matches"]:
         return 0
+    if options.at_most is not None and found["matches"] > options.at_most and not options.curl:
+        print(f"erelong: {found['matches']:,} match, --at-most {options.at_most}: nothing was changed", file=sys.stderr)
+        return CONFLICT
     at_most = _confirmed(options, found)
     if at_most is None:
         return REFUSED

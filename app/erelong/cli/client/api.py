@@ -6,7 +6,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from erelong.cli.console.options import add_change, json_of_stdin, params_of
-from erelong.cli.console.running import Usage, client_of
+from erelong.cli.console.output import printable
+from erelong.cli.console.running import NOT_FOUND, Usage, client_of
+from erelong.client.errors import Unsupported
 from erelong.client.requests import Repeat, Request, send, with_query
 
 if TYPE_CHECKING:
@@ -40,10 +42,14 @@ def call(options: argparse.Namespace) -> int:
     with client_of(options) as client:
         if options.curl:
             client.print_as_curl(request)
-        answer = client.ask(request)
-    sys.stdout.write(answer.body.decode(errors="replace"))
-    if answer.body and sys.stdout.isatty():
-        print()
+        try:
+            answer = client.ask(request)
+        except Unsupported:
+            where = f"{client.url} has no {request.method} {request.path.partition('?')[0]}"
+            print(f"erelong: {printable(where)}: check the path; {client.url}/docs lists all of them", file=sys.stderr)
+            return NOT_FOUND
+    text = answer.body.decode(errors="replace")
+    sys.stdout.write(text if text.endswith("\n") or not text else f"{text}\n")
     return 0
 
 

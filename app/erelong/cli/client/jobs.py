@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from erelong.cli.console.options import add_filters, add_ids, filters_of, ids_of, positive, seconds
 from erelong.cli.console.output import printable
-from erelong.cli.console.running import JOB_FAILED, NOT_FOUND, TIMED_OUT, Usage, client_of, output_of, report
+from erelong.cli.console.running import JOB_FAILED, NOT_FOUND, TIMED_OUT, Usage, client_of, key_hint, output_of, report
 from erelong.client.errors import ErelongError
 from erelong.client.requests import get as get_request
 
@@ -61,7 +61,7 @@ def get(options: argparse.Namespace) -> int:
             try:
                 output.item(client.get(id, queue=options.queue).raw)
             except ErelongError as error:
-                code = report(error, id)
+                code = report(error, id, options.typed)
     return code
 
 
@@ -130,7 +130,7 @@ def wait(options: argparse.Namespace) -> int:
     if waited.done:
         output_of(options).rows([job.raw for job in waited.done], ("id", "state", "result", "error.message"))
     for id in waited.missing:
-        print(f"erelong: no job {printable(id)}", file=sys.stderr)
+        print(printable(f"erelong: no job {id}{key_hint(id)}"), file=sys.stderr)
     if waited.missing:
         return NOT_FOUND
     if any(job.state != "succeeded" for job in waited.done):
@@ -149,7 +149,7 @@ def explain(options: argparse.Namespace) -> int:
             try:
                 explanation = client.explain(id, queue=options.queue)
             except ErelongError as error:
-                code = report(error, id)
+                code = report(error, id, options.typed)
                 continue
             if options.json:
                 output.item(explanation)

@@ -50,6 +50,8 @@ def login(options: argparse.Namespace) -> int:
     file = _write_profile(name, profile)
     who = "without a key" if me["anonymous"] else f"as {me['name']}"
     print(f"profile {name} in {file}: {url} {who}, scopes: {', '.join(me['scopes'])}", file=sys.stderr)
+    if key and me["anonymous"]:
+        print("erelong: this service asks for no key: the one that you gave is stored, but not tested", file=sys.stderr)
     return 0
 
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from erelong.cli.console.options import add_change, add_labels, json_of_stdin, nested, params_of, seconds, setting
+from erelong.cli.console.options import (
+    add_change,
+    add_labels,
+    json_of_stdin,
+    labels_of,
+    nested,
+    params_of,
+    seconds,
+    setting,
+)
 from erelong.cli.console.running import Usage, client_of, output_of
 from erelong.client.calls import jobs as calls
 from erelong.client.calls.jobs import NEW_KEY
@@ -94,8 +103,10 @@ def _options(options: argparse.Namespace) -> Any:
     """Return the options that were given, by their names in the client."""
     names = ("delay", "queue", "priority", "key", "on_conflict", "timeout", "expires_after", "spread")
     given = {name: value for name in names if (value := getattr(options, name)) is not None}
+    if "delay" in given and options.at is not None:
+        raise Usage("give --in or --at, not both")
     given |= time_of(options)
-    given |= {"labels": dict(options.label)} if options.label else {}
+    given |= {"labels": labels_of(options)} if options.label else {}
     given |= {"on_finish": {"url": options.on_finish}} if options.on_finish else {}
     return given | ({"retry": nested(options.retry)} if options.retry else {})
 

@@ -121,6 +121,9 @@ def _load(path: str) -> Any:
     try:
         return getattr(import_module(module), name)
     except ModuleNotFoundError as error:
+        if module.endswith(".py"):
+            right = f"{module.removesuffix('.py').replace('/', '.')}:{name}"
+            raise Usage(f"{path} names a file: give the module, {right}") from None
         raise Usage(f"no module {error.name!r} in {Path.cwd()} or the environment") from None
     except AttributeError:
         raise Usage(f"the module {module} has no {name!r}") from None

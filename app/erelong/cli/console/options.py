@@ -104,7 +104,16 @@ def filters_of(options: argparse.Namespace) -> dict[str, Any]:
     """Return the conditions that were given."""
     names = (*_SELECTION, *_LISTING)
     filters = {name: value for name in names if (value := getattr(options, name, None)) is not None}
-    return filters | ({"label": dict(options.label)} if options.label else {})
+    return filters | ({"label": labels_of(options)} if options.label else {})
+
+
+def labels_of(options: argparse.Namespace) -> dict[str, str]:
+    """Return the labels that were given; raise ValueError if one has two values."""
+    labels: dict[str, str] = {}
+    for name, value in options.label:
+        if labels.setdefault(name, value) != value:
+            raise ValueError(f"--label {name} is given twice: as {labels[name]} and as {value}")
+    return labels
 
 
 def add_ids(parser: argparse.ArgumentParser, nargs: str = "+") -> None:
@@ -152,6 +161,8 @@ def nested(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
             inner = inner.setdefault(part, {})
             if not isinstance(inner, dict):
                 raise ValueError(f"{name}: {part} has a value already")
+        if last in inner:
+            raise ValueError(f"{name} is given twice")
         inner[last] = value
     return tree
 

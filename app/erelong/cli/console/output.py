@@ -30,15 +30,18 @@ class Output:
         self._widths: list[int] = []
         self.is_terminal = sys.stdout.isatty()
         self._has_colours = has_colours()
+        self._known: dict[str, None] = {}
 
     def rows(self, objects: Iterable[Mapping[str, Any]], columns: Sequence[str], *, name: str = "id") -> None:
         """Print objects; `columns` are fields of the API, nested by dots, and `name` is what --quiet prints."""
-        shown = self._fields or columns
+        self._print_rows(self._noted(objects), self._fields or columns, name)
+        self._warn_of_unknown()
+
+    def _print_rows(self, rows: Iterator[Mapping[str, Any]], shown: Sequence[str], name: str) -> None:
         if self._is_json or self._is_quiet or not self.is_terminal:
-            for item in objects:
+            for item in rows:
                 print(self._line(item, shown, name))
             return
-        rows = iter(objects)
         sample = [[self._cell(item, column) for column in shown] for _, item in zip(range(SAMPLE), rows, strict=False)]
         if not sample:
             print("none", file=sys.stderr)
@@ -63,7 +66,9 @@ class Output:
     def item(self, item: Mapping[str, Any], *, name: str = "id") -> None:
         """Print one object with all of its fields."""
         if self._is_json or self._is_quiet or self._fields:
-            print(self._line(item, self._fields or (), name))
+            for noted in self._noted([item]):
+                print(self._line(noted, self._fields or (), name))
+            self._warn_of_unknown()
             return
         if not self.is_terminal:
             for field, value in item.items():
@@ -74,6 +79,21 @@ class Output:
         width = max((len(field) for field, _ in rows), default=0)
         for field, value in rows:
             print(f"{field:{width}}  {self._text(value, field)}")
+
+    def _noted(self, objects: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+        """Return objects, and note their fields if some were asked for by name."""
+        for item in objects:
+            if self._fields:
+                self._known |= dict.fromkeys(item)
+            yield item
+
+    def _warn_of_unknown(self) -> None:
+        """Warn of asked fields that no object has had."""
+        for field in self._fields or () if self._known else ():
+            first = field.partition(".")[0]
+            if first not in self._known:
+                close = did_you_mean(first, self._known)
+                print(f"erelong: nothing here has a field {first!r}{close}", file=sys.stderr)
 
     def line(self, time: str, cells: Sequence[str]) -> None:
         """Print something that has just happened. The first cell may end in the state of a job: `job.failed`."""
@@ -94,7 +114,8 @@ class Output:
 
     def _aligned(self, row: Sequence[str]) -> str:
         line = "  ".join(f"{cell:{width}}" for cell, width in zip(row, self._widths, strict=True)).rstrip()
-        return self._coloured(line[: width_of_terminal()], row)
+        width = width_of_terminal()
+        return self._coloured(line if len(line) <= width else f"{line[: width - 1]}…", row)
 
     def _coloured(self, line: str, cells: Sequence[str]) -> str:
         colour = next((COLOURS[cell] for cell in cells if cell in COLOURS), None) if self._has_colours else None
@@ -144,6 +165,14 @@ def to_json(value: Any) -> str:
 def printable(text: str) -> str:
     """Return text without control characters."""
     return _CONTROLS.sub(lambda found: " " if found[0] in "\t\n\r" else "?", text)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return the end of a message about an unknown word: the known one that resembles it, if there is one."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, [*known], n=1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def counted(number: int, noun: str) -> str:

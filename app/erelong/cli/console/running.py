@@ -39,6 +39,10 @@ TIMED_OUT: Final = 124
 INTERRUPTED: Final = 130
 
 _NOT_TEXT: Final = re.compile("should be (?:an? )?(?:valid )?(?:integer|number|boolean|true|object|list|array)")
+_FIELD: Final = re.compile("/([a-z_]+): ")
+_OPTIONS: Final = {"execute_at": "--at", "local_time": "--at", "delay": "--in", "shift": "--by", "labels": "--label"}
+"""The options that have other names than the fields that they set."""
+
 _ID: Final = re.compile("[0-9a-f]{26}")
 _OF_ARGUMENTS: Final = (errno.ENOENT, errno.EACCES, errno.EISDIR, errno.ENOTDIR, errno.EEXIST)
 
@@ -72,7 +76,7 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> int:
 
 def report(error: Exception, about: str = "", typed: Sequence[str] = ()) -> int:
     """Print an error; return its exit code. `about` is the id that it concerns, `typed` are the arguments."""
-    text = _text_of(error) + (_remedy(error, about) or _remedy_for_text(error, typed))
+    text = _with_options(_text_of(error), typed) + (_remedy(error, about) or _remedy_for_text(error, typed))
     print(f"erelong: {about}{': ' if about else ''}{printable(text)}", file=sys.stderr)
     return exit_code(error)
 
@@ -103,6 +107,18 @@ def _text_of(error: Exception) -> str:
     return text
 
 
+def _with_options(text: str, typed: Sequence[str]) -> str:
+    """Return the text of a service with the options that were typed in place of the fields that they set."""
+    given = {word.partition("=")[0] for word in typed if word.startswith("--")}
+    for field in _FIELD.findall(text):
+        option = _OPTIONS.get(field, f"--{field.replace('_', '-')}")
+        if option in given:
+            text = text.replace(f"/{field}: ", f"{option}: ")
+    if "--at" in given and "--zone" not in given:
+        text = text.replace("has no offset: append", "has no offset: name its zone with --zone, or append")
+    return text.replace("send on_conflict ", "give --on-conflict ")
+
+
 def _remedy(error: Exception, about: str) -> str:
     """Return what to type next, where the text of the service or of the client speaks of HTTP alone."""
     if isinstance(error, Unauthenticated):
@@ -113,8 +129,13 @@ def _remedy(error: Exception, about: str) -> str:
     if isinstance(error, NotFound) and error.code == "job_not_found" and about:
         if about.startswith("~"):
             return "; --queue names another queue"
-        return "" if _ID.fullmatch(about) else f"; if it is a job key, write '~{about}'"
+        return key_hint(about)
     return ""
+
+
+def key_hint(id: str) -> str:
+    """Return what to type if an id that nothing has is a job key."""
+    return "" if _ID.fullmatch(id) else f"; if it is a job key, write '~{id}'"
 
 
 def _remedy_for_text(error: Exception, typed: Sequence[str]) -> str:

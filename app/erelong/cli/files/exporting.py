@@ -61,7 +61,9 @@ def export(options: argparse.Namespace) -> int:
         raise Usage("--resume goes with the -o FILE of jobs")
     with client_of(options) as client:
         if options.schedules:
-            _export_schedules(client, options.output)
+            number = _export_schedules(client, options.output)
+            if options.output is not None:
+                print(f"{counted(number, 'schedule')} in {options.output}", file=sys.stderr)
             return 0
         if options.output is None:
             _write_pages(client, options, Place(filters_of(options)), sys.stdout, None)
@@ -69,11 +71,14 @@ def export(options: argparse.Namespace) -> int:
         return _export_to_file(client, options)
 
 
-def _export_schedules(client: Session, path: Path | None) -> None:
-    target = nullcontext(sys.stdout) if path is None else path.open("w", encoding="utf-8")
+def _export_schedules(client: Session, path: Path | None) -> int:
+    """Write all schedules; return how many there are."""
+    target, number = nullcontext(sys.stdout) if path is None else path.open("w", encoding="utf-8"), 0
     with target as file:
         for schedule in client.schedules.list():
             file.write(_line(as_put(client.schedules.get(schedule.name).raw)))
+            number += 1
+    return number
 
 
 class Place(NamedTuple):

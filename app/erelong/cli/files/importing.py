@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from erelong.cli.console.options import add_change, add_labels, positive
+from erelong.cli.console.options import add_change, add_labels, labels_of, positive
 from erelong.cli.console.output import counted
 from erelong.cli.console.running import INTERRUPTED, REFUSED, Usage, client_of
 from erelong.cli.files.fields import Fields, mapping, schemas_of
@@ -92,7 +92,7 @@ def import_file(options: argparse.Namespace) -> int:
 
 def _defaults(options: argparse.Namespace) -> dict[str, Any]:
     defaults = {name: value for name in ("kind", "queue") if (value := getattr(options, name)) is not None}
-    return defaults | ({"labels": dict(options.label)} if options.label else {})
+    return defaults | ({"labels": labels_of(options)} if options.label else {})
 
 
 def _schemas(client: Session) -> Schemas:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from erelong.client.errors import refused
-from erelong.client.requests import Answer, Cut
+from erelong.client.requests import Answer, Cut, tls_cut
 from erelong.client.retries import retry_after
 
 try:
@@ -44,6 +44,8 @@ class Transport:
             raise Cut(f"nothing within {timeout:.3g} s", is_sent=True) from None
         except aiohttp.ClientConnectorCertificateError as error:
             raise Cut(str(error), is_sent=False, is_lasting=True) from error
+        except aiohttp.ClientConnectorSSLError as error:
+            raise tls_cut(self._url, error.os_error) from error
         except aiohttp.ClientConnectorError as error:
             raise Cut(f"no connection to {self._url}: {error.strerror or error}", is_sent=False) from error
         except (aiohttp.ClientError, OSError) as error:
@@ -63,6 +65,8 @@ class Transport:
                 yield self._lines(response, silence)
         except aiohttp.ClientConnectorCertificateError as error:
             raise Cut(str(error), is_sent=False, is_lasting=True) from error
+        except aiohttp.ClientConnectorSSLError as error:
+            raise tls_cut(self._url, error.os_error) from error
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             raise Cut(f"the stream broke: {_cause_of(error)}", is_sent=True) from error
 

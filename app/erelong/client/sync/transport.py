@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from erelong.client.errors import refused
-from erelong.client.requests import Answer, Cut
+from erelong.client.requests import Answer, Cut, tls_cut
 from erelong.client.retries import retry_after
 
 if TYPE_CHECKING:
@@ -130,6 +130,8 @@ class Transport:
             sock = self._open(deadline)
         except ssl.SSLCertVerificationError as error:
             raise Cut(f"{self._url} is not trusted: {error.verify_message}", is_sent=False, is_lasting=True) from error
+        except ssl.SSLError as error:
+            raise tls_cut(self._url, error) from error
         except OSError as error:
             raise Cut(f"no connection to {self._url}: {error.strerror or error}", is_sent=False) from error
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
