@@ -198,7 +198,7 @@ def test_schedules_are_exported_and_imported(erelong: Erelong, client: Client, q
         {name: found[name] for name in kept} for found in before
     ]
     rejected = [json.loads(line) for line in (tmp_path / "s.ndjson.rejected").read_text().splitlines()]
-    assert [line["line"] for line in rejected] == [4, 5] * 3
+    assert [line["line"] for line in rejected] == [4, 5]
     assert erelong("import", file, "--schedules", "--queue", "x").code == 2
 
 

@@ -7,9 +7,10 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from erelong.cli.console.options import json_or_text, nested
+from erelong.cli.console.output import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 JSON_SUFFIX: Final = ":json"
 TEXTS: Final = frozenset({"kind", "queue", "key", "on_conflict", "zone", "local_time"})
@@ -46,6 +47,14 @@ class Fields:
     def is_plain(self) -> bool:
         """Whether lines of JSON are jobs as they are."""
         return not (self._defaults or self._maps)
+
+    def require_columns(self, columns: Iterable[str]) -> None:
+        """Raise ValueError if a column that is mapped does not exist."""
+        known = [*columns]
+        for _, source in self._maps:
+            if source not in known:
+                close = did_you_mean(source, known) or f"; columns: {', '.join(known)}"
+                raise ValueError(f"--map: the file has no column {source!r}{close}")
 
     def of_line(self, line: bytes) -> bytes:
         """Return a line of JSON as a job. A line that is no object stays as it is: the service names the fault."""

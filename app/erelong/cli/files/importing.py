@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from erelong.cli.console.options import add_change, add_labels, labels_of, positive
-from erelong.cli.console.output import counted
+from erelong.cli.console.output import counted, printable
 from erelong.cli.console.running import INTERRUPTED, REFUSED, Usage, client_of
 from erelong.cli.files.fields import Fields, mapping, schemas_of
 from erelong.cli.files.importer import Importer
-from erelong.cli.files.lines import batches, open_lines
+from erelong.cli.files.lines import batches, open_lines, refuse_other_forms
 from erelong.cli.files.meter import Meter
 from erelong.cli.files.progress import Progress, Unresumable
 from erelong.cli.files.schedules import import_schedules, is_schedule
@@ -66,6 +66,7 @@ def import_file(options: argparse.Namespace) -> int:
     with client_of(options, retries=False) as client, open_lines(options.file) as file:
         if not options.check:
             client.confirm(f"Import {options.file}")
+        refuse_other_forms(options.file, file, is_csv=is_csv)
         fields = Fields(defaults=_defaults(options), maps=options.maps, schemas=_schemas(client) if is_csv else {})
         progress = _progress_of(options, path, client.url)
         if progress.is_old:
@@ -80,6 +81,8 @@ def import_file(options: argparse.Namespace) -> int:
             sender=sender, progress=progress, meter=meter, stop=stop, parallel=options.parallel, rate=options.rate
         )
         found = _refuse_schedules(batches(file, count=progress.count, is_csv=is_csv, fields=fields))
+        if path is not None and not options.resume:
+            rejects.unlink(missing_ok=True)  # of an earlier import of this file
         is_whole = False
         try:
             is_whole = importer.run(found)
@@ -87,6 +90,7 @@ def import_file(options: argparse.Namespace) -> int:
             _conclude(options, progress, meter, is_whole)
     if meter.rejected:
         print(f"erelong: {counted(meter.rejected, 'line')} rejected: see {rejects}", file=sys.stderr)
+        print(printable(f"  {sender.first_reject}"), file=sys.stderr)
     return INTERRUPTED if not is_whole else (REFUSED if meter.rejected else 0)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
 import json
 import sys
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
@@ -76,6 +77,15 @@ def open_lines(path: str) -> IO[bytes]:
     return Path(path).open("rb", buffering=1 << 20)
 
 
+def refuse_other_forms(path: str, file: IO[bytes], *, is_csv: bool) -> None:
+    """Raise ValueError, with the command that converts it, for a file that has no lines of JSON or CSV in UTF-8."""
+    start = file.peek(1)[:64] if isinstance(file, io.BufferedReader) else b""
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ValueError(f"{path} is in UTF-16: convert it with: iconv -f UTF-16 -t UTF-8 {path}")
+    if not is_csv and start.removeprefix(MARK).lstrip().startswith(b"["):
+        raise ValueError(f"{path} is a JSON array, not one object per line: convert it with: jq -c '.[]' {path}")
+
+
 def batches(file: IO[bytes], *, count: int, is_csv: bool, fields: Fields) -> Iterator[Batch]:
     """Return the lines of a file in batches of at most `count` lines and 4 MiB, without blank lines."""
     lines: Iterator[bytes] = _rows(file, fields) if is_csv else iter(file)
@@ -107,11 +117,16 @@ def _some(lines: Iterator[bytes], count: int) -> list[bytes]:
 def _rows(file: IO[bytes], fields: Fields) -> Iterator[bytes]:
     text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
     try:
-        reader = csv.DictReader(text, restkey="")
+        header = text.readline()
+        is_semicolon = ";" in header and "," not in header  # as Excel writes it in many countries
+        reader = csv.DictReader(chain([header], text), restkey="", delimiter=";" if is_semicolon else ",")
+        fields.require_columns(reader.fieldnames or ())
         for row in reader:
             try:
                 yield Row.made(fields.of_row(row), reader.line_num)
             except ValueError as error:
                 yield Row.made(json.dumps(row).encode(), reader.line_num, str(error))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"the file is not UTF-8: {error.reason}; convert it, for example with iconv") from None
     finally:
         text.detach()  # the code that opened the file closes it

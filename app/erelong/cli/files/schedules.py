@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from erelong.cli.console.output import counted
+from erelong.cli.console.output import counted, printable
 from erelong.cli.console.running import REFUSED, Usage, client_of
-from erelong.cli.files.lines import open_lines
+from erelong.cli.files.lines import open_lines, refuse_other_forms
+from erelong.cli.files.sending import reason_of
 from erelong.client.calls import schedules as calls
 from erelong.client.errors import Conflict, Invalid, Refused
 from erelong.client.requests import segment, send
@@ -48,24 +49,40 @@ def import_schedules(options: argparse.Namespace) -> int:
             "--schedules goes with no option but --check, --curl and --yes: the same file again changes nothing"
         )
     rejects = Path("rejected.ndjson" if options.file == "-" else f"{options.file}.rejected")
-    stored = rejected = 0
+    stored, rejected, first = 0, 0, ""
     with client_of(options) as client, open_lines(options.file) as file:
+        refuse_other_forms(options.file, file, is_csv=False)
         for number, line in enumerate(file, 1):
             if line.isspace():
                 continue
+            if not stored and not rejected:
+                _refuse_job(number, line)
+                if options.file != "-":
+                    rejects.unlink(missing_ok=True)  # of an earlier import of this file
             try:
                 _put(client, line, options)
             except (ValueError, Invalid, Conflict) as error:
-                rejected += 1
-                with rejects.open("a", encoding="utf-8") as report:
-                    report.write(json.dumps(_report(number, line, error), ensure_ascii=False) + "\n")
+                report, rejected = _report(number, line, error), rejected + 1
+                first = first or f"line {number}: {reason_of(report['errors'], report['code'])}"
+                with rejects.open("a", encoding="utf-8") as target:
+                    target.write(json.dumps(report, ensure_ascii=False) + "\n")
             else:
                 stored += 1
     state = "valid" if options.check else "stored"
     print(f"{counted(stored, 'schedule')} {state}, {rejected:,} rejected", file=sys.stderr)
     if rejected:
-        print(f"erelong: see {rejects}", file=sys.stderr)
+        print(printable(f"erelong: see {rejects}; {first}"), file=sys.stderr)
     return REFUSED if rejected else 0
+
+
+def _refuse_job(number: int, line: bytes) -> None:
+    """Raise Usage if a line is a job."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return
+    if isinstance(found, dict) and "name" not in found and ("kind" in found or "params" in found):
+        raise Usage(f"line {number} is a job, not a schedule: import jobs without --schedules")
 
 
 def _put(client: Session, line: bytes, options: argparse.Namespace) -> None:

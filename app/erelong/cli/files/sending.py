@@ -15,6 +15,7 @@ from erelong.client.errors import Busy, Conflict, Forbidden, Invalid, NoAnswer, 
 from erelong.client.requests import JSON, Repeat, Request
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from erelong.cli.console.session import Session
@@ -57,6 +58,12 @@ class Sender:
         self._path = "/v1/jobs/batch?dry_run=true" if is_check else "/v1/jobs/batch"
         self._lock = threading.Lock()
         self._told = 0.0
+        self._first: tuple[int, str] | None = None
+
+    @property
+    def first_reject(self) -> str:
+        """The first line that was rejected, and why."""
+        return "" if self._first is None else f"line {self._first[0]}: {self._first[1]}"
 
     def send(self, batch: Batch) -> bool:
         """Store a batch; return False if the import was stopped before."""
@@ -148,6 +155,8 @@ class Sender:
                 job = line.decode(errors="replace").strip()
                 report = {"line": number, "code": code, "errors": errors, "job": job}
                 file.write(json.dumps(report, ensure_ascii=False) + "\n")
+                if self._first is None or number < self._first[0]:
+                    self._first = (number, reason_of(errors, code))
             self._meter.rejected += len(faults)
         if not self._is_check:
             self._progress.reject(part, sorted(faults))
@@ -163,6 +172,14 @@ def _unreadable(lines: list[Line]) -> Faults:
         except ValueError as error:
             faults[position] = _fault(f"not JSON: {error}")
     return faults
+
+
+def reason_of(errors: Sequence[Mapping[str, Any]], code: str) -> str:
+    """Return the first fault of a line as text."""
+    if not errors:
+        return code
+    pointer, detail = errors[0].get("pointer"), errors[0].get("detail")
+    return f"{pointer}: {detail}" if pointer else str(detail)
 
 
 def _fault(detail: str) -> list[dict[str, Any]]:
