@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from erelong import __version__, main
+from erelong.cli import commands
 from erelong.cli.parser import main as run
 from erelong.errors import StoreInUse
 from erelong.model.caller import Scope
@@ -25,6 +26,7 @@ from erelong.settings.sections import Config
 @pytest.fixture(autouse=True)
 def _no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run in a folder without config.toml, with the log unchanged and no environment variables of erelong."""
+    monkeypatch.delenv("ERELONG_URL", raising=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("erelong.telemetry.log.setup", lambda *_: None)
 
@@ -228,7 +230,7 @@ def answering(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[int]
             pass
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.handle_request)
+        thread = threading.Thread(target=server.handle_request, daemon=True)
         thread.start()
         yield server.server_address[1]
         thread.join(timeout=5)
@@ -267,12 +269,35 @@ def test_server_without_http_is_not_alive(capsys: pytest.CaptureFixture[str]) ->
     assert "no response" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("place", ["option", "variable"])
+def test_service_at_a_url_is_alive(
+    place: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with answering(with_status(200)) as port:
+        url = f"http://127.0.0.1:{port}/"
+        monkeypatch.setenv("ERELONG_URL", url if place == "variable" else "http://127.0.0.1:1")
+        assert run(["health", *(["--url", url] if place == "option" else [])]) == 0
+
+    assert capsys.readouterr().out == "alive\n"
+
+
+def test_options_of_health_come_before_the_url_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ERELONG_URL", "http://127.0.0.1:1")
+    with answering(with_status(200)) as port:
+        assert run(["health", "--port", str(port)]) == 0
+
+
+def test_address_that_is_no_url_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["health", "--url", "localhost"]) == 1
+    assert "'localhost' is not the URL of a service" in capsys.readouterr().err
+
+
 def test_closed_port_is_not_alive(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         assert run(["health", "--port", str(listener.getsockname()[1])]) == 1
 
-    assert "no response from 127.0.0.1 port" in capsys.readouterr().err
+    assert "no response from http://127.0.0.1:" in capsys.readouterr().err
 
 
 # the command line
@@ -281,8 +306,6 @@ def test_closed_port_is_not_alive(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "",
-        "sever",
         "serve --prot 1",
         "serve --port 70000",
         "serve --port -1",
@@ -304,14 +327,19 @@ def test_invalid_command_line_is_refused(line: str, capsys: pytest.CaptureFixtur
         run(line.split())
 
     assert (caught.value.code, served) == (2, [])
-    assert "usage: erelong" in capsys.readouterr().err
+    assert f"; see: erelong {line.split()[0]} --help" in capsys.readouterr().err
+
+
+def test_wrong_port_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run(["serve", "--port", "abc"])
+
+    told = "erelong serve: argument --port: abc is not a valid port: give one from 0 to 65535 (0: any free port)"
+    assert capsys.readouterr().err.startswith(told)
 
 
 def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        run(["--version"])
-
-    assert (caught.value.code, capsys.readouterr().out) == (0, f"erelong {__version__}\n")
+    assert (commands.main(["--version"]), capsys.readouterr().out) == (0, f"erelong {__version__}\n")
 
 
 # the virtual clock

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 
 from erelong import AsyncClient, Client, Draft, NoAnswer
 from tests.cli.conftest import Erelong, Terminal
+from tests.support import SOURCE
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -156,3 +159,42 @@ def test_worker_of_a_file_is_refused_with_the_module(erelong: Erelong) -> None:
 
     assert ended.code == 2
     assert "thumbnails.py:worker names a file: give the module, thumbnails:worker" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("submit", "echo", "--delay", "2h"), "; did you mean --in?; see:"),
+        (("submit", "echo", "--qeueu", "x"), "; did you mean --queue?; see:"),
+        (("edit", "x", "--priority", "3"), "; write --set priority=3; see: erelong edit --help"),
+        (("edit", "x", "--priority=3"), "; write --set priority=3; see: erelong edit --help"),
+        (("list", "--zzz"), "unrecognized arguments: --zzz; see: erelong list --help"),
+        (("serve", "--prot", "1"), "unrecognized arguments: --prot 1; did you mean --port?; see: erelong serve --help"),
+        (("--url", "X", "status"), "erelong: options follow the command: erelong status --url X\n"),
+        (("--josn",), "erelong: options follow the command: erelong COMMAND --josn\n"),
+    ],
+)
+def test_wrong_option_gets_a_hint(erelong: Erelong, words: tuple[str, ...], told: str) -> None:
+    ended = erelong(*words)
+
+    assert ended.code == 2
+    assert told in ended.err
+
+
+def test_help_of_the_service_needs_no_package(tmp_path: Path) -> None:
+    script = (
+        "import sys; sys.modules.update(dict.fromkeys(['pydantic', 'aiohttp', 'orjson', 'apsw']))\n"
+        "from erelong.cli.commands import main\n"
+        "print(main(['serve', '--help']), main(['new-key', '--help']), main(['help', 'backup']))\n"
+        "print(main(['serve']), main(['new-key', '--scopes', 'read', '--name', 'x']))\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env={"PYTHONPATH": str(SOURCE)}, capture_output=True, text=True
+    )
+
+    assert ended.stdout.endswith("\n0 0 0\n78 78\n"), ended.stderr
+    assert ended.stderr.count("is not installed; run: pip install 'erelong[server]'") == 2
+
+
+def test_general_help_marks_what_needs_the_extra(erelong: Erelong) -> None:
+    assert "The service itself, with the extra erelong[server]:\n  serve " in erelong("--help").out

@@ -17,7 +17,7 @@ import yaml  # type: ignore[import-untyped]  # PyYAML has no annotations
 
 from erelong.cli import commands
 from erelong.cli.commands import parser_of
-from erelong.cli.parser import _parser
+from erelong.cli.parser import parser_of as parser_of_service
 from erelong.settings.load import load
 from erelong.settings.section import ConfigError
 from tests.bench.__main__ import _parser as bench_parser
@@ -115,7 +115,7 @@ def check_command(words: list[str]) -> Problems:
     """Parse the part of a line that is a command of erelong, as erelong would."""
     for number, word in enumerate(words):
         if word in COMMANDS and "erelong" in words[:number]:
-            yield from parse(_parser(), words[number:])
+            yield from parse(parser_of_service(word), words[number + 1 :])
         elif word in CLIENT_COMMANDS and words[number - 1] == "erelong":
             end = words.index("|", number) if "|" in words[number:] else len(words)
             yield from parse(parser_of(word), words[number + 1 : end])
@@ -175,7 +175,7 @@ def check_yaml(block: Block, _: Path) -> Problems:
 
 def check_unit(block: Block, folder: Path) -> Problems:
     words = re.findall(r"^ExecStart=(.*)$", block.text, re.MULTILINE)[0].split()
-    yield from parse(_parser(), words[1:])
+    yield from parse(parser_of_service(words[1]), words[2:])
     if shutil.which("systemd-analyze") is None:
         report_missing("NOT CHECKED: the unit needs systemd-analyze: apt-get install systemd")
     unit = folder / "erelong.service"

@@ -73,9 +73,8 @@ def test_kind_of_readme_runs(make_service: MakeService, tmp_path: Path) -> None:
 
 def test_test_of_readme_passes(tmp_path: Path) -> None:
     (program,) = [block for block in blocks_of("README.md", "python") if "# test_reminder.py" in block.text]
-    for part in program.text.split("# ")[1:]:
-        name, text = part.split("\n", 1)
-        (tmp_path / name).write_text(text)
+    (tmp_path / "test_reminder.py").write_text(program.text)
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["erelong.testing"]\n')
     command = tmp_path / "erelong"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m erelong "$@"\n')
     command.chmod(stat.S_IRWXU)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from importlib import import_module
 from io import TextIOWrapper
@@ -70,7 +71,7 @@ GROUPS: Final[dict[str, dict[str, Command]]] = {
         "completion": Command("client.completion", "print the completion script of a shell"),
         "help": Command("client.topics", "explain a command, or a topic"),
     },
-    "The service itself": {
+    "The service itself, with the extra erelong[server]": {
         "serve": Command(SERVICE, "run the service"),
         "check-config": Command(SERVICE, "check the settings"),
         "health": Command(SERVICE, "check that a running service is alive"),
@@ -149,7 +150,7 @@ def _run(words: list[str]) -> int:
         print(f"erelong {VERSION}")
         return 0
     if name not in COMMANDS:
-        print(_unknown(name), file=sys.stderr)
+        print(_unknown(name, words), file=sys.stderr)
         return 2
     if COMMANDS[name].module == SERVICE:
         return serve(words)
@@ -173,11 +174,8 @@ def parser_of(name: str) -> argparse.ArgumentParser:
 
 def serve(words: list[str]) -> int:
     """Run a command of the service itself."""
-    try:
-        from erelong.cli import parser
-    except ModuleNotFoundError as error:
-        print(f"erelong: {error.name} is not installed; run: pip install 'erelong[server]'", file=sys.stderr)
-        return 78
+    from erelong.cli import parser
+
     return parser.main(words)
 
 
@@ -192,10 +190,14 @@ def _help() -> str:
     )
 
 
-def _unknown(name: str) -> str:
+def _unknown(name: str, words: Sequence[str]) -> str:
     from difflib import get_close_matches
 
     if not name:
         return f"{USAGE}\nerelong: no command; erelong --help lists them"
+    if name.startswith("-"):
+        command = next((word for word in words if word in COMMANDS), "COMMAND")
+        line = shlex.join([command, *(word for word in words if word != command)])
+        return f"erelong: options follow the command: erelong {line}"
     close = get_close_matches(name, COMMANDS, n=1)
     return f"erelong: no command {name!r}; " + (f"did you mean {close[0]}?" if close else "erelong --help lists them")

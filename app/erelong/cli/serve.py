@@ -7,6 +7,7 @@ import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from erelong.cli.options import folders, load_settings, settings_file
 from erelong.errors import Exit
@@ -55,19 +56,31 @@ def check_config(options: argparse.Namespace) -> int:
 
 
 def health(options: argparse.Namespace) -> int:
-    server = load_settings(options).server
-    host = LOOPBACK.get(server.host, server.host)
-    connection = http.client.HTTPConnection(host, server.port, timeout=HEALTH_TIMEOUT)
+    url = _address(options)
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise Exit(f"{url!r} is not the URL of a service: write http://host:port or https://host")
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.hostname, parts.port, timeout=HEALTH_TIMEOUT)
     try:
-        connection.request("GET", "/livez")
+        connection.request("GET", f"{parts.path}/livez")
         status = connection.getresponse().status
     except (OSError, http.client.HTTPException) as error:
-        raise Exit(
-            f"no response from {host} port {server.port}: {error}; check that the service is running there"
-        ) from error
+        raise Exit(f"no response from {url}: {error}; check that the service is running there") from error
     finally:
         connection.close()
     if status != http.HTTPStatus.OK:
-        raise Exit(f"{host} port {server.port} answered {status}")
+        raise Exit(f"{url} answered {status}")
     print("alive")
     return 0
+
+
+def _address(options: argparse.Namespace) -> str:
+    """Return the URL of --url; without any option, that of ERELONG_URL; otherwise, that of the settings."""
+    is_named = any(value is not None for value in (options.config, options.data, options.host, options.port))
+    url = options.url or ("" if is_named else os.environ.get("ERELONG_URL"))
+    if url:
+        return str(url).rstrip("/")
+    server = load_settings(options).server
+    host = LOOPBACK.get(server.host, server.host)
+    return f"http://{f'[{host}]' if ':' in host else host}:{server.port}"

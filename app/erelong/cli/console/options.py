@@ -5,17 +5,23 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 STATES: Final = ("scheduled", "running", "succeeded", "failed", "cancelled", "expired")
 _TIMES: Final = [f"{what}_{side}" for what in ("due", "created", "finished") for side in ("after", "before")]
 _SELECTION: Final = ("state", "queue", "kind", "key", "cause", "schedule", *_TIMES)
 _LISTING: Final = ("error", "attempt_min", "occurrence")
+
+
+SYNONYMS: Final = {"--delay": "--in", "--execute-at": "--at", "--timezone": "--zone", "--host": "--url"}
+SETTABLE: Final = ("priority", "timeout", "expires_after", "spread", "retry")
+_UNKNOWN: Final = re.compile("unrecognized arguments: (--[a-z-]+)(?:[ =]([^- ][^ ]*))?")
 
 
 class Parser(argparse.ArgumentParser):
@@ -25,11 +31,32 @@ class Parser(argparse.ArgumentParser):
         return f"usage: {self.usage}\n"
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}; see: {self.prog} --help\n")
+        self.exit(2, f"{self.prog}: {message}{self._hint(message)}; see: {self.prog} --help\n")
+
+    def _hint(self, message: str) -> str:
+        """Return what to write in place of an option that does not exist."""
+        found = _UNKNOWN.match(message)
+        if found is None:
+            return ""
+        option, value = found[1], found[2] or "…"
+        known = self._option_string_actions
+        if option.removeprefix("--") in SETTABLE and "--set" in known:
+            return f"; write --set {option.removeprefix('--')}={value}"
+        if SYNONYMS.get(option) in known:
+            return f"; did you mean {SYNONYMS[option]}?"
+        return did_you_mean(option, known)
 
     def set_usage(self) -> None:
         words = [self.prog, *(_shown(action) for action in self._actions if not action.option_strings)]
         self.usage = " ".join([*words, "[OPTION…]"])
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return the end of a message about an unknown word: the known one that resembles it, if there is one."""
+    from difflib import get_close_matches  # commands start in milliseconds
+
+    close = get_close_matches(word, [*known], n=1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _shown(action: argparse.Action) -> str:

@@ -9,6 +9,8 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from erelong.cli.console.options import did_you_mean
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -165,14 +167,6 @@ def to_json(value: Any) -> str:
 def printable(text: str) -> str:
     """Return text without control characters."""
     return _CONTROLS.sub(lambda found: " " if found[0] in "\t\n\r" else "?", text)
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return the end of a message about an unknown word: the known one that resembles it, if there is one."""
-    from difflib import get_close_matches
-
-    close = get_close_matches(word, [*known], n=1)
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 def counted(number: int, noun: str) -> str:

@@ -6,8 +6,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from erelong.cli.console.options import json_or_text, nested
-from erelong.cli.console.output import did_you_mean
+from erelong.cli.console.options import did_you_mean, json_or_text, nested
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
