@@ -262,6 +262,16 @@ async def test_failures_of_a_cause_are_retried_together(demo: Demo, browser: Bro
     await browser.until("document.querySelector('.rows tbody').innerText.includes('Retried 41 of 41')")
 
 
+async def test_operation_on_listed_jobs_says_how_many(demo: Demo, browser: Browser) -> None:
+    jobs = (await demo.read("jobs?state=scheduled&limit=2"))["jobs"]
+    asked = {"action": "run", "filter": {"jobs": [job["id"] for job in jobs]}, "at_most": 2}
+    await demo.change("POST", "operations", asked)
+
+    await visit(browser, f"{demo.url}/#/operations")
+
+    await browser.until("document.querySelector('.rows tbody').innerText.includes('2 jobs chosen by id')")
+
+
 async def test_failures_of_the_last_hour_are_counted_by_cause(demo: Demo, browser: Browser) -> None:
     await visit(browser, f"{demo.url}/#/failed?since=3600")
     counts = "[...document.querySelectorAll('.rows tbody th')].map(one => Number(one.innerText))"

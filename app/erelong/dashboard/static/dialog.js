@@ -230,7 +230,7 @@ async function consequences(name, { matches, by }, spread) {
     facts(Object.entries(by).map(([word, counts]) => [word, breakdown(counts)])),
     matches > 0 && (name === "run" || name === "retry") && [
       h("p.soft", `They start at once, within the limits of their queues${await limitsOf(by.queue)}.`), spread],
-    name === "delete" && h("p.soft", "Deleted jobs are gone. Waiting ones never run."),
+    name === "delete" && h("p.soft", "Deleted jobs are gone.", by.state.scheduled && " Waiting ones never run."),
   ];
 }
 

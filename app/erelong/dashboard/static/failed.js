@@ -6,7 +6,7 @@ import { at, button, choice, fill, go, h, link, optionsOf, when } from "./dom.js
 import { basedOn, causeText } from "./overview.js";
 import { can, get } from "./service.js";
 import { tableScreen } from "./table.js";
-import { fromNow, number, sumOf, timeOf } from "./text.js";
+import { count, fromNow, number, sumOf, timeOf } from "./text.js";
 
 const NO_FAILURES = "No failed jobs. Jobs appear here when all their attempts have failed.";
 const SINCE = { 3600: "the last hour", 86400: "the last 24 h", 604800: "the last week" };
@@ -52,12 +52,13 @@ export function showOperations({ main, title }) {
 
 function wordsOf(filter = {}) {
   const parts = Object.entries(filter).map(([name, value]) => {
+    if (name === "jobs") return `${count(value, "job")} chosen by id`;
     const text = Array.isArray(value) || typeof value !== "object" ? [value].flat().join(", ")
       : Object.entries(value).map((pair) => pair.join("=")).join(", ");
     const word = name.replace("finished", "ended").replace("_", " ");
     return `${word} ${/_(after|before)$/.test(name) ? timeOf(text) : text}`;
   });
-  return parts.join(" · ") || "chosen by id";
+  return parts.join(" · ");
 }
 
 const OPERATION = [

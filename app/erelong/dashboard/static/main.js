@@ -218,9 +218,9 @@ async function signIn() {
 }
 
 /** Show why the service refuses this page altogether. */
-function showRefusal({ title, message }) {
+function showRefusal({ title, message, code, request_id: id }) {
   const again = button("Try again", () => location.reload(), {}, "button.main");
-  fill(main, h("div.card", h("h1", title), h("p", message), h("div", again)));
+  fill(main, h("div.card", h("h1", title), h("p", message), id && h("p.soft", `${code} · ${id}`), h("div", again)));
 }
 
 async function begin() {
