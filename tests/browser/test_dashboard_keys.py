@@ -88,7 +88,9 @@ async def test_key_of_one_queue_sees_that_alone(demo: Demo, keys: Keys, browser:
 
     assert rows == ["mail"]
     assert "1 issue needs attention" in attention
-    assert "no queue" in await browser.value(text_of(".panel > .fault:not(:empty)"))
+    assert "may not use queue 'webhooks'; its queues: mail" in await browser.value(
+        text_of(".panel > .fault:not(:empty)")
+    )
 
 
 @pytest.mark.parametrize("name", ["worker", "sender"])

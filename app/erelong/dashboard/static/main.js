@@ -209,7 +209,8 @@ async function signIn() {
     h("code", "erelong new-key --name me --scopes read,submit,cancel,admin"),
     h("p.soft", "The key is kept in this tab and forgotten when you close it."),
     h("label", { for: "key" }, "API key"), key];
-  const dialog = h("dialog.signin", { "aria-label": "Sign in" }, formOf("form", content, "Sign in", work));
+  const { node } = formOf("form", content, submitButton("Sign in"), work);
+  const dialog = h("dialog.signin", { "aria-label": "Sign in" }, node);
   dialog.oncancel = (event) => event.preventDefault();
   await popUp(dialog);
   retryNow();

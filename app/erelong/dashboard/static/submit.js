@@ -124,7 +124,7 @@ class Submit {
     return {
       kind: this.kind.value, params: params === UNSET ? undefined : unmasked(params, this.#original),
       ...this.time.read(), ...given, priority: numberOf(priority, "/priority"), timeout: durationOf(timeout),
-      expires_after: durationOf(expiry), labels: labels === UNSET ? undefined : labels, ...more,
+      expires_after: durationOf(expiry), labels: Object.keys(labels).length ? labels : undefined, ...more,
       retry: isSet(most) ? { ...more.retry, max_attempts: most } : more.retry,
     };
   }
