@@ -1,4 +1,4 @@
-"""A service without API keys and a browser; without Chromium these tests are skipped."""
+"""Services without API keys, and a browser; without Chromium these tests are skipped."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support.browser import Browser, find_browser
+from tests.support.demo import Demo
 from tests.support.needs import report_missing
 from tests.support.process import ServiceProcess
 
@@ -19,6 +20,20 @@ def service(tmp_path: Path) -> Iterator[ServiceProcess]:
     service.start()
     yield service
     service.kill()
+
+
+@pytest_asyncio.fixture
+async def demo() -> AsyncIterator[Demo]:
+    """Return a service with jobs of all sorts."""
+    async with Demo() as demo:
+        yield demo
+
+
+@pytest_asyncio.fixture
+async def empty() -> AsyncIterator[Demo]:
+    """Return the same service without jobs."""
+    async with Demo(is_empty=True) as demo:
+        yield demo
 
 
 @pytest_asyncio.fixture

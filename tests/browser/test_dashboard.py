@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 
 from tests.browser.screens import SCREENS, dress
 from tests.support.browser import Browser
@@ -23,18 +21,6 @@ EVIL = [
 IS_LOADING = "part => part.offsetParent && part.textContent === 'Loading…'"
 
 pytestmark = [pytest.mark.real_loop, pytest.mark.timeout(60)]
-
-
-@pytest_asyncio.fixture
-async def demo() -> AsyncIterator[Demo]:
-    async with Demo() as demo:
-        yield demo
-
-
-@pytest_asyncio.fixture
-async def empty() -> AsyncIterator[Demo]:
-    async with Demo(is_empty=True) as demo:
-        yield demo
 
 
 async def visit(browser: Browser, url: str) -> None:
@@ -268,8 +254,9 @@ async def test_operation_on_listed_jobs_says_how_many(demo: Demo, browser: Brows
     await demo.change("POST", "operations", asked)
 
     await visit(browser, f"{demo.url}/#/operations")
+    await browser.until("document.querySelector('.rows tbody tr')")
 
-    await browser.until("document.querySelector('.rows tbody').innerText.includes('2 jobs chosen by id')")
+    assert "2 jobs chosen by id" in await browser.value(text_of(".rows tbody tr"))
 
 
 async def test_failures_of_the_last_hour_are_counted_by_cause(demo: Demo, browser: Browser) -> None:

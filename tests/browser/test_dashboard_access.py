@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from tests.browser.screens import SCREENS, dress
 from tests.browser.test_dashboard import text_of, type_key, visit
@@ -54,12 +52,6 @@ CUT = """[...document.querySelectorAll('.rows tr > *')].filter(one => {
   const isWide = one.scrollWidth > one.clientWidth && getComputedStyle(one).overflowX === 'visible';
   return box.width && (isWide || box.right > innerWidth);
 }).map(one => one.innerText)"""
-
-
-@pytest_asyncio.fixture
-async def demo() -> AsyncIterator[Demo]:
-    async with Demo() as demo:
-        yield demo
 
 
 async def test_every_control_has_a_name(demo: Demo, browser: Browser) -> None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
 import aiohttp
 import pytest
-import pytest_asyncio
 from aiohttp import web
 
 from erelong.clock.instants import SECOND
@@ -40,12 +38,6 @@ CHECKS = """const original = window.fetch; window.fetch = async (url, options) =
   if (!String(url).includes('/stats')) return answer;
   return new Response(JSON.stringify({...await answer.json(), checks: {checks}}), {headers: answer.headers});
 };"""
-
-
-@pytest_asyncio.fixture
-async def demo() -> AsyncIterator[Demo]:
-    async with Demo() as demo:
-        yield demo
 
 
 class Proxy:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from tests.browser.test_dashboard import click, fill, pick, text_of, type_key, visit
 from tests.support.browser import Browser
@@ -26,18 +24,6 @@ HELD = """{
     throw new TypeError('lost');
   };
 }"""
-
-
-@pytest_asyncio.fixture
-async def demo() -> AsyncIterator[Demo]:
-    async with Demo() as demo:
-        yield demo
-
-
-@pytest_asyncio.fixture
-async def empty() -> AsyncIterator[Demo]:
-    async with Demo(is_empty=True) as demo:
-        yield demo
 
 
 def fault_of(pointer: str) -> str:

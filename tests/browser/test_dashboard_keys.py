@@ -112,8 +112,9 @@ async def test_key_that_may_read_takes_the_place_of_one_that_may_not(demo: Demo,
     await browser.until(CARD)
     await fill(browser, "#key", keys.texts["viewer"])
     await click(browser, "dialog button", "Sign in")
-
     await browser.until("document.querySelector('.tiles dd')?.textContent.includes('7,')")
+
+    assert "viewer" in await browser.value(text_of("#top"))
 
 
 async def test_key_that_may_only_read_selects_no_rows(demo: Demo, keys: Keys, browser: Browser) -> None:

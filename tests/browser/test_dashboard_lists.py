@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import urllib.request
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from tests.browser.test_dashboard import click, fill, pick, text_of, type_key, visit
 from tests.support.browser import Browser
@@ -22,12 +20,6 @@ ROWS = "document.querySelectorAll('.rows tbody tr').length"
 SAID = "document.getElementById('said').textContent"
 SEARCH = "[type=search]"
 SAVED = "[aria-label='Saved searches']"
-
-
-@pytest_asyncio.fixture
-async def demo() -> AsyncIterator[Demo]:
-    async with Demo() as demo:
-        yield demo
 
 
 async def test_new_rows_are_added_to_all_that_were_loaded(demo: Demo, browser: Browser) -> None:

@@ -202,7 +202,7 @@ class Draft(Generic[R_co]):
 
 
 def draft_of(what: Any, params: Mapping[str, Any] | None = None, **options: Unpack[Options]) -> Draft[Any]:
-    """Return what was given to a submit as a draft. Raise TypeError that says what to write instead."""
+    """Return what a submit was given as a draft. A TypeError says what to write instead."""
     if isinstance(what, str):
         return Draft(what, params, **options)
     if isinstance(what, Draft) and params is None:

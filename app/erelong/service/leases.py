@@ -117,7 +117,7 @@ class Leases:
 
     async def _lease(self, slots: dict[int, Slot], request: LeaseRequest, waiter: Waiter) -> list[Leased]:
         """Lease jobs that have a slot; none if all were cancelled or moved meanwhile."""
-        waiter.event.set()  # other requests are woken for what is due from here on
+        waiter.event.set()  # so that jobs that are due from now on wake other requests
         self._lanes.wake_next(request.kinds, request.queues)
         self._taking += 1
         try:

@@ -64,18 +64,17 @@ def preview(name: str, start: Instant | None, count: int) -> Request:
 
 
 def _write(timing: Mapping[str, Any]) -> dict[str, Any]:
-    fields = {}
-    for name, value in timing.items():
-        if name in _INSTANTS and isinstance(value, datetime):
-            value = write_instant(value, name)
-        elif name in _DURATIONS and value is not None:
-            value = write_duration(value)
-        elif name == "zone" and value is not None:
-            value = write_zone(value)
-        elif name == "job":
-            value = write_fields(value)
-        fields[name] = value
-    return fields
+    return {name: None if value is None else _write_field(name, value) for name, value in timing.items()}
+
+
+def _write_field(name: str, value: Any) -> Any:
+    if name in _DURATIONS:
+        return write_duration(value)
+    if name in _INSTANTS:
+        return write_instant(value, name) if isinstance(value, datetime) else value
+    if name == "zone":
+        return write_zone(value)
+    return write_fields(value) if name == "job" else value
 
 
 def _path(name: str, action: str = "") -> str:
